@@ -1,0 +1,32 @@
+# Each target makes .venv by itself; nothing has to be done before.
+PYTHON ?= python3
+RUN = .venv/bin
+
+.PHONY: demo test check bench interop format
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(RUN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: .venv/installed  ## run the main job and show it
+	$(RUN)/recall demo
+
+test: .venv/installed  ## all tests, on SQLite and on Postgres
+	$(RUN)/pytest
+
+check: .venv/installed  ## formatting, lint, types, floors
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+format: .venv/installed
+	$(RUN)/ruff format .
+	$(RUN)/ruff check --fix .
+
+bench: .venv/installed  ## speed, as ratios
+	$(RUN)/recall bench load
+
+interop: .venv/installed  ## other people's MCP clients and conformance suites; fetches Node from npm
+	$(RUN)/python -m tests.interop

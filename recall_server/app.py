@@ -1,0 +1,207 @@
+"""The composition root: settings in, a running house out. Tests call the same with other parts."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from recall_server import prompts
+from recall_server.config import LOOPBACK, Settings
+from recall_server.domain.errors import Invalid
+from recall_server.domain.ids import new_id
+from recall_server.files import shipped
+from recall_server.providers.embedding import Embedder
+from recall_server.providers.extraction import Extractor
+from recall_server.services import Services
+from recall_server.services.access import Access
+from recall_server.services.audit import Audit
+from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.recall import Recall
+from recall_server.storage import driver_for
+from recall_server.storage.schema import migrate
+from recall_server.storage.store import Store
+from recall_server.surface import http
+from recall_server.surface.auth import BearerAuth
+from recall_server.surface.call import Calls
+from recall_server.surface.edge import Edge
+from recall_server.surface.mcp import McpDoor
+from recall_server.surface.tools import TOOLS, Tool
+from recall_server.worker import Worker
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class House:
+    """All parts, put together. `stopping` turns `/ready` off while open calls finish."""
+
+    settings: Settings
+    store: Store
+    services: Services
+    worker: Worker
+    extractor: Extractor
+    embedder: Embedder | None
+    stopping: bool = False
+
+    def asgi(self, tools: tuple[Tool, ...] = TOOLS) -> ASGIApp:
+        """The doors, behind the guard, behind the outer wall."""
+        settings = self.settings
+        door = McpDoor(
+            self.services,
+            Calls(self.services.audit, settings.deadline_s),
+            tools,
+            settings.body_bytes_max,
+        )
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            async with door.manager.run():
+                yield
+
+        app = Starlette(
+            routes=[*http.routes(self.check, lambda: self.stopping), Route("/mcp", door)],
+            lifespan=lifespan,
+        )
+        return Edge(
+            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
+            hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
+            origins=settings.allowed_origins,
+            body_bytes_max=settings.body_bytes_max,
+            json_depth_max=settings.json_depth_max,
+        )
+
+    async def check(self) -> None:
+        """Raise `Unavailable` where the database does not answer."""
+        async with self.store.transaction(None, write=False) as tx:
+            await tx.access.by_accessor("")
+
+
+@asynccontextmanager
+async def house(
+    settings: Settings,
+    *,
+    extractor: Extractor | None = None,
+    embedder: Embedder | None = None,
+    now: Clock = utc_now,
+    chance: Callable[[int], bytes] = os.urandom,
+) -> AsyncIterator[House]:
+    """Open the database, bring it up to date, and build everything on it.
+
+    Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
+    """
+
+    def id_of(prefix: str) -> str:
+        return new_id(prefix, now(), chance(10))
+
+    async with AsyncExitStack() as stack:
+        driver = driver_for(settings.database)
+        stack.push_async_callback(driver.close)
+        await driver.open()
+        await migrate(driver, shipped("migrations"), now())
+        store = Store(driver, cache_bytes_max=settings.cache_bytes_max)
+        chosen = extractor or _extractor(settings)
+        stack.push_async_callback(chosen.close)
+        vectors = embedder or _embedder(settings)
+        lease = timedelta(seconds=settings.lease_s)
+        woken = _Wake()
+        audit = Audit(store, now, id_of)
+        ingest = Ingest(
+            store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken
+        )
+        worker = Worker(
+            store,
+            {EXTRACT: ingest.extract, EMBED: ingest.embed},
+            now,
+            lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
+            lease=lease,
+            poll_s=settings.worker_poll_s,
+            jobs_at_once=settings.worker_jobs,
+        )
+        woken.worker = worker
+        yield House(
+            settings,
+            store,
+            Services(
+                access=Access(store, now, id_of),
+                audit=audit,
+                ingest=ingest,
+                recall=Recall(store, vectors, now, settings.query_chars_max),
+            ),
+            worker,
+            chosen,
+            vectors,
+        )
+
+
+class _Wake:
+    """Ingest wakes the worker, which is built of ingest's handlers: this ties the knot."""
+
+    worker: Worker | None = None
+
+    def __call__(self) -> None:
+        if self.worker is not None:
+            self.worker.wake()
+
+
+@asynccontextmanager
+async def working(built: House) -> AsyncIterator[None]:
+    """The worker at work, beside whatever else this process does."""
+    task = asyncio.create_task(built.worker.run())
+    try:
+        yield
+    finally:
+        built.worker.stop()
+        done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)
+        if not done:
+            # What is cut off here is found again when its lease ends.
+            task.cancel()
+            await asyncio.wait({task})
+
+
+def _extractor(settings: Settings) -> Extractor:
+    key = settings.anthropic_api_key
+    if settings.extractor == "anthropic" and key is None:
+        raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
+    if settings.extractor != "rules" and key is not None:
+        # Imported on use: the SDK takes longer to load than all the rest.
+        from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
+        from recall_server.providers.claude import ClaudeExtractor  # noqa: PLC0415
+
+        return ClaudeExtractor(
+            api_key=key.get_secret_value(),
+            base_url=settings.anthropic_base_url,
+            model=settings.model,
+            deadline_s=settings.model_deadline_s,
+            attributes=vocabulary(),
+            prompt=prompts.load("extract"),
+        )
+    from recall_server.providers.rules import RulesExtractor  # noqa: PLC0415
+
+    return RulesExtractor()
+
+
+def _embedder(settings: Settings) -> Embedder | None:
+    name, _, model = settings.embedder.partition(":")
+    if name == "none":
+        return None
+    if name == "wordllama":
+        from recall_server.providers.static_vectors import StaticEmbedder  # noqa: PLC0415
+
+        return StaticEmbedder()
+    if name == "sentence-transformers":
+        from recall_server.providers.sentence_vectors import SentenceEmbedder  # noqa: PLC0415
+
+        return SentenceEmbedder(model or "BAAI/bge-small-en-v1.5")
+    raise Invalid(
+        "RECALL_EMBEDDER must be wordllama, none, or sentence-transformers:NAME."
+    )

@@ -1,0 +1,305 @@
+"""The command line: `recall --help`."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from recall_server import __version__, observe
+from recall_server.app import House, house
+from recall_server.config import Settings
+from recall_server.domain.errors import RecallError
+from recall_server.domain.model import JobState, namespace
+from recall_server.serve import serve, work
+from recall_server.services.ingest import EMBED, EXTRACT
+
+app = typer.Typer(
+    name="recall",
+    help="The memory that AI agents share, and the one that an operator can answer for.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
+app.add_typer(tokens, name="tokens")
+
+Db = Annotated[
+    str | None,
+    typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+DOOR = "cli"
+USAGE_ERROR = 2
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"recall-server {__version__}")
+        raise typer.Exit
+
+
+@app.command("serve")
+def serve_(
+    host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(show_default="8000", help="0: a free one.")] = None,
+    db: Db = None,
+    allow_public: Annotated[
+        bool | None,
+        typer.Option("--allow-public", help="Listen where others reach it, without TLS."),
+    ] = None,
+) -> None:
+    """Serve MCP at /mcp until told to stop."""
+    settings = _settings(db, host=host, port=port, allow_public=allow_public)
+    _run(serve(settings, _announce))
+
+
+@app.command()
+def worker(db: Db = None) -> None:
+    """Run background jobs only, beside a server or several."""
+    _run(work(_settings(db)))
+
+
+@app.command("create-token")
+def create_token(
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it opens.")],
+    label: Annotated[str, typer.Option(help="What it is for, to know it again.")] = "",
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token for a namespace, and print it this once."""
+
+    async def issue(built: House) -> None:
+        services = built.services
+        ns = namespace(name)
+        entry = services.audit.begin(ns, "create_token", DOOR, None)
+        token, info = await services.access.issue(ns, label=label, entry=entry)
+        if as_json:
+            _print_json({"token": token, "accessor": info.accessor, "namespace": ns})
+            return
+        typer.echo(f"Token for the namespace {ns} (accessor {info.accessor}):\n\n  {token}\n")
+        typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
+
+    _in_house(db, issue)
+
+
+@tokens.command("list")
+def list_tokens(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """List tokens by their accessors."""
+
+    async def show(built: House) -> None:
+        found = await built.services.access.tokens(namespace(name) if name else None)
+        rows = [
+            {
+                "accessor": info.accessor,
+                "namespace": info.namespace,
+                "label": info.label,
+                "created_at": info.created_at.isoformat(timespec="seconds"),
+                "revoked_at": info.revoked_at and info.revoked_at.isoformat(timespec="seconds"),
+            }
+            for info in found
+        ]
+        _print_json(rows) if as_json else _print_table(rows, "No tokens yet.")
+
+    _in_house(db, show)
+
+
+@tokens.command()
+def revoke(
+    accessor: Annotated[str, typer.Argument(help="As `recall tokens list` shows it.")],
+    db: Db = None,
+) -> None:
+    """Revoke a token, from its next call on."""
+
+    async def end(built: House) -> None:
+        services = built.services
+        info = await services.access.find(accessor)
+        entry = services.audit.begin(info.namespace, "revoke_token", DOOR, None)
+        if await services.access.revoke(info, entry=entry):
+            typer.echo(f"Revoked {accessor} of {info.namespace}.")
+        else:
+            typer.echo(f"{accessor} of {info.namespace} was revoked before.")
+
+    _in_house(db, end)
+
+
+@app.command()
+def audit(
+    tail: Annotated[int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")] = 20,
+    name: Annotated[
+        str | None, typer.Option("--namespace", show_default="all namespaces")
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the book: every operation, who asked for it and how it ended."""
+
+    async def show(built: House) -> None:
+        records = await built.services.audit.newest(namespace(name) if name else None, tail)
+        rows = [
+            {
+                "at": record.at.isoformat(timespec="milliseconds"),
+                "namespace": record.namespace,
+                "door": record.door,
+                "operation": record.operation,
+                "accessor": record.accessor,
+                "outcome": record.code or record.outcome,
+                "ms": round(record.milliseconds, 1),
+                "counts": record.counts,
+                "ids": list(record.ids),
+                "model": record.usage.model,
+                "input_tokens": record.usage.input_tokens,
+                "output_tokens": record.usage.output_tokens,
+                "cost_usd": record.usage.cost_usd,
+                "request_id": record.request_id,
+            }
+            for record in reversed(records)
+        ]
+        if as_json:
+            _print_json(rows)
+            return
+        shown = ("at", "namespace", "door", "operation", "accessor", "outcome", "ms", "counts")
+        _print_table([{key: row[key] for key in shown} for row in rows], "The book is empty.")
+
+    _in_house(db, show)
+
+
+@app.command()
+def status(db: Db = None, as_json: AsJson = False) -> None:
+    """Show counts, queue, engine, embedder and extractor."""
+
+    async def show(built: House) -> None:
+        async with built.store.transaction(None, write=False) as tx:
+            namespaces, items = await tx.access.namespace_totals()
+            jobs = await tx.jobs.all_counts()
+
+        def number(kind: str, state: JobState) -> int:
+            return jobs.get((kind, state), 0)
+
+        row = {
+            "version": __version__,
+            "engine": built.store.engine,
+            "extractor": built.extractor.name,
+            "embedder": built.embedder.model if built.embedder else "none",
+            "namespaces": namespaces,
+            "findable_items": items,
+            "pending_extractions": number(EXTRACT, JobState.QUEUED)
+            + number(EXTRACT, JobState.PROCESSING),
+            "failed_extractions": number(EXTRACT, JobState.FAILED),
+            "pending_embeddings": number(EMBED, JobState.QUEUED)
+            + number(EMBED, JobState.PROCESSING),
+            "failed_embeddings": number(EMBED, JobState.FAILED),
+        }
+        if as_json:
+            _print_json(row)
+        else:
+            for key, value in row.items():
+                typer.echo(f"{key.replace('_', ' '):22}{value}")
+
+    _in_house(db, show)
+
+
+@app.command()
+def demo(
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A conversation of your own.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
+) -> None:
+    """Start a server on a fresh file and show what it does, over MCP."""
+    from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
+
+    observe.configure("error")
+    _run(show(file, keep=keep))
+
+
+def _settings(db: str | None, **given: Any) -> Settings:
+    if db is not None:
+        given["db_url" if "://" in db else "db_path"] = db
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        _fail(f"Setting {'.'.join(map(str, fault['loc']))}: {fault['msg']}.")
+    if db is not None and "://" not in db and settings.db_url is not None:
+        # A flag goes before the environment, RECALL_DB_URL included.
+        settings = settings.model_copy(update={"db_url": None})
+    observe.configure(settings.log_level)
+    return settings
+
+
+def _in_house(db: str | None, act: Any) -> None:
+    async def inside() -> None:
+        async with house(_settings(db)) as built:
+            await act(built)
+
+    _run(inside())
+
+
+def _run(main_: Coroutine[Any, Any, None]) -> None:
+    try:
+        asyncio.run(main_)
+    except RecallError as error:
+        _fail(error.message, error.code)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _fail(message: str, code: str = "INVALID_ARGUMENT") -> NoReturn:
+    typer.echo(f"recall: {message} [{code}]", err=True)
+    raise typer.Exit(USAGE_ERROR)
+
+
+def _announce(address: str, built: House) -> None:
+    where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
+    typer.echo(
+        f"recall {__version__} serves {address}/mcp from {where}\n"
+        f"  extractor {built.extractor.name}, "
+        f"embedder {built.embedder.model if built.embedder else 'none'}\n"
+        "  make a token: recall create-token NAMESPACE   stop: Ctrl-C",
+        err=True,
+    )
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
+
+
+def _print_table(rows: list[dict[str, Any]], nothing: str) -> None:
+    if not rows:
+        typer.echo(nothing)
+        return
+    table = Table(box=None, pad_edge=False)
+    for key in rows[0]:
+        table.add_column(key, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={number}" for key, number in value.items())
+    return "" if value is None else str(value)
+
+
+def main() -> None:
+    """The entry point of `recall`."""
+    with suppress(BrokenPipeError):
+        app()

@@ -1,0 +1,79 @@
+"""Every setting, read once. Precedence: command line, then environment, then these defaults."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Settings(BaseSettings):
+    """Names and units of all limits. `RECALL_` and the name in capitals is the variable."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="RECALL_", frozen=True, extra="forbid", populate_by_name=True
+    )
+
+    db_path: Path = Field(Path("recall.db"), description="the SQLite file")
+    db_url: SecretStr | None = Field(None, description="a Postgres URL; if set, it is used instead")
+    host: str = Field("127.0.0.1", description="the address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="the port to listen on; 0: a free one")
+    allow_public: bool = Field(
+        default=False,
+        description="listen on an address that others can reach, without TLS of our own",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="further host names that requests may name, separated by commas"
+    )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="web origins that may call, separated by commas"
+    )
+    extractor: Literal["auto", "rules", "anthropic"] = Field(
+        "auto", description="what makes memories of text; auto: anthropic if there is a key"
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("ANTHROPIC_API_KEY", "anthropic_api_key"),
+        description="for the extractor anthropic",
+    )
+    anthropic_base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url"),
+        description="another address of the Messages API",
+    )
+    model: str = Field("claude-haiku-4-5", description="the model of the extractor anthropic")
+    model_deadline_s: float = Field(60.0, gt=0, description="seconds for one call of the model")
+    embedder: str = Field(
+        "wordllama",
+        description="wordllama, none, or sentence-transformers:NAME (needs the extra)",
+    )
+    text_chars_max: int = Field(262_144, ge=1, description="characters of one stored text")
+    query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
+    body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")
+    json_depth_max: int = Field(64, ge=8, description="levels of nesting in a request body")
+    deadline_s: float = Field(30.0, gt=0, description="seconds for one operation")
+    drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
+    worker_jobs: int = Field(4, ge=0, description="jobs at once in this process; 0: none")
+    worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
+    lease_s: float = Field(180.0, gt=0, description="seconds after which a silent job is retaken")
+    cache_bytes_max: int = Field(
+        268_435_456, ge=0, description="bytes of vectors kept in memory for search"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="the least level of log lines"
+    )
+
+    def __init__(self, **given: object) -> None:
+        # A flag that was not given must not hide the environment.
+        super().__init__(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def database(self) -> Path | str:
+        """A path is an SQLite file; a URL is a Postgres database."""
+        return self.db_url.get_secret_value() if self.db_url else self.db_path
+
+    @property
+    def public(self) -> bool:
+        return self.host not in LOOPBACK

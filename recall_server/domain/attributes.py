@@ -1,0 +1,195 @@
+"""The vocabulary of facts: which attributes there are, how many values each may hold at once,
+and how entities, attributes and values are written for comparison.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from recall_server.domain.model import Fact
+
+
+class Cardinality(StrEnum):
+    """How many values of an attribute hold at the same time."""
+
+    SINGLE = "single"
+    MANY = "many"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an attribute says of its entity; the words also go into the model's prompt."""
+
+    name: str
+    cardinality: Cardinality
+    description: str
+
+
+_SINGLE = {
+    "lives_in": "where it lives or is based",
+    "from": "the place it comes from",
+    "works_at": "employer",
+    "works_in": "the field or department of work",
+    "job_title": "profession or role",
+    "reports_to": "manager",
+    "name": "full or given name",
+    "nickname": "what it wants to be called",
+    "pronouns": "pronouns",
+    "birthday": "date of birth",
+    "age": "age",
+    "relationship_status": "single, married, ...",
+    "partner": "spouse or partner",
+    "phone": "phone number",
+    "email": "e-mail address",
+    "address": "postal address",
+    "timezone": "time zone",
+    "diet": "vegan, gluten-free, ...",
+    "deadline": "when it is due",
+    "start_date": "when it starts",
+    "release_date": "when it ships",
+    "budget": "money set aside",
+    "version": "version in use",
+    "status": "state of a project or task",
+    "owner": "who is responsible for it",
+    "located_in": "where a thing or event is",
+    "hosted_on": "the machine or service a thing runs on",
+    "schedule": "when a regular thing takes place",
+    "salary": "pay",
+    "process": "how something is done, in order",
+    "native_language": "mother tongue",
+}
+_MANY = {
+    "likes": "a thing or activity it likes",
+    "dislikes": "a thing it dislikes; better said as likes, negated",
+    "prefers": "a preference that has no category",
+    "interested_in": "a subject of interest",
+    "hobby": "a regular pastime",
+    "plays": "a sport, game or instrument",
+    "speaks": "a language",
+    "knows": "a person or a skill",
+    "uses": "a tool without a stated purpose",
+    "owns": "a possession",
+    "has": "anything else it has",
+    "has_pet": "a pet",
+    "has_child": "a child or children",
+    "has_sibling": "a brother or sister",
+    "has_relative": "another relative",
+    "friend": "a friend",
+    "team_member": "a member of the team",
+    "member_of": "a group it belongs to",
+    "allergic_to": "an allergy or intolerance",
+    "condition": "an illness or injury",
+    "is_a": "a kind or identity",
+    "experience": "how long or how well it has done something",
+    "studies": "a subject or course",
+    "studied": "a completed study or its place",
+    "learning": "a skill being learnt",
+    "working_on": "an undertaking under way",
+    "responsible_for": "a duty",
+    "wants": "a wish",
+    "plans": "an intention",
+    "goal": "an aim",
+    "needs": "a requirement",
+    "always": "a standing instruction",
+    "never": "a standing prohibition",
+    "decided": "a decision without a category",
+    "habit": "a regular activity",
+    "eats": "what it eats as a rule",
+    "drinks": "what it drinks as a rule",
+    "teaches": "a subject, school or group it teaches",
+    "depends_on": "a thing that it needs in order to work",
+    "visited": "a place or event gone to",
+    "attended": "an event taken part in",
+    "bought": "a purchase",
+    "made": "a thing created",
+    "started": "a beginning",
+    "finished": "a completion",
+    "joined": "a group or course entered",
+    "left": "a group, place or job left",
+    "received": "a thing got or given",
+    "lost": "a loss",
+    "won": "a win",
+    "met": "an encounter",
+    "read": "a book or text",
+    "watched": "a film, show or match",
+    "learned": "a thing learnt",
+    "found": "a thing found",
+    "correction": "a value put right without saying of what",
+    "did": "any other thing done",
+}
+ATTRIBUTES: dict[str, Attribute] = {
+    **{n: Attribute(n, Cardinality.SINGLE, text) for n, text in _SINGLE.items()},
+    **{n: Attribute(n, Cardinality.MANY, text) for n, text in _MANY.items()},
+}
+FAMILIES: tuple[Attribute, ...] = (
+    Attribute("preferred_<category>", Cardinality.SINGLE, "the choice it prefers in a category"),
+    Attribute("favorite_<category>", Cardinality.SINGLE, "its favourite in a category"),
+    Attribute("uses_for_<purpose>", Cardinality.SINGLE, "what it uses for a purpose"),
+)
+_SINGLE_PREFIXES = ("preferred_", "favorite_", "favourite_", "uses_for_", "current_", "default_")
+_MANY_PREFIXES = ("likes_", "dislikes_", "has_", "knows_", "speaks_", "wants_", "plans_", "visited_")
+# Words that end in s without being plural, as attributes do ("status", "address").
+_NOT_PLURAL = ("ss", "us", "is", "ous", "as", "_at", "news", "series")
+_ARTICLE = re.compile(r"(?:the|a|an|my|our|their|his|her|its|some)\s+")
+_EDGE = " \t\r\n.,;:!?\"'`’‘“”()[]{}<>*_~…"
+OPPOSITES = {"dislikes": "likes"}
+"""An attribute that is the negation of another: "dislikes tea" clashes with "likes tea"."""
+
+
+def is_single_valued(attribute: str) -> bool:
+    """Whether a new value pushes out the old one.
+
+    An attribute that the table does not know is single (a clash is then asked about, not lost),
+    unless its name is plural or starts like one that holds many ("has_", "likes_", ...).
+    """
+    name = normal_attribute(attribute)
+    if known := ATTRIBUTES.get(name):
+        return known.cardinality is Cardinality.SINGLE
+    if name.startswith(_SINGLE_PREFIXES):
+        return True
+    if name.startswith(_MANY_PREFIXES):
+        return False
+    return not name.endswith("s") or name.endswith(_NOT_PLURAL)
+
+
+def normal_entity(entity: str) -> str:
+    """An entity's name for comparison: "The User" is "user", "My sister" is "sister"."""
+    return _normal(entity)
+
+
+def normal_attribute(attribute: str) -> str:
+    """An attribute's name in one spelling: "Lives in" and "lives-in" are "lives_in"."""
+    words = re.sub(r"[\W_]+", "_", _plain(attribute)).strip("_")
+    return words.replace("favourite", "favorite").replace("colour", "color")
+
+
+def normal_value(value: str) -> str:
+    """A value for comparison: case, width, blanks, articles and outer punctuation do not count."""
+    return _normal(value)
+
+
+def canonical(fact: Fact) -> Fact:
+    """A fact without opposites: "dislikes X" becomes "not likes X", which "likes X" clashes with."""
+    opposite = OPPOSITES.get(normal_attribute(fact.attribute))
+    return replace(fact, attribute=opposite, negated=not fact.negated) if opposite else fact
+
+
+def vocabulary() -> str:
+    """The table as lines for a prompt: name, how many values it holds, and what it says."""
+    known = [*ATTRIBUTES.values(), *FAMILIES]
+    return "\n".join(f"- {one.name} ({one.cardinality}): {one.description}" for one in known)
+
+
+def _plain(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    return unicodedata.normalize("NFKC", " ".join(folded.split()))
+
+
+def _normal(text: str) -> str:
+    plain = _plain(text).strip(_EDGE)
+    while article := _ARTICLE.match(plain):
+        plain = plain[article.end() :].strip(_EDGE)
+    return plain

@@ -1,0 +1,157 @@
+"""Every error that reaches a caller: six kinds, each class with one stable code.
+
+A class's docstring is its default sentence, and says what to do next. Doors map kind and code
+to their protocol (`surface/wire.py`); TROUBLESHOOTING.md has a heading for each code.
+"""
+
+from typing import ClassVar
+
+
+class RecallError(Exception):
+    """Something went wrong. Ask the operator, naming the reference in this reply."""
+
+    code: ClassVar[str] = "INTERNAL_ERROR"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or " ".join((type(self).__doc__ or "").split()))
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class Invalid(RecallError):
+    """An argument is not acceptable. Correct it and send the call again."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class Denied(RecallError):
+    """This token may not do that. Ask the operator for one that may."""
+
+    code = "FORBIDDEN"
+
+
+class NotFound(RecallError):
+    """There is no such thing in this namespace. List what there is, then use an id from it."""
+
+    code = "NOT_FOUND"
+
+
+class Stale(RecallError):
+    """What this rests on has changed meanwhile. Read again and repeat."""
+
+    code = "STALE"
+
+
+class LimitReached(RecallError):
+    """A limit was reached. Send less, or wait and send it again."""
+
+    code = "LIMIT_REACHED"
+
+
+class Unavailable(RecallError):
+    """A part the server needs does not answer. Send the call again in a few seconds."""
+
+    code = "UNAVAILABLE"
+
+
+class InvalidText(Invalid):
+    """The text holds a character that cannot be stored. Remove NUL and unpaired surrogates."""
+
+    code = "INVALID_TEXT"
+
+
+class EmptyText(Invalid):
+    """The text is empty. Send at least one visible character."""
+
+    code = "EMPTY_TEXT"
+
+
+class TextTooLong(LimitReached):
+    """The text is too long. Send it in parts under the limit."""
+
+    code = "TEXT_TOO_LONG"
+
+
+class UnknownTool(Invalid):
+    """There is no tool of this name. List the tools and use one of them."""
+
+    code = "UNKNOWN_TOOL"
+
+
+class IdempotencyConflict(Invalid):
+    """This idempotency key was used with other content. Use a new key for new content."""
+
+    code = "IDEMPOTENCY_CONFLICT"
+
+
+class MemoryNotFound(NotFound):
+    """No active memory has this id. Take an id from inspect_memories or search_memories."""
+
+    code = "MEMORY_NOT_FOUND"
+
+
+class TokenNotFound(NotFound):
+    """No token has this accessor. `recall tokens list` shows those there are."""
+
+    code = "TOKEN_NOT_FOUND"
+
+
+class Unauthenticated(Denied):
+    """A bearer token is needed. Make one with `recall create-token NAMESPACE`."""
+
+    code = "UNAUTHENTICATED"
+
+
+class DeadlineExceeded(Unavailable):
+    """The call took too long and was stopped. Send it again, or ask for less at once."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer. Send the call again in a few seconds."""
+
+    code = "DATABASE_UNAVAILABLE"
+
+
+class DatabaseUnusable(Unavailable):
+    """The database cannot be used as it is. Read the sentence and repair what it names."""
+
+    code = "DATABASE_UNUSABLE"
+
+
+class ModelUnavailable(Unavailable):
+    """The language model does not answer. The text is kept and searchable, and is tried again."""
+
+    code = "MODEL_UNAVAILABLE"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry_after_s: float | None = None,
+        permanent: bool = False,
+    ) -> None:
+        """`retry_after_s`: the wait it asked for. `permanent`: trying again alone will not help."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.permanent = permanent
+
+
+class ModelAnswerInvalid(Unavailable):
+    """The language model's answer could not be used. The text is kept and searchable."""
+
+    code = "MODEL_ANSWER_INVALID"
+
+    def __init__(self, message: str | None = None, *, permanent: bool = False) -> None:
+        """`permanent`: the same text would get the same answer, as after a refusal."""
+        super().__init__(message)
+        self.permanent = permanent
+
+
+class EmbedderUnavailable(Unavailable):
+    """The embedder does not answer. Search goes on by keywords and says so."""
+
+    code = "EMBEDDER_UNAVAILABLE"

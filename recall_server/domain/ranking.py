@@ -1,0 +1,300 @@
+"""From candidates to an ordered, diverse, affordable answer. Pure: `now` is an argument.
+
+The database only narrows; the order comes from here, summed in a fixed sequence, so that the same
+inputs give bit-equal scores whatever the engine and in whatever order it returned its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from operator import mul
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rank_bm25 import BM25Plus
+
+from recall_server.domain.model import Hit, Item, Query, Scores, SearchMode
+
+K1 = 1.2  # K1 .6 with B .4 gains 2 points on chats and loses 7 on long messages (measured)
+B = 0.75
+DELTA = 1.0  # of BM25+: what an occurrence is worth however long the document is
+RRF_K = 60  # FEATURES D05
+HYBRID_ALPHA = 0.7  # FEATURES D22: the share of the cosine
+TOKEN_CHARS = 4  # FEATURES D10
+
+ById = Mapping[str, float]
+Row = NDArray[np.float64]
+Similarity = Callable[[int], Row]
+"""The likeness, in [0, 1], of the hit at a position to every hit, in their order."""
+
+
+def bm25_weights(document_frequencies: Mapping[str, int], documents: int) -> dict[str, float]:
+    """Term to idf, `ln((N + 1) / df)` of BM25+ (Lv & Zhai 2011); always positive.
+
+    `documents` (N) counts the namespace. A df of 0 has no weight and is left out; one beyond N
+    (the two counts were read apart) counts as N. The SQL that narrows sums
+    `idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average_length))`.
+    """
+    return {
+        term: math.log((max(documents, frequency) + 1) / frequency)
+        for term, frequency in document_frequencies.items()
+        if frequency > 0
+    }
+
+
+def bm25plus(
+    query_terms: Sequence[str],
+    pool: Sequence[Sequence[str]],
+    *,
+    idf: Mapping[str, float] | None = None,
+    average_length: float | None = None,
+) -> list[float]:
+    """The BM25+ score of each document (a list of terms) of the pool, in its order; >= 0.
+
+    Without `idf` (of `bm25_weights`) and `average_length` the pool is its own statistics.
+    Give those of the namespace: in a pool chosen for holding the rare word of the query, that
+    word is no longer rare. A term asked twice counts once; a document without any scores 0.
+    """
+    asked = list(dict.fromkeys(query_terms))
+    if not any(term in document for document in map(frozenset, pool) for term in asked):
+        return [0.0] * len(pool)  # also where the library would divide by zero
+    # The library pays delta to every document, so that none scores 0; the paper pays it for a
+    # term that occurs. So it is asked without, and delta is added here.
+    library = BM25Plus(pool, k1=K1, b=B, delta=0)
+    if idf is not None:
+        library.idf = idf
+    if average_length is not None and average_length > 0:
+        library.avgdl = average_length
+    worth = [(term, DELTA * library.idf.get(term, 0.0)) for term in asked]
+    return [
+        float(without) + math.fsum(weight for term, weight in worth if term in frequencies)
+        for without, frequencies in zip(library.get_scores(asked), library.doc_freqs, strict=True)
+    ]
+
+
+def ranks(scores: ById) -> dict[str, float]:
+    """Id to rank, from 1 for the best; ids of equal score share the mean of their ranks.
+
+    So no accident of ids or of row order decides, and a crowd that the list cannot tell apart
+    neither counts as all first nor as all last.
+    """
+    groups: defaultdict[float, list[str]] = defaultdict(list)
+    for key, score in scores.items():
+        groups[score].append(key)
+    ranked: dict[str, float] = {}
+    for score in sorted(groups, reverse=True):
+        middle = len(ranked) + (len(groups[score]) + 1) / 2
+        ranked.update(dict.fromkeys(groups[score], middle))
+    return ranked
+
+
+def rrf(rankings: Sequence[ById], k: int = RRF_K) -> dict[str, float]:
+    """Reciprocal rank fusion (Cormack et al. 2009), best first: id to a score in (0, 1].
+
+    `sum(1 / (k + rank))` by its maximum, `lists / (k + 1)` (FEATURES C06); an empty list is not
+    in use. Equal scores stand in the order of their ids.
+    """
+    shares: defaultdict[str, list[float]] = defaultdict(list)
+    for ranking in rankings:
+        for key, rank in ranking.items():
+            shares[key].append((k + 1) / (k + rank))
+    lists = sum(1 for ranking in rankings if ranking)
+    fused = {key: min(1.0, math.fsum(parts) / lists) for key, parts in shares.items()}
+    return dict(sorted(fused.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+class Weights(NamedTuple):
+    """What each part of the four-part score counts for; together 1."""
+
+    rrf: float
+    recency: float
+    importance: float
+    strength: float
+
+
+def weights(recency_weight: float) -> Weights:
+    """The published line (FEATURES D07): .70/.00/.20/.10 at 0, .40/.40/.10/.10 at 1."""
+    if not 0.0 <= (r := recency_weight) <= 1.0:
+        raise ValueError(f"not a weight between 0 and 1: {r}")
+    return Weights(0.7 - 0.3 * r, 0.4 * r, 0.2 - 0.1 * r, 0.1)
+
+
+def score(
+    pool: Sequence[Item], keyword: ById, cosine: ById, query: Query, now: datetime
+) -> list[Hit]:
+    """Every item of the pool at or above the threshold, the best first, with all its scores.
+
+    `keyword` is BM25 (>= 0) and `cosine` in [-1, 1], by item id; what is missing, not finite, or
+    a keyword score of 0, is not in that list. Ids in the pool are distinct. Total order: final,
+    then newer `recorded_at`, then id. Mode `recall` is FEATURES D06, the others D22; every mode
+    fills all of `Scores`: there `keyword` is a share of the best one of the pool, and a rank is
+    that of `ranks`, rounded down.
+    """
+    scores = _Pool(pool, keyword, cosine, query, now).scores
+    hits = [Hit(item, scores(item)) for item in pool]
+    hits = [hit for hit in hits if hit.scores.final >= query.score_threshold]
+    hits.sort(key=lambda hit: hit.item.id)
+    hits.sort(key=lambda hit: (hit.scores.final, hit.item.recorded_at), reverse=True)
+    return hits
+
+
+class _Pool:
+    """What the score of one item takes from all the others."""
+
+    def __init__(
+        self, pool: Sequence[Item], keyword: ById, cosine: ById, query: Query, now: datetime
+    ) -> None:
+        # Min-max, where the minimum is the 0 of what matches nothing: the pool's own would make
+        # the worst match worth none, and shift the others whenever an item joins.
+        best = max(_finite(pool, keyword).values(), default=0.0)
+        self.keyword = {k: v / best for k, v in _finite(pool, keyword).items() if v > 0.0}
+        self.cosine = {k: max(-1.0, min(1.0, v)) for k, v in _finite(pool, cosine).items()}
+        self.keyword_ranks, self.cosine_ranks = ranks(self.keyword), ranks(self.cosine)
+        self.fused = rrf([self.keyword_ranks, self.cosine_ranks])
+        self.busiest = math.log1p(max((max(0, item.access_count) for item in pool), default=0))
+        self.mix = _mix(query, embedded=bool(self.cosine))
+        self.now = now
+
+    def scores(self, item: Item) -> Scores:
+        accesses = max(0, item.access_count)
+        age_days = max(0.0, (self.now - item.recorded_at) / timedelta(days=1))
+        relevance = self.fused.get(item.id, 0.0)
+        recency = math.exp(-age_days / (1 + accesses))
+        importance = min(1.0, max(0.0, item.importance))
+        strength = math.log1p(accesses) / self.busiest if accesses else 0.0
+        keyword, cosine = self.keyword.get(item.id), self.cosine.get(item.id)
+        near = max(0.0, cosine or 0.0)
+        parts = (relevance, recency, importance, strength, keyword or 0.0, near)
+        return Scores(
+            final=min(1.0, math.fsum(map(mul, self.mix, parts))),
+            rrf=relevance,
+            recency=recency,
+            importance=importance,
+            strength=strength,
+            keyword=keyword,
+            keyword_rank=None if keyword is None else int(self.keyword_ranks[item.id]),
+            cosine=cosine,
+            cosine_rank=None if cosine is None else int(self.cosine_ranks[item.id]),
+        )
+
+
+def _finite(pool: Sequence[Item], values: ById) -> dict[str, float]:
+    given = ((item.id, float(values[item.id])) for item in pool if item.id in values)
+    return {key: value for key, value in given if math.isfinite(value)}
+
+
+def _mix(query: Query, *, embedded: bool) -> tuple[float, ...]:
+    """What RRF, recency, importance, strength, keyword and cosine count for (FEATURES D06, D22).
+
+    Without any vector hybrid is keyword, and vector the order of time (D23).
+    """
+    if query.mode is SearchMode.RECALL:
+        return (*weights(query.recency_weight), 0.0, 0.0)
+    if query.mode is SearchMode.VECTOR:
+        return (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    alpha = HYBRID_ALPHA if query.mode is SearchMode.HYBRID and embedded else 0.0
+    return (0.0, 0.0, 0.0, 0.0, 1.0 - alpha, alpha)
+
+
+def likeness(
+    hits: Sequence[Hit],
+    vectors: Mapping[str, NDArray[np.float32]],
+    words: Mapping[str, Collection[str]],
+) -> Similarity:
+    """How alike the hits are, to hand to `diversify`; `vectors` and `words` are by item id.
+
+    Two hits that both have a vector (of the length of the first one found): their cosine, negative
+    ones as 0. All other pairs: Jaccard of their terms (FEATURES D08). Rounded to 6 digits.
+    """
+    matrix, have = _matrix([vectors.get(hit.item.id) for hit in hits])
+    overlap = _overlap([frozenset(words.get(hit.item.id, ())) for hit in hits])
+
+    def similar(position: int) -> Row:
+        cosine = np.clip(matrix @ matrix[position], 0.0, 1.0)
+        both = have & have[position]
+        # Below 6 digits float32 is noise, and noise must not break a tie.
+        return np.round(cosine if both.all() else np.where(both, cosine, overlap(position)), 6)
+
+    return similar
+
+
+def _matrix(vectors: Sequence[NDArray[np.float32] | None]) -> tuple[Row, NDArray[np.bool_]]:
+    """The vectors at length 1 as rows (0 where there is none), and which rows are real."""
+    size = next((vector.size for vector in vectors if vector is not None), 0)
+    none = np.zeros(size, dtype=np.float32)
+    rows = [none if v is None or v.size != size else v for v in vectors]
+    matrix = np.array(rows, dtype=np.float64).reshape(len(rows), size)
+    norms = np.linalg.norm(matrix, axis=1)
+    have = np.isfinite(norms) & (norms > 0.0)
+    matrix[~have] = 0.0
+    return matrix / np.where(have, norms, 1.0)[:, None], have
+
+
+def _overlap(sets: Sequence[frozenset[str]]) -> Similarity:
+    """Jaccard of one set with every other, by way of postings: only shared terms cost anything."""
+    members: defaultdict[str, list[int]] = defaultdict(list)
+    for position, terms in enumerate(sets):
+        for term in terms:
+            members[term].append(position)
+    postings = {term: np.array(positions) for term, positions in members.items()}
+    sizes = np.array([len(terms) for terms in sets], dtype=np.float64)
+
+    def row(position: int) -> Row:
+        shared = np.zeros(len(sets))
+        for term in sets[position]:
+            shared[postings[term]] += 1.0
+        # At least 1: two texts without a term are not known to be alike.
+        return np.asarray(shared / np.maximum(sizes + sizes[position] - shared, 1.0))
+
+    return row
+
+
+def diversify(
+    hits: Sequence[Hit], similarity: Similarity, mmr_lambda: float, limit: int
+) -> list[Hit]:
+    """The `limit` best by maximal marginal relevance (Carbonell & Goldstein 1998; FEATURES D08).
+
+    Picks, again and again, the greatest `lambda * final - (1 - lambda) * likeness to the most
+    similar one picked`; ties go to the earlier hit. Lambda 1 keeps the order of `hits` exactly;
+    0 starts with the first hit and then only spreads. O(limit * hits).
+    """
+    if mmr_lambda >= 1.0 or not hits:
+        return list(hits[:limit])
+    relevance = mmr_lambda * np.array([hit.scores.final for hit in hits])
+    nearest = np.zeros(len(hits))
+    open_ = np.ones(len(hits), dtype=bool)
+    picked: list[Hit] = []
+    for _ in range(min(limit, len(hits))):
+        marginal = relevance - (1.0 - mmr_lambda) * nearest
+        best = int(np.argmax(np.where(open_, marginal, -np.inf)))
+        picked.append(hits[best])
+        open_[best] = False
+        np.maximum(nearest, similarity(best), out=nearest)
+    return picked
+
+
+def tokens(hit: Hit) -> int:
+    """What a hit's text costs: 4 characters a token (FEATURES D10), rounded up."""
+    return -(-len(hit.item.text) // TOKEN_CHARS)
+
+
+def fit_budget(
+    hits: Sequence[Hit], max_tokens: int | None, cost: Callable[[Hit], int] = tokens
+) -> list[Hit]:
+    """The hits that fit the budget together, in their order; `None` is no budget (FEATURES D10).
+
+    A hit that does not fit is skipped, not the end: stopping at it would answer nothing at all
+    whenever the best hit alone is too long.
+    """
+    if max_tokens is None:
+        return list(hits)
+    left, fitting = max_tokens, []
+    for hit in hits:
+        if (price := cost(hit)) <= left:
+            fitting.append(hit)
+            left -= price
+    return fitting

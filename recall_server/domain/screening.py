@@ -1,0 +1,63 @@
+"""Texts that try to give orders to a model (FEATURES I09).
+
+For our own tool descriptions a hit is a reason not to start. It is a signal and no wall: a
+paraphrase passes.
+"""
+
+import re
+import unicodedata
+
+_PATTERNS = (
+    ("names an address", re.compile(r"(?:https?|ftp|file|data|javascript):", re.IGNORECASE)),
+    (
+        "overrides instructions",
+        re.compile(
+            r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|message)s?\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "gives a conditional order",
+        re.compile(
+            r"\b(?:if|when|whenever|before|after)\b.{0,60}\b(?:you must|always call|must call|must use)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "asks for secrecy",
+        re.compile(
+            r"\b(?:do not|don['’]t|never)\b.{0,20}\b(?:tell|mention|reveal|show)\b.{0,30}\b(?:user|human|anyone)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "asks to send something elsewhere",
+        re.compile(
+            r"\b(?:send|post|upload|forward|exfiltrate|leak)\b.{0,40}\b(?:to|via)\b.{0,40}"
+            r"\b(?:server|endpoint|url|webhook|e-?mail|address)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "asks for a secret",
+        re.compile(
+            r"\b(?:include|pass|append|provide)\b.{0,40}"
+            r"\b(?:api[ _-]?keys?|passwords?|credentials?|private keys?|system prompt)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "plays another role",
+        re.compile(r"<\s*/?\s*(?:system|important|instructions?|assistant)\b", re.IGNORECASE),
+    ),
+    ("hides a comment", re.compile(r"<!--")),
+    ("carries encoded text", re.compile(r"[A-Za-z0-9+/]{80,}={0,2}")),
+)
+
+
+def screen(text: str) -> list[str]:
+    """What is suspicious about `text`, each as the end of a sentence about it; empty: nothing."""
+    found = [reason for reason, pattern in _PATTERNS if pattern.search(text)]
+    if any(unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t" for char in text):
+        found.append("hides characters")
+    return found

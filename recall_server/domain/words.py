@@ -1,0 +1,169 @@
+"""The terms by which a text is indexed and asked: pure, and the same on both engines.
+
+Text and question go through the same door, so FTS syntax is only characters here. Indexed terms
+rest on Python's Unicode tables and on PyStemmer: a change of either wants a re-index.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+from itertools import chain, islice
+from threading import Lock
+
+import Stemmer
+
+TERM_CHARS_MAX = 64
+"""Longer terms are cut: no index row grows with what somebody pastes."""
+
+TERMS_DISTINCT_MAX = 4_096
+"""Distinct terms kept of one text, the first ones: a bound on the index rows of one memory."""
+
+_CACHED_CHARS_MAX = 32
+
+# Function words of English (after Snowball's list). "will", "may" and "us" are left out on
+# purpose: casefolded they are also a name, a month and a country, which memories are about.
+_STOP = frozenset(
+    """
+    a an the and or but nor so than then if because as while until of at by for with about against
+    between into through during before after above below to from up down in out on off over under
+    again further once here there all any both each few more most other some such only own same
+    too very just no not i me my mine myself we our ours ourselves you your yours yourself
+    yourselves he him his himself she her hers herself it its itself they them their theirs
+    themselves what which who whom whose this that these those when where why how am is are was
+    were be been being have has had having do does did doing would should could can cannot
+    i'm you're he's she's it's we're they're i've you've we've they've i'd you'd he'd she'd we'd
+    they'd i'll you'll he'll she'll it'll we'll they'll isn't aren't wasn't weren't hasn't haven't
+    hadn't doesn't don't didn't won't wouldn't shan't shouldn't can't couldn't mustn't mightn't
+    needn't ain't let's that's that'll who's what's here's there's when's where's why's how's
+    im ive dont doesnt didnt isnt arent wasnt werent cant couldnt wouldnt shouldnt wont thats
+    """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+
+# Scripts that are not, or not only, written in words with spaces between them.
+_UNSPACED = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
+    "\u0e81-\u0ece"  # Lao
+    "\u1000-\u103f\u1050-\u108f"  # Myanmar
+    "\u1100-\u11ff\uac00-\ud7ff"  # Hangul
+    "\u1780-\u17d3"  # Khmer
+    "\u3005-\u3007\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af"  # kana, Bopomofo, Han
+)
+
+
+def _marks() -> str:
+    """Every combining mark of planes 0 and 1, as the ranges of a character class.
+
+    Python's word class has no marks, which would tear words of Indic scripts apart.
+    """
+    marks = [unicodedata.category(chr(c)).startswith("M") for c in range(0x20000)]
+    edges = [c for c in range(1, 0x20000) if marks[c] != marks[c - 1]]
+    return "".join(f"{chr(a)}-{chr(b - 1)}" for a, b in zip(edges[::2], edges[1::2], strict=True))
+
+
+_MARKS = _marks()
+_CONNECTOR = r"(?:[._@+&:'-]|,(?<=\d,)(?=\d{3}(?!\d)))"
+_SUFFIX = r"(?:\+\+?|[#%])?"
+
+
+def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
+    """Words joined by single connectors, with the suffix of `c++`, `c#` or `50%`; or `other`.
+
+    Possessive throughout, so that matching is linear whatever the text.
+    """
+    return re.compile(f"{word}(?:{_CONNECTOR}{word})*+{_SUFFIX}{other}")
+
+
+_PLAIN = _tokens_of("[a-z0-9]++")
+_WORLD = _tokens_of(rf"(?:[^\W_{_UNSPACED}]++[{_MARKS}]*+)++", rf"|[{_UNSPACED}]++")
+_RUN = re.compile(f"[{_UNSPACED}]")
+_SPLIT = re.compile(r"[._@+&:',#%-]+")
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
+_CONTRACTED = re.compile(r"'(?:s|t|re|ve|ll|d|m)(?![a-z0-9'])")
+_ACCENTS = re.compile("([a-z])[\u0300-\u036f]+")
+# Soft hyphens, joiners and variation selectors are in a word without being of it.
+_INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+")
+# Normalising sorts a pile of marks by insertion: 16,000 pairs took 0.8 s. UAX #15 (D4) has 30.
+_PILE = re.compile(f"[{_MARKS}]{{31,}}")
+_PILE_POSSIBLE = re.compile("[^\x00-\u02ff]{31}")  # ten times as fast to rule out
+_TYPOGRAPHY = (("\u2018", "'"), ("\u2019", "'"), ("\u02bc", "'"), ("\u2010", "-"))
+
+_ENGLISH = Stemmer.Stemmer("english", 0)
+_ENGLISH_LOCK = Lock()  # one Stemmer must not be in two threads at once
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text, in its order and with repetitions; never raises, linear in the text.
+
+    NFKC and casefold, Latin accents off (as FTS5 does); a word gives its English Snowball stem;
+    a joined token (`node.js`, `user@example.com`, `v2.1`, `c++`, `50%`, `o'brien`) gives itself
+    and its parts; scripts without spaces give character bigrams. Stop words are dropped unless the
+    text has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
+    """
+    text = text.lower() if text.isascii() else _normal(text)
+    tokens = (_PLAIN if text.isascii() else _WORLD).findall(text)
+    found = list(chain.from_iterable(map(_of_token, tokens)))
+    return found or list(chain.from_iterable(_expand(token, stops=frozenset()) for token in tokens))
+
+
+def term_counts(text: str) -> tuple[dict[str, int], int]:
+    """How often each term occurs (tf), and the length of the text in terms.
+
+    At most `TERMS_DISTINCT_MAX` distinct terms, the first ones of the text; the length counts all,
+    because it is what BM25 normalises by.
+    """
+    found = terms(text)
+    return dict(islice(Counter(found).items(), TERMS_DISTINCT_MAX)), len(found)
+
+
+def _normal(text: str) -> str:
+    """NFKC and casefold, with Latin accents, invisible characters and typographic marks folded."""
+    for typographic, plain in _TYPOGRAPHY:
+        text = text.replace(typographic, plain)
+    text = _INVISIBLE.sub("", text)
+    if _PILE_POSSIBLE.search(text):
+        text = _PILE.sub(lambda pile: pile[0][:30], text)
+    text = unicodedata.normalize("NFKD", text).casefold()
+    return unicodedata.normalize("NFKC", _ACCENTS.sub(r"\1", text))
+
+
+def _of_token(token: str) -> tuple[str, ...]:
+    # A cache keyed by pasted blobs would hold megabytes; words are short and come again.
+    return _expand_cached(token) if len(token) <= _CACHED_CHARS_MAX else _expand(token, _STOP)
+
+
+@lru_cache(maxsize=32_768)
+def _expand_cached(token: str) -> tuple[str, ...]:
+    return _expand(token, _STOP)
+
+
+def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:
+    """The terms of one token: the whole where it is more than a word, then its parts."""
+    if token in stops:
+        return ()
+    if _RUN.match(token):
+        return tuple(token[i : i + 2] for i in range(max(1, len(token) - 1)))
+    if token.isalnum():
+        return (_stem(token),)
+    if "'" in token:
+        token = _CONTRACTED.sub("", token)
+    if "," in token and _GROUPED.match(token):
+        token = token.replace(",", "")  # 1,200 is 1200
+    parts = [part for part in _SPLIT.split(token) if part]
+    kept = tuple(_stem(part) for part in parts if part not in stops)
+    if len(parts) == 1 and parts[0] == token:
+        return kept
+    # O'Brien is also written OBrien; every other connector says something and stays.
+    return (token.replace("'", "")[:TERM_CHARS_MAX], *kept)
+
+
+def _stem(word: str) -> str:
+    word = word[:TERM_CHARS_MAX]
+    if not (word.isascii() and word.isalpha()):
+        return word
+    with _ENGLISH_LOCK:
+        stem: str = _ENGLISH.stemWord(word)
+    return stem

@@ -1,0 +1,13 @@
+"""Finds what ships beside the package: `migrations/` and `agent-card.json`."""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def shipped(name: str) -> Path:
+    """The path of `name`, in an installed wheel or in a checkout."""
+    for folder in (_PACKAGE / "_shipped", _PACKAGE.parent):
+        if (folder / name).exists():
+            return folder / name
+    raise FileNotFoundError(f"{name} was not shipped with this installation")

@@ -1,0 +1,1 @@
+"""Outside minds, each a Protocol and its adapters: extractors and embedders."""

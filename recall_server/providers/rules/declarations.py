@@ -1,0 +1,271 @@
+"""Statements that have no plain subject and verb: standing orders, procedures, labels, corrections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from recall_server.domain.model import MemoryType
+from recall_server.providers.rules import nouns
+from recall_server.providers.rules.drafts import Draft, says_something, slug
+from recall_server.providers.rules.subjects import Voice
+from recall_server.providers.rules.wording import finished, outside, value_of
+
+_PEP = re.compile(
+    r"(?:give|stop|forget|lose|doubt|let|be|stay|keep|remember|look|think|believe|trust|love|know|feel"
+    r"|fun|good|great|nice|happy|here|there|hard|a |an |the |in |looking|grateful|wanted|been|had|thought"
+    r"|would|gonna|going|makes?|say|too|really|so|mind|again|underestimate|hesitate|worth)\b",
+    re.IGNORECASE,
+)
+_ORDER = re.compile(
+    r"(?:please |pls |remember to |make sure to |be sure to |also,? )*"
+    r"(?P<word>always|never|do not ever|don't ever) (?P<what>[a-z][\w-]+ .+)",
+    re.IGNORECASE,
+)
+_PLEASE = re.compile(
+    r"(?:from now on,? (?:please )?|going forward,? (?:please )?|in (?:the )?future,? (?:please )?"
+    r"|please (?=do not|don't|use|keep|write|call|format|reply|answer|respond|avoid|stop|stick))"
+    r"(?P<not>(?:don't|do not|stop|avoid) )?(?P<what>[a-z][\w-]+ .+)",
+    re.IGNORECASE,
+)
+_USE = re.compile(
+    r"(?P<what>use (?P<value>[^,;]+?)(?:,? (?:and )?(?P<how>not|instead of|rather than|over|never)"
+    r" (?P<over>[^,;]+))(?: (?:for|in) (?P<key>[\w .-]{2,40}))?)$",
+    re.IGNORECASE,
+)
+_CALL = re.compile(
+    r"(?:please |you can |just |everyone |everybody |people |friends |my friends |most people )*"
+    r"(?i:calls?) me (?P<value>[A-Z][\w'-]+(?: [A-Z][\w'-]+)?)$"
+)
+_NO_MORE = re.compile(
+    r"(?:it's |it is |we are |i am )?(?:not|no longer) (?:using |with |on )?(?P<old>[\w.+# -]{2,40}?)"
+    r" (?:any ?more|any longer)[,;.:]? (?:but |it's |it is |we (?:now )?use |i (?:now )?use |now )*"
+    r"(?P<value>[\w.+# -]{2,40}?)(?: now)?$",
+    re.IGNORECASE,
+)
+_IT_IS = re.compile(
+    r"(?:it is|it's|that's|that is|should be|i meant|i mean|make that|make it) (?:now |actually )?"
+    r"(?P<value>[^,;]{1,60}?)(?: now)?,? (?:and )?(?:not|instead of) (?:the )?(?P<old>[^,;]{1,60})$",
+    re.IGNORECASE,
+)
+_DECISION_LABEL = re.compile(
+    r"(?:decision|decided|agreed|resolved|final decision|outcome|verdict)(?: made)?:\s+(?P<value>.{6,})",
+    re.IGNORECASE,
+)
+_IMPERSONAL = re.compile(
+    r"(?:it (?:was|has been) (?:decided|agreed|settled)|the (?:decision|consensus|agreement|verdict) (?:is|was)"
+    r"|(?:everyone|everybody|all) agreed|we are agreed|we all agreed|final decision is)"
+    r" (?:that |to |on )?(?P<value>.+)",
+    re.IGNORECASE,
+)
+_LETS = re.compile(
+    r"(?:let's|let us) (?:go with|use|stick with|stick to|settle on|standardi[sz]e on|switch to|adopt)"
+    r" (?P<value>.+?)(?: (?:over|instead of|rather than|not) (?P<over>.+?))?"
+    r"(?: (?:for|as) (?:our |the |my )?(?P<key>[\w -]{2,40}))?$",
+    re.IGNORECASE,
+)
+_FROM_NOW = re.compile(
+    r"(?:from now on|going forward|starting (?:today|tomorrow|now|next \w+)|effective immediately|as of now)"
+    r",? (?:we|the team)(?:'ll| will| are going to)? (?:all )?(?P<value>.+)",
+    re.IGNORECASE,
+)
+_TO_DO = re.compile(
+    r"(?:in order to|to|when|whenever|before|after) (?:we |you |i )?(?P<task>[a-z][\w /-]{2,50}?),"
+    r" (?:you |we |i )?(?:first,? |always |must |need to |have to |should |just |just need to )*"
+    r"(?P<steps>(?:first,? )?[a-z][\w-]+ .{6,})",
+    re.IGNORECASE,
+)
+_STEPWORDS = re.compile(
+    r"\b(?:first|then|finally|afterwards|next,|after that|followed by|and run|before)\b|->|→|=>"
+)
+_PROCESS = re.compile(
+    r"(?:(?P<owner>my|our|the user's|user's|the team's|the|[A-Z][\w-]+'s) )?(?P<name>(?:[\w-]+ ){0,3}?"
+    r"(?:process|workflow|procedure|routine|pipeline|checklist|steps|runbook|flow|policy|convention|setup"
+    r"|rule)(?: (?:for|to|of) [\w -]{3,40}?)?)"
+    r"(?: is(?: as follows)?(?: that)?:?| goes(?: like this)?:?| are:?|:) (?P<value>.{8,})",
+    re.IGNORECASE,
+)
+_ARROWS = re.compile(r"(?:->|→|=>)")
+_FIRST = re.compile(
+    r"(?:always |we always |i always |first,? )(?P<steps>[a-z][\w-]+ .+? (?:before|and then|then) .+)",
+    re.IGNORECASE,
+)
+_BOTH = re.compile(r"(?:i|we)\b.*\b(?:always|never)\b", re.IGNORECASE)
+
+
+def declarations(sentence: str, voice: Voice) -> Iterator[Draft]:
+    """What a whole sentence declares, where it has a form of its own; at most one."""
+    text = sentence.strip(" .!*_")
+    for read in (_process, _called, _correction, _agreement, _order, _procedure):
+        draft = read(text, voice)
+        if draft is not None:
+            yield draft
+            return
+
+
+def _rule(
+    voice: Voice, saying: str, type_: MemoryType, attribute: str, value: str, **more: object
+) -> Draft:
+    draft = Draft(finished(f"{voice.shown} {outside(saying)}", None), type_, voice.entity, attribute,
+                  outside(value), 0.9)  # fmt: skip
+    return replace(draft, **more)  # type: ignore[arg-type]
+
+
+def _process(text: str, voice: Voice) -> Draft | None:
+    match = _PROCESS.match(text)
+    if match is None:
+        return None
+    owner = (match["owner"] or "").lower()
+    steps = bool(_STEPWORDS.search(match["value"]) or match["value"].count(",") >= 2)
+    if not steps and not re.match(r"(?:to|that|always|every|never|we|you)\b", match["value"]):
+        return None
+    entity, shown = _owner(owner, match["owner"] or "", voice)
+    value = match["value"].strip(" .")
+    said = f"{shown} {match['name']}: {outside(value)}"
+    return Draft(
+        finished(said, None), MemoryType.PROCEDURE, entity, slug(match["name"]), outside(value), 0.9
+    )
+
+
+def _owner(low: str, as_said: str, voice: Voice) -> tuple[str, str]:
+    if low in ("", "my", "the user's", "user's"):
+        if low == "my" or low:
+            return (voice.entity, f"{voice.shown}'s") if low == "my" else ("user", "The user's")
+        return "team", "The"
+    if low in ("our", "the team's"):
+        return "team", "The team's"
+    if low == "the":
+        return "team", "The"
+    return as_said[:-2], as_said
+
+
+def _called(text: str, voice: Voice) -> Draft | None:
+    match = _CALL.match(text)
+    if match is None:
+        return None
+    said = f"wants to be called {match['value']}"
+    return _rule(voice, said, MemoryType.PREFERENCE, "nickname", match["value"])
+
+
+def _correction(text: str, voice: Voice) -> Draft | None:
+    match = _NO_MORE.match(text) or _IT_IS.match(text)
+    if match is None:
+        return None
+    value, old = value_of(match["value"]), value_of(match["old"])
+    if not says_something(value) or not old or len(old.split()) > 6:
+        return None
+    kind = nouns.category(value) or nouns.category(old)
+    attribute = f"uses_for_{kind}" if kind else "correction"
+    entity = "team" if kind and re.search(r"\bwe\b", text, re.IGNORECASE) else voice.entity
+    said = f"{voice.shown} corrects: {value}, not {old}"
+    return Draft(finished(said, None), MemoryType.FACT, entity, attribute, value, 0.9 if kind else 0.7,
+                 correction=True, replaces=old)  # fmt: skip
+
+
+def _agreement(text: str, voice: Voice) -> Draft | None:
+    lets = _LETS.match(text)
+    if lets:
+        return _lets(lets)
+    match = _DECISION_LABEL.match(text) or _IMPERSONAL.match(text) or _FROM_NOW.match(text)
+    if match is None:
+        return None
+    value = value_of(match["value"]) if len(match["value"]) > 100 else match["value"].strip(" .")
+    if not says_something(value):
+        return None
+    value = outside(value)
+    infinitive = not re.match(
+        r"(?:we|the|our|it|they|all|every|no)\b", match["value"], re.IGNORECASE
+    )
+    to = (
+        "to "
+        if infinitive and re.match(r"[a-z]+(?<!ing)(?<!ed)\b", value)
+        else "that "
+        if not infinitive
+        else ""
+    )
+    said = f"The team decided {to or ': '}{value}".replace(" : ", ": ")
+    use = re.match(r"(?:we )?(?:will )?(?:use|go with|adopt|keep) (?P<value>.+?)(?: for (?:the |our )?(?P<key>[\w -]+))?$",
+                   value, re.IGNORECASE)  # fmt: skip
+    kind = nouns.category(use["value"]) if use else None
+    attribute = (
+        f"uses_for_{kind}"
+        if kind
+        else f"uses_for_{slug(use['key'])}"
+        if use and use["key"]
+        else "decided"
+    )
+    kept = use["value"] if use and attribute != "decided" else value
+    return Draft(finished(said, None), MemoryType.DECISION, "team", attribute, kept, 0.9)
+
+
+def _lets(match: re.Match[str]) -> Draft | None:
+    value = value_of(match["value"])
+    if not says_something(value):
+        return None
+    kind, key = nouns.category(value), match["key"]
+    attribute = f"uses_for_{slug(key)}" if key else f"uses_for_{kind}" if kind else "decided"
+    over = f" over {match['over']}" if match["over"] else ""
+    said = f"The team goes with {value}{over}" + (f" for {outside(key)}" if key else "")
+    return Draft(finished(said, None), MemoryType.DECISION, "team", attribute, value, 0.7)
+
+
+def _order(text: str, voice: Voice) -> Draft | None:
+    match = _ORDER.match(text)
+    if match and not _PEP.match(match["what"]):
+        word = "always" if match["word"].lower() == "always" else "never"
+        what = value_of(match["what"]) if len(match["what"]) > 110 else match["what"]
+        if not says_something(what):
+            return None
+        kind = (
+            MemoryType.PROCEDURE
+            if re.search(r"\b(?:before|after|then)\b", what)
+            else MemoryType.PREFERENCE
+        )
+        said = f"says to {word} {what}" if word == "always" else f"says never to {what}"
+        return _rule(voice, said, kind, word, what)
+    use = _USE.match(text)
+    if use:
+        kind_of = nouns.category(use["value"]) or nouns.category(use["over"])
+        name = f"preferred_{kind_of}" if kind_of else "prefers"
+        return _rule(voice, f"wants to {text[:1].lower() + text[1:]}", MemoryType.PREFERENCE, name,
+                     value_of(use["value"]))  # fmt: skip
+    return _request(text, voice)
+
+
+def _request(text: str, voice: Voice) -> Draft | None:
+    match = _PLEASE.match(text)
+    if match is None or re.match(
+        r"(?:let|tell|give|send|help|show|check|look|see|make)\b", match["what"]
+    ):
+        return None
+    if re.match(r"(?:we|i|he|she|it|they|the)\b", match["what"]) or not says_something(
+        match["what"]
+    ):
+        return None
+    negated = bool(match["not"])
+    said = f"asks {'not ' if negated else ''}to {match['what']}"
+    if negated and match["what"].split()[0].endswith("ing"):
+        said = f"asks to {match['not']}{match['what']}"
+    return _rule(
+        voice, said, MemoryType.PREFERENCE, "never" if negated else "always", match["what"]
+    )
+
+
+def _procedure(text: str, voice: Voice) -> Draft | None:
+    if _BOTH.match(text) and " before " not in text:
+        return None
+    match = _TO_DO.match(text)
+    if match and _STEPWORDS.search(match["steps"]):
+        steps = match["steps"].strip(" .")
+        said = re.sub(r"\b(?:we|you|i)\b ", "", text[: match.start("steps")], flags=re.IGNORECASE)
+        return Draft(finished(said + outside(steps), None), MemoryType.PROCEDURE, "team",
+                     slug(match["task"]), outside(steps), 0.9)  # fmt: skip
+    first = _FIRST.match(text)
+    if first and re.match(r"(?:we|i)\b", text, re.IGNORECASE):
+        steps = first["steps"]
+        who = "The team" if text[:2].lower() == "we" else voice.shown
+        entity = "team" if who == "The team" else voice.entity
+        return Draft(finished(f"{who} always: {outside(steps)}", None), MemoryType.PROCEDURE, entity,
+                     "always", outside(steps), 0.8)  # fmt: skip
+    return None

@@ -1,0 +1,139 @@
+"""A statement before it becomes a candidate, and the judgement whether its value says anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from recall_server.domain.model import MemoryType
+from recall_server.providers.rules import nouns
+from recall_server.providers.rules.clauses import Clause
+from recall_server.providers.rules.dates import When
+from recall_server.providers.rules.subjects import Voice
+from recall_server.providers.rules.verbs import word_set
+from recall_server.providers.rules.wording import outside, sentence_of
+
+VALUE_CHARS_MAX = 120
+_PERSONAL = word_set(
+    "lives_in has_pet has_child has_sibling visited attended owns watched relationship_status "
+    "partner bought likes dislikes did made has met plays"
+)
+_POINTS_AWAY = re.compile(
+    r"(?:it|its|this|that|that's|these|those|them|him|her|me|us|you|your|yours|he|she|they|we|how"
+    r"|what|when|where|who|why|which|whatever|one|ones|same|something|anything|everything|nothing"
+    r"|someone|anyone|everyone|such|so|here|there|more|most|both|ever|together|for|since|with|all of|all the|all that"
+    r"|any|each other|not|as|too|like|too|than|even|to (?:see|hear|say|know|be|have you|meet"
+    r"|talk|chat|share|think|get|keep))\b(?!-)",
+    re.IGNORECASE,
+)
+_SECOND_PERSON = re.compile(
+    r"\b(?:you|your|yours|you're|you've|y'all|ya|u|ur|yourself)\b", re.IGNORECASE
+)
+_LOOSE = re.compile(
+    r"\b(?:it|them|this|that|those|these|there|here|him|her|she|he)\b", re.IGNORECASE
+)
+_THIS_TIME = re.compile(
+    r"\bthis (?:year|month|week|weekend|summer|winter|spring|fall|autumn)\b", re.IGNORECASE
+)
+_EMPTY = word_set(
+    "a an the some of in on at to for with and or my our their new good great nice lot lots "
+    "bit time times fun thing things stuff way ways really very much many few little big day "
+    "days life chance break step steps look idea ideas feeling moment moments work progress "
+    "best better more such crazy amazing awesome pretty super well hard back up out off over "
+    "today it so cool difference impact smile love hope courage strength point part kind sort "
+    "care sense support job jobs top two one other place places people person everything "
+    "anything everyone somewhere challenge challenges memories memory experience experiences "
+    "adventure journey blast while first next always lately others opportunity opportunities "
+    "reminder inspiration news project projects book photo photos pic picture quite special letdown world together done mind goal goals dream dreams positive "
+    "effort"
+)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a clause states, before it is placed, weighed and chosen."""
+
+    text: str
+    type: MemoryType
+    entity: str
+    attribute: str
+    value: str
+    confidence: float
+    negated: bool = False
+    valid_from: datetime | None = None
+    correction: bool = False
+    replaces: str | None = None
+
+
+def entity_of(clause: Clause, voice: Voice, attribute: str, type_: MemoryType) -> str:
+    """Whom a statement is about; "we" is the team, or the speaker where the matter is personal."""
+    subject = clause.subject
+    if subject.kind == "owned":
+        return f"{subject.entity}'s {subject.noun}"
+    if subject.kind != "we" or subject.entity == "team":
+        return subject.entity
+    if type_ is MemoryType.DECISION:
+        return "team"
+    if voice.named:
+        return voice.entity
+    return voice.entity if attribute in _PERSONAL else "team"
+
+
+def shown_entity(entity: str, voice: Voice) -> str:
+    """How a sentence names an entity."""
+    return {"team": "The team", "user": "The user"}.get(entity, entity) if entity != voice.entity else (
+        voice.shown)  # fmt: skip
+
+
+def says_something(value: str) -> bool:
+    """Whether a value means something outside its conversation."""
+    if not value or len(value) > VALUE_CHARS_MAX or _POINTS_AWAY.match(value):
+        return False
+    if _SECOND_PERSON.search(value) or _LOOSE.search(_THIS_TIME.sub("", value)):
+        return False
+    words = re.findall(r"[\w'+#.-]+", value)
+    return any(word.lower() not in _EMPTY and (len(word) > 1 or word.isupper() or word.isdigit())
+               for word in words)  # fmt: skip
+
+
+def addresses_someone(clause: str) -> bool:
+    """Whether a clause speaks to the other person; what it says is then about the talk itself."""
+    return _SECOND_PERSON.search(clause) is not None
+
+
+def is_person(clause: Clause) -> bool:
+    """Whether the subject is somebody who can have tastes, a home or a job."""
+    subject = clause.subject
+    if subject.kind == "owned":
+        return subject.noun.split()[-1].lower() in nouns.PEOPLE | nouns.PETS
+    if subject.kind == "thing":
+        return subject.noun.split()[-1].lower() in nouns.PEOPLE
+    return True
+
+
+def slug(words: str) -> str:
+    """A phrase as part of an attribute's name: "Deploy targets" is "deploy_targets"."""
+    plain = re.sub(r"^(?:the|our|my|all|a|an|their|new)\s+", "", words.strip().lower())
+    return re.sub(r"\W+", "_", plain).strip("_")[:40]
+
+
+def drafted(
+    clause: Clause, voice: Voice, when: When | None, attribute: str, value: str, *,
+    type_: MemoryType = MemoryType.FACT, confidence: float = 0.9, entity: str | None = None,
+    negated: bool = False, correction: bool = False, replaces: str | None = None, ahead: bool = False,
+) -> Draft:  # fmt: skip
+    about = entity if entity is not None else entity_of(clause, voice, attribute, type_)
+    text = sentence_of(clause, clause.rest, when)
+    if clause.subject.kind == "we" and about != clause.subject.entity:
+        old = clause.subject.shown
+        text = shown_entity(about, voice) + text[len(old) :] if text.startswith(old) else text
+    return Draft(
+        text=text, type=type_, entity=about, attribute=attribute, value=outside(value),
+        confidence=min(confidence, 0.7) if clause.weak else confidence, negated=negated,
+        valid_from=when.at if when and not ahead and clause.tense not in _STILL_AHEAD else None,
+        correction=correction, replaces=replaces,
+    )  # fmt: skip
+
+
+_STILL_AHEAD = frozenset({"will", "going", "would"})

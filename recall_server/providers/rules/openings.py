@@ -1,0 +1,113 @@
+"""Opens a sentence up: its clauses, each freed of words that only lead in, and spelt out in full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_MARKERS = re.compile(
+    r"(?:(?:yeah|yea|yes|yep|yup|yay|no|nope|nah|well|so|and|but|also|oh|ah|aw|hmm|um|wow|woah|whoa|woo"
+    r"|btw|by the way|fyi|honestly|anyway|anyways|plus|ok|okay|right|sure|hey|hi|hello|thanks|thank you"
+    r"|thanks so much|thanks a lot|definitely|absolutely|totally|of course|agreed|awesome|great|cool"
+    r"|nice|sounds good|good news|guess what|update|then|actually|sorry|correction|scratch that"
+    r"|strike that|change of plan|i changed my mind|changed my mind|we changed our minds?"
+    r"|on second thought|turns out|in fact|basically|to be honest|tbh|personally"
+    r"|for me|as for me|in general|generally|usually|lately|recently|currently|nowadays|these days"
+    r"|right now|at the moment|for now|now|just so you know|for the record|for context|for reference"
+    r"|for your information|quick update|heads up|note that|note|please note that|keep in mind that"
+    r"|remember that|please remember that|please remember|remember|don't forget that|just|also note"
+    r"|happy to say|luckily|fortunately|unfortunately|sadly|finally|overall|like i said|as you know"
+    r"|as i said|speaking of \w+|and yes|yes and|because|since|which is why|that's why|i'll admit"
+    r"|i must say|i have to say|i gotta say|so far|after that|even so|still|first of all|besides"
+    r"|i can tell you that|i know that|i realized that|i realised that|the thing is|as a heads up)"
+    r"(?:,? [A-Z][\w'-]+(?=[,!]))?[,:.!]*\s+)+",
+    re.IGNORECASE,
+)
+_VOCATIVE = re.compile(r"[A-Z][\w-]+, (?=(?:[Ii]|we|We|my|My)\b)")
+_CONTRACTIONS = tuple(
+    (re.compile(pattern, re.IGNORECASE), full)
+    for pattern, full in (
+        (r"\bi'?m\b(?! not sure)", "I am"), (r"\bi'?ve\b", "I have"), (r"\bi'll\b", "I will"),
+        (r"\bi'd (?=(?:also |really |much |still )?(?:rather|like|love|prefer|hate)\b)", "I would "),
+        (r"\bi'd (?=(?:\w+ly |just |never |already )?(?:been|had|gone|\w{2,}ed|\w+en)\b)", "I had "),
+        (r"\bi'd\b", "I would"), (r"(?<=\s)'em\b", "them"),
+        (r"\bwe're\b", "we are"), (r"\bwe'?ve\b", "we have"), (r"\bwe'll\b", "we will"),
+        (r"\bwe'd (?=(?:also |really )?(?:rather|like|love|prefer)\b)", "we would "),
+        (r"\bwe'd (?=(?:just |never |already )?(?:been|had|gone|\w{2,}ed|\w+en)\b)", "we had "),
+        (r"\bwe'd\b", "we would"), (r"\by'all're\b", "y'all are"),
+        (r"\b(she|he)'s (?=been\b|got\b)", r"\1 has "), (r"\b(she|he)'s\b", r"\1 is"),
+        (r"\bthey're\b", "they are"), (r"\bthey've\b", "they have"),
+        (r"\b(she|he|they)'ll\b", r"\1 will"),
+        (r"\bcan'?t\b|\bcannot\b", "can not"), (r"\bwon't\b", "will not"),
+        (r"\b(do|does|did|is|are|was|were|has|have|had|would|should|could)n'?t\b", r"\1 not"),
+        (r"\bain't\b", "am not"), (r"\bgonna\b", "going to"), (r"\bwanna\b", "want to"),
+        (r"\bgotta\b", "have to"), (r"\bhave got\b(?! to)", "have"),
+        (r"\b(name|birthday|favou?rite \w+|wife|husband|sister|brother|mom|dad|boss|son|daughter"
+         r"|manager|job|email|number|age)'s (?=(?:an?|the|in|on|at|not|from|called|named"
+         r"|(?-i:[A-Z])[a-z]+|\d)\b)", r"\1 is "),
+    )
+)  # fmt: skip
+_SPLIT = re.compile(
+    r"\s*(?:;\s|\s[-–—]{1,2}\s|[—–]|\.\.\.\s)\s*"
+    r"|,?\s(?:and|but|so|yet|plus|although|though|while|whereas)\s(?:then |also |now |so |yes,? )?"
+    r"(?=(?:i|we|my|our|he|she|they|it|this|that's|there|you|you're|it's|i've|i'm|i'd|i'll|we're"
+    r"|we've|we'll|he's|she's|they're)\b)"
+    r"|,\s(?=(?:i|we|i'm|we're|i've|we've|i'll|we'll|my|it|it's|he|she|they|you|this|that's"
+    r"|but|so|not|though|right|thanks)\b)",
+    re.IGNORECASE,
+)
+
+
+_TAIL = re.compile(
+    r",\s(?:take a look|check (?:it|this|them) out|look|here|see|thanks|right|you know|ya know|huh"
+    r"|hopefully|trust me|believe it|as you can see|i guess)\b.*$",
+    re.IGNORECASE,
+)
+_REASON = re.compile(
+    r"\s(?:because|'?cause|since|as|now that)\s(?=(?:i|i'm|i've|we|we're|we've|my|our)\b)",
+    re.IGNORECASE,
+)
+
+
+def clauses(sentence: str) -> Iterator[str]:
+    """The clauses of a sentence; each may state something of its own."""
+    start = 0
+    for match in _SPLIT.finditer(sentence):
+        if match.start() > start:
+            yield from _with_reason(sentence[start : match.start()])
+        start = match.end()
+    if start < len(sentence):
+        yield from _with_reason(sentence[start:])
+
+
+def _with_reason(clause: str) -> Iterator[str]:
+    """A clause whole, and then its reason alone: "..., because I'm allergic to nuts"."""
+    opening = _SINCE.match(clause)
+    if opening:  # "since I'm lactose intolerant I'm trying ..." has no comma to part the two
+        second = re.search(r"\s(?=(?:I|i|we)(?:'m|'re|'ve|'ll| am| are| have| will)\b)",
+                           clause[opening.end() :])  # fmt: skip
+        if second:
+            yield clause[opening.end() : opening.end() + second.start()]
+            clause = clause[opening.end() + second.end() :]
+    yield clause
+    reason = _REASON.search(clause)
+    if reason:
+        yield clause[reason.end() :]
+
+
+_SINCE = re.compile(r"\s*(?:because|since|as|now that)\s(?=(?:i|we)\b)", re.IGNORECASE)
+
+
+def opened(clause: str) -> str:
+    """A clause without the words that only lead in ("Yeah, Maria!", "By the way,"), spelt out."""
+    text = _TAIL.sub("", clause.strip(" ,.!*_~\"'"))
+    for _ in range(3):
+        lead = _MARKERS.match(text) or _VOCATIVE.match(text)
+        if lead is None:
+            break
+        text = text[lead.end() :]
+    for pattern, full in _CONTRACTIONS:
+        text = pattern.sub(full, text)
+    if text[:5].lower() == "been ":
+        text = "I have been " + text[5:]
+    return re.sub(r"\s+", " ", text)

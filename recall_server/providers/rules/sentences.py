@@ -1,0 +1,175 @@
+"""Sentences and clauses of a turn, and the gates that keep out what states nothing:
+questions, greetings, hypotheticals, jokes, quoted speech, and text that tries to give orders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SENTENCE_CHARS_MAX = 600
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with its place in the episode's text; `text` has straight quotes, same length."""
+
+    start: int
+    end: int
+    text: str
+
+
+_FENCE = re.compile(r"```.{0,20000}?```|~~~.{0,20000}?~~~", re.DOTALL)
+_QUOTED_LINE = re.compile(r"^[ \t]{0,3}>[^\n]*", re.MULTILINE)
+_EMOJI = "\U0001f300-\U0001faff\u2600-\u27bf"
+_END = re.compile(rf"[.!?…]+[\"')\]*_]{{0,3}}(?=\s|$|[{_EMOJI}])|[{_EMOJI}\ufe0f\u200d]+|\n\s*")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|approx|no|inc|ltd|co|a\.m|p\.m|jr|sr|dept|est"
+    r"|fig|min|max)|\b[A-Z])\.$",
+    re.IGNORECASE,
+)
+_BULLET = re.compile(r"\s*(?:[-*•+]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|\[[ x]\]\s*)+")
+_STRAIGHT = str.maketrans("’‘“”\u00a0\t", "''\"\"  ")
+
+ORDERS = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:instructions?|rules|prompts?"
+    r"|guidelines|restrictions|guardrails)\b"
+    r"|\byou are now\b|\bsystem prompt\b|\bjailbreak|\bdeveloper mode\b|\bDAN mode\b"
+    r"|\b(?:pretend|act) (?:to be|as if|as though|like you|as an? (?:unrestricted|evil))"
+    r"|\bnew instructions?:|</?(?:system|instructions?|assistant|tool)>|\[/?INST\]|<\|im_"
+    r"|\b(?:reveal|print|repeat|leak) (?:your|the) (?:prompt|instructions|system|secrets?)"
+    r"|\bdo anything now\b|\bsave (?:this|the following) (?:as|to) (?:a )?memory\b",
+    re.IGNORECASE,
+)
+_QUESTION_START = re.compile(
+    r"(?:so|and|but|oh|hey|well|btw|by the way|ok|okay|also|wow|hi|yeah)?,?\s*"
+    r"(?:who|whom|whose|what|what's|whats|when|where|where's|why|how|how's|which|do|does|did|don't"
+    r"|doesn't|didn't|are|aren't|is|isn't|was|wasn't|were|have you|haven't|has|had you|can|can't"
+    r"|could|would|will|won't|should|shall|may i|am i|any)\b(?! (?:said|works|lives)\b)",
+    re.IGNORECASE,
+)
+_WH_STATEMENT = re.compile(
+    r"(?:when|where|what|how|why|who)\b[^,]{3,80}(?:,| is\b| was\b)", re.IGNORECASE
+)
+_GREETING = re.compile(
+    r"(?:hi|hey|hello|yo|thanks?|thank you|thx|cheers|bye|goodbye|good (?:morning|night|evening"
+    r"|afternoon|luck|job|point)|see you|see ya|take care|congrat\w*|sorry|welcome|no problem"
+    r"|no worries|you're welcome|sure|ok|okay|got it|sounds good|lol|haha|nice|wow|yes|no|yep|nope)"
+    r"\b(?:,? [\w'-]{1,20}){0,2}[!., ]*",
+    re.IGNORECASE,
+)
+_JOKE = re.compile(
+    r"\b(?:just kidding|kidding|jk|j/k|joking|joke|sarcasm|sarcastic|pulling your leg|april fools)\b"
+    r"|(?<!\w)/s\b|\bha(?:ha)+\b|\blol\b|\blmao\b",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"\b(?:just kidding|kidding|jk|j/k|joking|april fools|scratch that|strike that"
+    r"|never ?mind that|ignore that)\b",
+    re.IGNORECASE,
+)
+_HYPOTHETICAL = re.compile(
+    r"\b(?:if|imagine|suppose|supposing|pretend|hypothetically|what if|unless|whether"
+    r"|in theory|let's say|in another life|in my dreams|as though)\b",
+    re.IGNORECASE,
+)
+_UNCERTAIN = re.compile(
+    r"\b(?:might|may|maybe|perhaps|possibly|probably|apparently|supposedly|allegedly|rumou?rs?"
+    r"|not sure|unsure|no idea|i guess|i suppose|i assume|i bet|i wonder|i doubt|i think|i'm thinking"
+    r"|i was thinking|thinking (?:of|about)|i thought|seems?|seemed|sounds like|looks like|could"
+    r"|considering|i don't know|dunno|undecided|debating|as far as i know|iirc|i heard|i've heard"
+    r"|they say|people say|should've|could've|would've|wouldn't|couldn't|wish)\b",
+    re.IGNORECASE,
+)
+_WOULD = re.compile(r"\bwould\b(?! (?:rather|prefer|like|love)\b)|\bshould\b", re.IGNORECASE)
+_REPORTED = re.compile(
+    r"\b(?:said|says|told|asked|claims?|claimed|thinks|thought|believes|wonders|mentioned|suggested"
+    r"|suggests|proposed|argued|reckons|joked)\b|\bthe (?:song|book|movie|lyrics?|quote) (?:goes|says)",
+    re.IGNORECASE,
+)
+_SPEECH = re.compile(r'"([^"]{1,400})"')
+_ENGLISH = re.compile(r"[A-Za-z]")
+
+
+def masked(text: str) -> str:
+    """The text with code blocks and quoted lines blanked out, every position kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0])
+
+    plain = text.translate(_STRAIGHT)
+    if "```" in plain or "~~~" in plain:
+        plain = _FENCE.sub(blank, plain)
+    return _QUOTED_LINE.sub(blank, plain)
+
+
+def sentences(text: str, offset: int) -> Iterator[Sentence]:
+    """The sentences of a masked turn that starts at `offset` in the episode's text."""
+    start = 0
+    for match in _END.finditer(text):
+        if match[0][0] == "." and _ABBREVIATION.search(
+            text, max(start, match.end() - 8), match.end()
+        ):
+            continue
+        if match[0][0] == "\n" and _runs_on(text, start, match.start(), match.end()):
+            continue
+        yield from _trimmed(text, start, match.end(), offset)
+        start = match.end()
+    yield from _trimmed(text, start, len(text), offset)
+
+
+def _runs_on(text: str, start: int, stop: int, after: int) -> bool:
+    """Whether a line break stands inside a sentence: hard-wrapped prose goes on in lower case."""
+    return (
+        stop - start >= 50
+        and text[after : after + 1].islower()
+        and "\n" not in text[stop + 1 : after]
+    )
+
+
+def _trimmed(text: str, start: int, end: int, offset: int) -> Iterator[Sentence]:
+    bullet = _BULLET.match(text, start, end)
+    if bullet:
+        start = bullet.end()
+    while start < end and (text[start].isspace() or text[start] in "*_\"'(["):
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    if 6 <= end - start <= SENTENCE_CHARS_MAX and _ENGLISH.search(text, start, end):
+        yield Sentence(offset + start, offset + end, text[start:end])
+
+
+def takes_back(sentence: str) -> bool:
+    """Whether a sentence unsays the one before it ("just kidding", "scratch that")."""
+    return _TAKEN_BACK.search(sentence) is not None
+
+
+def is_question(sentence: str) -> bool:
+    """Whether a sentence asks; also without a question mark, and with a tag ("..., right?")."""
+    if "?" in sentence[-5:]:
+        return True
+    return bool(_QUESTION_START.match(sentence)) and not _WH_STATEMENT.match(sentence)
+
+
+def states_nothing(sentence: str) -> bool:
+    """Whether a whole sentence is to be passed over: asked, greeted, supposed, joked or quoted."""
+    if is_question(sentence) or _GREETING.fullmatch(sentence) or _JOKE.search(sentence):
+        return True
+    if _HYPOTHETICAL.search(sentence) or _is_foreign(sentence):
+        return True
+    return any(len(quote.split()) > 3 and _is_speech(quote) for quote in _SPEECH.findall(sentence))
+
+
+def is_doubtful(clause: str) -> bool:
+    """Whether a clause only reports, doubts or weighs something."""
+    return bool(_UNCERTAIN.search(clause) or _WOULD.search(clause) or _REPORTED.search(clause))
+
+
+def _is_speech(quote: str) -> bool:
+    return quote[-1] in ".!?," or bool(re.search(r"\b(?:I|we|you|my)\b", quote, re.IGNORECASE))
+
+
+def _is_foreign(sentence: str) -> bool:
+    letters = [c for c in sentence if c.isalpha()]
+    return sum(c > "\u024f" for c in letters) * 5 > len(letters)

@@ -1,0 +1,170 @@
+"""Who or what a clause is about: the speaker, the team, a name, or somebody's something."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from recall_server.providers.rules import nouns
+from recall_server.providers.rules.verbs import ADVERBS, AUXILIARIES, FORMS, word_set
+
+_SUBJECT_WORDS_MAX = 7
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Who is speaking: the entity of "I", and how a sentence names it."""
+
+    entity: str = "user"
+    shown: str = "The user"
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a clause is about. `noun` is what a possessor's thing is ("sister", "favorite color")."""
+
+    kind: str  # "i", "we", "name", "owned" (my sister), "thing" (the staging server)
+    entity: str
+    shown: str
+    noun: str = ""
+    plural: bool = False
+
+
+_NP_BREAK = word_set(
+    "that which who when where if because to and but or as than i we you he she they it this "
+    "there these those what how not into about like"
+)
+_DETERMINED = re.compile(r"(?:the|our)\s", re.IGNORECASE)
+_NOT_NAMES = word_set(
+    "life music art work dance dancing painting running nature family love everyone "
+    "everything someone something anyone nobody people kids things time money food today "
+    "yesterday tomorrow that this it there here what when where why how who which being "
+    "having doing looking hope can't sounds looks seems glad happy sorry thanks your their "
+    "its his her someone's always never just been got one each every some any many most all "
+    "both none nothing had has have was were is are am do does did can could will would "
+    "should may might must let let's please if as such no yes in on at by for from with of to "
+    "up not only even still yet also but and or so books reading pottery camping volunteering "
+    "yoga hiking cooking exercise support self-care teamwork winning losing change success "
+    "failure winter summer spring autumn fall"
+)
+_PLURAL = re.compile(
+    r"(?:[^s]s|kids|children|parents|people|men|women|folks|guys|mice)$", re.IGNORECASE
+)
+
+
+def subject_of(
+    words: list[str], voice: Voice, last: Subject | None
+) -> tuple[Subject, int, bool] | None:
+    if not words:
+        return None
+    first = words[0].lower()
+    if first == "i":
+        return Subject("i", voice.entity, voice.shown), 1, False
+    if first == "we":
+        return Subject("we", voice.entity, voice.shown), 1, False
+    if first in ("she", "he", "they"):
+        return (last, 1, True) if last and (first != "they" or last.plural) else None
+    elliptical = _left_out(words, voice)
+    return elliptical or _noun_subject(words, voice)
+
+
+def _left_out(words: list[str], voice: Voice) -> tuple[Subject, int, bool] | None:
+    """Chat style drops "I": "Moved to Lisbon last week." A note drops "the user": "Lives in Rome"."""
+    at = 0
+    while at < len(words) and words[at].lower() in ADVERBS:
+        at += 1
+    if at + 1 >= len(words):
+        return None
+    word = words[at].lower()
+    form = FORMS.get(word)
+    speaker = Subject("i", voice.entity, voice.shown)
+    if (
+        form is None
+        or not form.forms & {"past", "s"}
+        or "base" in form.forms
+        or word in AUXILIARIES
+    ):
+        return None
+    if (
+        "s" in form.forms
+        and (voice.named or word in ("works", "plans", "hikes", "uses"))
+        and at == 0
+    ):
+        return None if voice.named else (speaker, 0, True)
+    return speaker, 0, True
+
+
+def _noun_subject(words: list[str], voice: Voice) -> tuple[Subject, int, bool] | None:
+    end = _noun_phrase_end(words)
+    if end is None:
+        return None
+    phrase = " ".join(words[:end])
+    plural = bool(_PLURAL.search(phrase))
+    low = phrase.lower()
+    if low in ("the user", "user"):
+        return Subject("i", "user", "The user"), end, False
+    if low in ("the team", "team", "our team", "my team"):
+        return Subject("we", "team", "The team"), end, False
+    owned = _owned(phrase, voice)
+    if owned:
+        owner, shown, noun = owned
+        return Subject("owned", owner, shown, noun, plural), end, False
+    if _DETERMINED.match(phrase):
+        bare = phrase.split(" ", 1)[1]
+        return Subject("thing", bare, phrase[0].upper() + phrase[1:], bare, plural), end, False
+    return _named(words[:end], phrase)
+
+
+def _named(words: list[str], phrase: str) -> tuple[Subject, int, bool] | None:
+    if words[0].lower() in _NOT_NAMES or not all(w[0].isupper() or w[0].isdigit() or
+                                                 w.lower() in ("and", "of", "the", "&")
+                                                 for w in words):  # fmt: skip
+        if re.match(r"(?:[Pp]roject|[Tt]eam|[Cc]lient|[Ss]ervice) [A-Z]", phrase):
+            return Subject("name", phrase, phrase[0].upper() + phrase[1:]), len(words), False
+        return None
+    if words[0].endswith("ing") and len(words) == 1:
+        return None
+    return Subject("name", phrase, phrase, plural=" and " in phrase), len(words), False
+
+
+def _owned(phrase: str, voice: Voice) -> tuple[str, str, str] | None:
+    match = re.match(
+        r"(?:(?P<mine>my|our)|(?P<user>(?:the )?user's)|(?P<name>[A-Z][\w-]*(?: [A-Z][\w-]*){0,2})'s)"
+        r" (?P<noun>.+)",
+        phrase,
+        re.IGNORECASE if phrase.lower().startswith(("my ", "our ", "user", "the ")) else 0,
+    )
+    if match is None:
+        return None
+    if match["name"]:
+        return match["name"], f"{match['name']}'s", match["noun"]
+    if match["user"]:
+        return "user", "The user's", match["noun"]
+    team = match["mine"].lower() == "our" and not voice.named
+    if team and match["noun"].split()[-1].lower() not in nouns.PEOPLE | nouns.PETS:
+        return "team", "The team's", match["noun"]
+    return voice.entity, f"{voice.shown}'s", match["noun"]
+
+
+def _noun_phrase_end(words: list[str]) -> int | None:
+    """Where the subject ends: before the first word that can be a finite verb there."""
+    for at in range(1, min(len(words), _SUBJECT_WORDS_MAX + 1)):
+        word = words[at].lower()
+        if word in _NP_BREAK and not (word == "and" and at == 1 and words[0][0].isupper()):
+            return None
+        if words[at - 1][-1] in ".,:;!?":
+            return None
+        if word in AUXILIARIES or (word in ADVERBS and at + 1 < len(words)
+                            and words[at + 1].lower().strip(",") in FORMS):  # fmt: skip
+            return at
+        form = FORMS.get(word.strip(","))
+        if form is None:
+            continue
+        before = words[at - 1].lower()
+        bare = before in ("my", "our", "the", "a", "user's") or before.endswith("'s")
+        if not bare and (form.forms & {"past", "s"} - ({"s"} if _PLURAL.search(before) else set())):
+            return at
+        if "base" in form.forms and not bare and (_PLURAL.search(before) or "and" in words[:at]):
+            return at
+    return None

@@ -1,0 +1,139 @@
+"""A server that runs until it is told to stop: lock, listen, drain."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from filelock import FileLock, Timeout
+from starlette.types import ASGIApp
+
+from recall_server.app import House, house, working
+from recall_server.config import Settings
+from recall_server.domain.errors import DatabaseUnusable, Invalid
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def only_server(settings: Settings) -> Any:
+    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` where another server holds it."""
+    if not isinstance(settings.database, Path):
+        yield
+        return
+    path = settings.database.resolve()
+    lock = FileLock(path.with_name(path.name + ".lock"), mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DatabaseUnusable(
+            f"Another recall server is running on {path}. Stop it, or give this one a file of its "
+            "own with --db."
+        ) from None
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"{path.parent} cannot be written ({error.strerror}). Check its owner and mode."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_address(settings: Settings) -> None:
+    """Raise `Invalid` on an address that others reach, unless the operator asked for it."""
+    if settings.public and not settings.allow_public:
+        raise Invalid(
+            f"{settings.host} can be reached by others and this server speaks plain HTTP: tokens "
+            "could be read on the way. Put a TLS proxy before it and listen on 127.0.0.1, or say "
+            "--allow-public if the network between is yours."
+        )
+
+
+def bound(settings: Settings) -> socket.socket:
+    """A socket that listens as the settings say. Raises `Invalid` where it cannot."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise Invalid(
+            f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). Choose another "
+            "with --port."
+        ) from None
+    return listener
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp, settings: Settings, listener: socket.socket) -> AsyncIterator[str]:
+    """The app on a socket, for as long as the block lasts; yields its address."""
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, round(settings.drain_s)),
+    )
+    server = uvicorn.Server(config)
+    # The signals are ours: uvicorn would raise them again when it is done.
+    server.capture_signals = _no_signals  # type: ignore[method-assign]
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started and not task.done():
+            await asyncio.sleep(0.005)
+        if task.done():
+            await task
+        host, port = listener.getsockname()[:2]
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@contextmanager
+def _no_signals() -> Any:
+    yield
+
+
+async def serve(
+    settings: Settings,
+    announce: Callable[[str, House], None],
+    *,
+    app: Callable[[House], ASGIApp] = House.asgi,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within
+    `drain_s`, and release the jobs."""
+    check_address(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with only_server(settings):
+        async with house(settings) as built, working(built):
+            async with listening(app(built), settings, bound(settings)) as address:
+                announce(address, built)
+                await stop.wait()
+                built.stopping = True
+                log.info("stopping", seconds=settings.drain_s)
+
+
+async def work(settings: Settings) -> None:
+    """Run jobs only, until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with house(settings) as built, working(built):
+        print("recall worker: waiting for jobs", file=sys.stderr)
+        await stop.wait()

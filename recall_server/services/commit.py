@@ -1,0 +1,57 @@
+"""The one place where a plan becomes memory: check, apply, index."""
+
+from datetime import datetime
+
+from recall_server.domain.errors import Stale
+from recall_server.domain.model import Citation, Status
+from recall_server.domain.plan import Add, Change, Forget, Plan, Reinforce, Supersede
+from recall_server.storage.index import postings
+from recall_server.storage.store import Transaction
+
+
+async def apply(tx: Transaction, plan: Plan, now: datetime) -> None:
+    """Make the changes of `plan`, all within `tx`, and keep the indexes true to them.
+
+    Raises `Stale` where a change does not find what it expects; nothing of the plan holds then,
+    as the caller's transaction rolls back.
+    """
+    for change in plan.changes:
+        await _apply(tx, change, now)
+
+
+async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
+    match change:
+        case Add(memory):
+            await tx.memories.add(memory)
+            if memory.status is Status.ACTIVE:
+                await tx.words.add(postings({memory.id: memory.text}))
+            await cover(tx, memory.citation)
+        case Reinforce(memory_id, citation):
+            if not await tx.memories.reinforce(memory_id):
+                raise Stale
+            await tx.memories.cite(memory_id, citation)
+            await cover(tx, citation)
+        case Supersede(memory_id, by, valid_until):
+            text = await tx.memories.retire(
+                memory_id, Status.SUPERSEDED, now, superseded_by=by, valid_until=valid_until
+            )
+            await _unfind(tx, memory_id, text)
+        case Forget(memory_id):
+            text = await tx.memories.retire(memory_id, Status.FORGOTTEN, now)
+            await _unfind(tx, memory_id, text)
+
+
+async def _unfind(tx: Transaction, memory_id: str, text: str | None) -> None:
+    if text is None:
+        raise Stale
+    await tx.words.remove(postings({memory_id: text}))
+    await tx.vectors.conceal([memory_id])
+
+
+async def cover(tx: Transaction, citation: Citation) -> None:
+    """Take the turns that a memory cites out of the search: the memory speaks for them now."""
+    covered = await tx.episodes.open_at(citation)
+    if covered:
+        await tx.episodes.close([turn.id for turn in covered], "covered")
+        await tx.words.remove(postings({turn.id: turn.text for turn in covered}))
+        await tx.vectors.conceal([turn.id for turn in covered])

@@ -1,0 +1,227 @@
+"""Remember: keep what was said, at once. Extract: make memories of it, later."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from recall_server.domain.errors import IdempotencyConflict, Unavailable
+from recall_server.domain.ids import new_id
+from recall_server.domain.model import (
+    AuditEntry,
+    Episode,
+    Extraction,
+    Job,
+    Namespace,
+    Source,
+)
+from recall_server.domain.text import clean_label, clean_text
+from recall_server.domain.transcript import chunk, parse_turns
+from recall_server.providers.embedding import Embedder
+from recall_server.providers.extraction import Extractor, Passage
+from recall_server.services import commit, reconcile
+from recall_server.storage.episodes import spoken, turn_id
+from recall_server.storage.index import Postings, postings
+from recall_server.storage.store import Store, Transaction
+
+EXTRACT = "extract"
+EMBED = "embed"
+
+TOPIC_CHARS_MAX = 128
+LABEL_CHARS_MAX = 256
+# Reading a longer text takes long enough for other callers to notice.
+INLINE_CHARS_MAX = 16_000
+
+
+class Fenced(Exception):
+    """The job has been given to another worker meanwhile; what was done for it must not hold."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a caller hands in to be remembered."""
+
+    text: str
+    topic: str
+    idempotency_key: str | None = None
+    source: Source = Source()
+
+    def digest(self) -> str:
+        """What makes two submissions the same, besides their key."""
+        body = [self.text, self.topic, self.source.session_id, self.source.agent_id]
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The answer to a submission; `cached` where its key was used before for the same."""
+
+    episode_id: str
+    job_id: str
+    cached: bool
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Both halves of taking something in."""
+
+    store: Store
+    extractor: Extractor
+    embedder: Embedder | None
+    now: Callable[[], datetime]
+    chance: Callable[[int], bytes]
+    text_chars_max: int
+    lease: timedelta
+    wake: Callable[[], None]
+
+    async def remember(
+        self, namespace: Namespace, submission: Submission, *, entry: AuditEntry
+    ) -> Accepted:
+        """Keep the text, make it findable by its words, and promise to extract memories from it:
+        one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
+
+        Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
+        used for something else.
+        """
+        submission = self._checked(submission)
+        episode = self._episode(submission)
+        key = submission.idempotency_key or episode.id
+        if len(submission.text) > INLINE_CHARS_MAX:
+            episode, words = await asyncio.to_thread(_read, episode)
+        else:
+            episode, words = _read(episode)
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            added = await tx.episodes.add(episode, key, submission.digest())
+            if added:
+                await tx.jobs.add(
+                    episode.job_id, EXTRACT, {"episode_id": episode.id}, episode.recorded_at
+                )
+                await tx.words.add(words)
+                accepted = Accepted(episode.id, episode.job_id, cached=False)
+            else:
+                before = await tx.episodes.receipt(key)
+                assert before is not None
+                if before.request_digest != submission.digest():
+                    raise IdempotencyConflict
+                accepted = Accepted(before.episode_id, before.job_id, cached=True)
+            entry.ids += [accepted.episode_id, accepted.job_id]
+            entry.counts["queued"] = int(not accepted.cached)
+        self.wake()
+        return accepted
+
+    def _checked(self, submission: Submission) -> Submission:
+        source = submission.source
+        return Submission(
+            clean_text(submission.text, chars_max=self.text_chars_max),
+            clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
+            _label_or_none(submission.idempotency_key, "idempotency_key"),
+            Source(
+                _label_or_none(source.session_id, "session_id"),
+                _label_or_none(source.agent_id, "agent_id"),
+                source.client,
+            ),
+        )
+
+    def _episode(self, submission: Submission) -> Episode:
+        now = self.now()
+        return Episode(
+            id=new_id("ep", now, self.chance(10)),
+            text=submission.text,
+            topic=submission.topic,
+            occurred_at=now,
+            recorded_at=now,
+            content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
+            job_id=new_id("job", now, self.chance(10)),
+            source=submission.source,
+        )
+
+    async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Work through an episode, passage by passage, each with its memories in one transaction
+        and the place reached in the same (FEATURES B04, B07): a crash repeats nothing.
+
+        Raises what the extractor raises; the text stays findable by its words. Raises `Fenced`
+        where the job has changed hands.
+        """
+        async with self.store.transaction(job.namespace, write=False) as tx:
+            episode = await tx.episodes.get(job.payload["episode_id"])
+        passages = chunk(episode.turns, self.extractor.passage_chars) if episode else []
+        for number in range(job.payload.get("next", 0), len(passages)):
+            assert episode is not None
+            extraction = await self.extractor.extract(
+                Passage(episode.text, passages[number], episode.topic, episode.occurred_at)
+            )
+            await self._take_in(job, episode, extraction, number + 1, entry(EXTRACT))
+        await self._finish(job, episode)
+
+    async def _take_in(
+        self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
+    ) -> None:
+        entry.usage = found.usage
+        async with self.store.transaction(job.namespace, entry=entry) as tx:
+            await tx.lock()
+            now = self.now()
+            plan = await reconcile.plan(
+                tx, episode, found.candidates, extractor=found.extractor, now=now
+            )
+            await commit.apply(tx, plan, now)
+            progress = {**job.payload, "next": reached}
+            if not await tx.jobs.advance(job, progress, now + self.lease):
+                raise Fenced
+            entry.ids += [job.id, episode.id, *plan.ids()]
+            entry.counts |= plan.counts() | {"rejected": found.rejected}
+
+    async def _finish(self, job: Job, episode: Episode | None) -> None:
+        async with self.store.transaction(job.namespace) as tx:
+            if not await tx.jobs.finish(job, self.now()):
+                raise Fenced
+            if episode is not None and self.embedder is not None:
+                await tx.jobs.add(
+                    new_id("job", self.now(), self.chance(10)),
+                    EMBED,
+                    {"episode_id": episode.id},
+                    self.now(),
+                )
+        self.wake()
+
+    async def embed(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Give vectors to an episode's memories and to those turns that no memory cites.
+
+        Raises `EmbedderUnavailable`; what lacks a vector is still found by its words.
+        """
+        if self.embedder is None:
+            raise Unavailable("No embedder is configured.")
+        async with self.store.transaction(job.namespace, write=False) as tx:
+            texts = await _findable(tx, job.payload["episode_id"])
+        ids = list(texts)
+        vectors = await self.embedder.embed([texts[i] for i in ids])
+        line = entry(EMBED)
+        async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
+            still = set(await _findable(tx, job.payload["episode_id"]))
+            await tx.vectors.put(
+                self.embedder.model,
+                {i: v for i, v in zip(ids, vectors, strict=True) if i in still},
+            )
+            if not await tx.jobs.finish(job, self.now()):
+                raise Fenced
+            line.ids.append(job.id)
+            line.counts["embedded"] = len(still)
+
+
+def _read(episode: Episode) -> tuple[Episode, Postings]:
+    """The episode with its turns, and the words by which they are found."""
+    read = replace(episode, turns=parse_turns(episode.text, episode.occurred_at))
+    return read, postings({turn_id(read.id, t.index): spoken(read.text, t) for t in read.turns})
+
+
+async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:
+    """Item id to text: what search finds of an episode, memories and turns."""
+    memories = await tx.memories.of_episode(episode_id)
+    turns = await tx.episodes.open_turns(episode_id)
+    return {memory.id: memory.text for memory in memories} | {turn.id: turn.text for turn in turns}
+
+
+def _label_or_none(text: str | None, name: str) -> str | None:
+    return clean_label(text, name, chars_max=LABEL_CHARS_MAX) if text else None

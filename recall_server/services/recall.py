@@ -1,0 +1,236 @@
+"""Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from recall_server.domain import ranking
+from recall_server.domain.errors import EmbedderUnavailable, MemoryNotFound
+from recall_server.domain.model import (
+    AuditEntry,
+    Hit,
+    Item,
+    ItemKind,
+    JobState,
+    Memory,
+    MemoryType,
+    Namespace,
+    Query,
+    SearchMode,
+)
+from recall_server.domain.plan import Forget, Plan
+from recall_server.domain.text import clean_text
+from recall_server.domain.words import terms
+from recall_server.providers.embedding import Embedder
+from recall_server.services import commit
+from recall_server.services.ingest import EXTRACT
+from recall_server.storage.index import postings
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.vectors import Floats
+
+POOL = 100
+QUERY_TERMS_MAX = 64
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to a search; `degraded` says why it is less than was asked for."""
+
+    hits: tuple[Hit, ...]
+    degraded: str | None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of memories."""
+
+    memories: tuple[Memory, ...]
+    total: int
+    next_offset: int | None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a namespace holds."""
+
+    by_type: Mapping[MemoryType, int]
+    pending_extractions: int
+    failed_extractions: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_type.values())
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """What a search has to choose from."""
+
+    items: tuple[Item, ...]
+    idf: Mapping[str, float]
+    average_length: float
+    cosines: Mapping[str, float]
+    vectors: Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Reading, and the two small writes that belong to it: counting accesses, and forgetting."""
+
+    store: Store
+    embedder: Embedder | None
+    now: Callable[[], datetime]
+    query_chars_max: int
+
+    async def search(self, namespace: Namespace, query: Query, *, entry: AuditEntry) -> Found:
+        """The memories, and turns that no memory cites yet, that answer `query` best.
+
+        Every findable item of the namespace is a candidate, whatever its age. Without an embedder
+        the words alone decide, and the answer says so (FEATURES D23).
+        """
+        clean_text(query.text, chars_max=self.query_chars_max)
+        vector, degraded = await self._embedded(query)
+        if vector is None and query.mode is not SearchMode.RECALL:
+            query = replace(query, mode=SearchMode.KEYWORD)
+        asked = list(dict.fromkeys(terms(query.text)))[:QUERY_TERMS_MAX]
+        async with self.store.transaction(namespace, write=False) as tx:
+            pool = await self._pool(tx, query, asked, vector)
+        now = self.now()
+        hits = _ranked(pool, query, asked, now)
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            await _touch(tx, hits, now)
+            entry.ids += [hit.item.id for hit in hits]
+            entry.counts["hits"] = len(hits)
+        return Found(tuple(hits), degraded)
+
+    async def _embedded(self, query: Query) -> tuple[Floats | None, str | None]:
+        if query.mode is SearchMode.KEYWORD:
+            return None, None
+        if self.embedder is None:
+            return None, "No embedder is configured; the words alone decided."
+        try:
+            return (await self.embedder.embed([query.text]))[0], None
+        except EmbedderUnavailable as error:
+            return None, f"{error.message} The words alone decided."
+
+    async def _pool(
+        self, tx: Transaction, query: Query, asked: list[str], vector: Floats | None
+    ) -> _Pool:
+        statistics = await tx.words.statistics()
+        average = statistics.words / max(statistics.documents, 1)
+        idf: dict[str, float] = {}
+        ids: dict[str, None] = {}
+        if query.mode is not SearchMode.VECTOR and asked:
+            idf = ranking.bm25_weights(await tx.words.frequencies(asked), statistics.documents)
+            ids |= dict.fromkeys(await tx.words.pool(idf, average, POOL))
+        vectors: dict[str, Floats] = {}
+        cosines: dict[str, float] = {}
+        if vector is not None and self.embedder is not None:
+            matrix = await tx.vectors.matrix(
+                self.embedder.model, self.embedder.dimensions, statistics.vector_version
+            )
+            ids |= dict.fromkeys(matrix.nearest(vector, POOL))
+            vectors = matrix.rows(list(ids))
+            # One by one, so that no cosine depends on which others stand beside it.
+            cosines = {i: round(float(np.dot(row, vector)), 6) for i, row in vectors.items()}
+        return _Pool(await _items(tx, list(ids)), idf, average, cosines, vectors)
+
+    async def inspect(
+        self,
+        namespace: Namespace,
+        *,
+        limit: int,
+        offset: int,
+        type_: str,
+        topic: str,
+        entry: AuditEntry,
+    ) -> Page:
+        """One page of the active memories, newest first (FEATURES D12)."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            memories = await tx.memories.page(
+                limit=limit, offset=offset, type_=type_, topic=topic
+            )
+            total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
+        entry.counts["memories"] = len(memories)
+        reached = offset + len(memories)
+        return Page(tuple(memories), total, reached if reached < total else None)
+
+    async def history(
+        self, namespace: Namespace, memory_id: str, *, entry: AuditEntry
+    ) -> list[Memory]:
+        """A memory with what it replaced and what replaced it, oldest truth first, each with the
+        words it cites (FEATURES H10). Raises `MemoryNotFound`."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            chain = await tx.memories.lineage(memory_id)
+        if not chain:
+            raise MemoryNotFound
+        entry.ids.append(memory_id)
+        return chain
+
+    async def stats(self, namespace: Namespace, *, entry: AuditEntry) -> Counts:
+        """Active memories by type, and what is still to be extracted (FEATURES B09)."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            by_type = await tx.memories.counts()
+            jobs = await tx.jobs.counts()
+        pending = jobs.get((EXTRACT, JobState.QUEUED), 0) + jobs.get(
+            (EXTRACT, JobState.PROCESSING), 0
+        )
+        counts = Counts(
+            {kind: by_type.get(kind, 0) for kind in MemoryType},
+            pending,
+            jobs.get((EXTRACT, JobState.FAILED), 0),
+        )
+        entry.counts["memories"] = counts.total
+        return counts
+
+    async def forget(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
+        """Never recall this memory (or turn) again; the record of it stays (FEATURES C02, H07).
+
+        Raises `MemoryNotFound` where this namespace has no active one of that id.
+        """
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            await tx.lock()
+            found = await _items(tx, [item_id])
+            if not found:
+                raise MemoryNotFound
+            if found[0].kind is ItemKind.MEMORY:
+                await commit.apply(tx, Plan((Forget(item_id),)), self.now())
+            else:
+                await tx.episodes.close([item_id], "hidden")
+                await tx.words.remove(postings({item_id: found[0].text}))
+                await tx.vectors.conceal([item_id])
+            entry.ids.append(item_id)
+            entry.counts["forgotten"] = 1
+
+
+async def _items(tx: Transaction, ids: list[str]) -> tuple[Item, ...]:
+    """The findable ones among `ids`, in their order."""
+    found = {item.id: item for item in await tx.memories.items(ids)}
+    turns = [i for i in ids if i not in found]
+    if turns:
+        found |= {item.id: item for item in await tx.episodes.items(turns)}
+    return tuple(found[i] for i in ids if i in found)
+
+
+def _ranked(pool: _Pool, query: Query, asked: list[str], now: datetime) -> list[Hit]:
+    words = {item.id: terms(item.text) for item in pool.items}
+    keyword = ranking.bm25plus(
+        asked, list(words.values()), idf=pool.idf, average_length=pool.average_length
+    )
+    scored = dict(zip(words, keyword, strict=True))
+    hits = ranking.score(pool.items, scored, pool.cosines, query, now)
+    alike = ranking.likeness(hits, pool.vectors, words)
+    return ranking.fit_budget(
+        ranking.diversify(hits, alike, query.mmr_lambda, query.limit), query.max_tokens
+    )
+
+
+async def _touch(tx: Transaction, hits: list[Hit], now: datetime) -> None:
+    memories = [hit.item.id for hit in hits if hit.item.kind is ItemKind.MEMORY]
+    turns = [hit.item.id for hit in hits if hit.item.kind is ItemKind.TURN]
+    if memories:
+        await tx.memories.touch(memories, now)
+    if turns:
+        await tx.episodes.touch(turns, now)

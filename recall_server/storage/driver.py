@@ -1,0 +1,51 @@
+"""The port that an engine must fill: run a statement, open a transaction. Nothing else differs."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
+
+Engine = Literal["sqlite", "postgres"]
+Row = Mapping[str, Any]
+Params = Mapping[str, Any]
+
+
+class Connection(Protocol):
+    """One open transaction. Values may be str, int, float, bool, bytes, None, datetime (aware),
+    dict (a JSON document) or list (of ids or terms)."""
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        """Run one statement; the rows it returns, or none."""
+        ...
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> None:
+        """Run one statement once for each of `rows`."""
+        ...
+
+    async def script(self, sql: str) -> None:
+        """Run several statements without parameters (migrations)."""
+        ...
+
+
+class Driver(Protocol):
+    """An engine. Driver errors leave it as `RecallError`s: `DatabaseUnavailable` (try again) or
+    `DatabaseUnusable` (an operator must act)."""
+
+    engine: Engine
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def transaction(
+        self, *, namespace: str | None, write: bool
+    ) -> AbstractAsyncContextManager[Connection]:
+        """A transaction that commits on leaving and rolls back on any error or cancellation.
+
+        `namespace` is what row-level security lets through; `None` is for statements that serve
+        all tenants.
+        """
+        ...
+
+    def migration(self) -> AbstractAsyncContextManager[Connection]:
+        """A transaction as the owner of the schema, holding the migration lock."""
+        ...

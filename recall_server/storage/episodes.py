@@ -1,0 +1,156 @@
+"""The shelf of what was said: episodes and their turns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from recall_server.domain.importance import importance
+from recall_server.domain.model import Citation, Episode, Item, ItemKind, Source, Span, Turn
+from recall_server.storage.driver import Row
+from recall_server.storage.handle import Handle
+from recall_server.storage.rows import moment, moment_or_none, span
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was answered when an idempotency key was first used."""
+
+    episode_id: str
+    job_id: str
+    request_digest: str
+
+
+# Past the end of any episode.
+WHOLE = 2**31 - 1
+
+
+def spoken(text: str, turn: Turn) -> str:
+    """What a turn is found by: its words, and who said them."""
+    words = text[turn.span.start : turn.span.end]
+    return f"{turn.speaker}: {words}" if turn.speaker else words
+
+
+def turn_id(episode_id: str, position: int) -> str:
+    return f"{episode_id}.{position}"
+
+
+class Episodes:
+    """Append-only: an episode is added once and never changed."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def add(self, episode: Episode, key: str, digest: str) -> bool:
+        """Write the episode and its turns; False where `key` was used before (nothing written)."""
+        added = await self._handle.fetch(
+            "add_episode",
+            id=episode.id,
+            idempotency_key=key,
+            request_digest=digest,
+            job_id=episode.job_id,
+            text=episode.text,
+            content_hash=episode.content_hash,
+            topic=episode.topic,
+            session_id=episode.source.session_id,
+            agent_id=episode.source.agent_id,
+            source=episode.source.client,
+            occurred_at=episode.occurred_at,
+            recorded_at=episode.recorded_at,
+        )
+        if not added:
+            return False
+        await self._handle.many(
+            "add_turn",
+            [
+                {
+                    "id": turn_id(episode.id, turn.index),
+                    "episode_id": episode.id,
+                    "position": turn.index,
+                    "span_start": turn.span.start,
+                    "span_end": turn.span.end,
+                    "speaker": turn.speaker,
+                    "session": turn.session,
+                    "said_at": turn.said_at,
+                    "importance": importance(episode.text[turn.span.start : turn.span.end]),
+                }
+                for turn in episode.turns
+            ],
+        )
+        return True
+
+    async def receipt(self, key: str) -> Receipt | None:
+        """What was answered to `key`, if it was used."""
+        rows = await self._handle.fetch("episode_by_key", idempotency_key=key)
+        return (
+            Receipt(rows[0]["id"], rows[0]["job_id"], rows[0]["request_digest"]) if rows else None
+        )
+
+    async def get(self, episode_id: str) -> Episode | None:
+        rows = await self._handle.fetch("episode", id=episode_id)
+        if not rows:
+            return None
+        turns = await self._handle.fetch("turns_of_episode", episode_id=episode_id)
+        row = rows[0]
+        return Episode(
+            id=row["id"],
+            text=row["text"],
+            topic=row["topic"],
+            occurred_at=moment(row["occurred_at"]),
+            recorded_at=moment(row["recorded_at"]),
+            content_hash=row["content_hash"],
+            job_id=row["job_id"],
+            source=Source(row["session_id"], row["agent_id"], row["source"]),
+            turns=tuple(_turn(turn) for turn in turns),
+        )
+
+    async def open_turns(self, episode_id: str) -> list[Item]:
+        """All turns of an episode that search still finds by themselves."""
+        return await self.open_at(Citation(episode_id, Span(0, WHOLE)))
+
+    async def open_at(self, citation: Citation) -> list[Item]:
+        """The turns that a citation touches and that search still finds by themselves."""
+        rows = await self._handle.fetch(
+            "open_turns_at",
+            episode_id=citation.episode_id,
+            span_start=citation.span.start,
+            span_end=citation.span.end,
+        )
+        return [_item(row) for row in rows]
+
+    async def close(self, ids: Sequence[str], state: Literal["covered", "hidden"]) -> None:
+        """Take open turns out of the search: a memory covers them, or a caller hid them."""
+        await self._handle.many("set_turn_state", [{"id": i, "state": state} for i in ids])
+
+    async def items(self, ids: Sequence[str]) -> list[Item]:
+        """The open turns among `ids`, as ranking needs them."""
+        return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
+
+    async def touch(self, ids: Sequence[str], now: datetime) -> None:
+        """Count one access of each (FEATURES E01)."""
+        await self._handle.fetch("touch_turns", ids=list(ids), now=now)
+
+
+def _turn(row: Row) -> Turn:
+    return Turn(
+        index=row["position"],
+        span=span(row),
+        speaker=row["speaker"],
+        session=row["session"],
+        said_at=moment_or_none(row["said_at"]),
+    )
+
+
+def _item(row: Row) -> Item:
+    said_at = moment_or_none(row["said_at"])
+    return Item(
+        id=row["id"],
+        kind=ItemKind.TURN,
+        text=f"{row['speaker']}: {row['text']}" if row["speaker"] else row["text"],
+        topic=row["topic"],
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=said_at or moment(row["occurred_at"]),
+        citation=Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at),
+        importance=row["importance"],
+        access_count=row["access_count"],
+    )

@@ -1,0 +1,37 @@
+"""One open transaction, through which the shelves run their named queries."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recall_server.domain.model import Namespace
+from recall_server.storage.driver import Connection, Row
+from recall_server.storage.queries import Query
+
+
+@dataclass(frozen=True)
+class Handle:
+    """One open transaction. Fills in `:namespace`, so that no query can forget it or change it."""
+
+    connection: Connection
+    queries: Mapping[str, Query]
+    namespace: Namespace | None
+
+    async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
+        return await self.connection.fetch(
+            self.queries[query].sql, self._bound(self.queries[query], params)
+        )
+
+    async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            named = self.queries[query]
+            await self.connection.many(named.sql, [self._bound(named, row) for row in rows])
+
+    def _bound(self, query: Query, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if query.across:
+            if self.namespace is not None:
+                raise LookupError(f"{query.name} serves all namespaces; this handle has one")
+            return params
+        if self.namespace is None:
+            raise LookupError(f"{query.name} needs a namespace; this handle has none")
+        return {**params, "namespace": self.namespace}

@@ -1,0 +1,105 @@
+"""The shelf of promised work: queued with its cause, leased to one worker at a time, fenced."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from recall_server.domain.model import Job, JobState, Namespace
+from recall_server.storage.driver import Row
+from recall_server.storage.handle import Handle
+from recall_server.storage.rows import document, moment
+
+
+class Jobs:
+    """A job may be finished only by the holder of its newest attempt; every change of a held job
+    answers False to all others, and whoever gets False must roll back."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def add(
+        self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime
+    ) -> None:
+        await self._handle.fetch(
+            "add_job", id=job_id, kind=kind, payload=dict(payload), due_at=now, now=now
+        )
+
+    async def next_due(self, after: str, now: datetime) -> tuple[Namespace, str] | None:
+        """The first due job of the first namespace behind `after`. On a handle for all namespaces;
+        to be claimed in the same transaction."""
+        rows = await self._handle.fetch("next_due_job", after=after, now=now)
+        return (Namespace(rows[0]["namespace"]), rows[0]["id"]) if rows else None
+
+    async def claim(self, tenant: Namespace, job_id: str, lease_until: datetime) -> Job | None:
+        rows = await self._handle.fetch(
+            "claim_job", tenant=tenant, id=job_id, lease_until=lease_until
+        )
+        return _job(rows[0]) if rows else None
+
+    async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> bool:
+        """Remember how far the job has come, and hold it longer."""
+        return bool(
+            await self._handle.fetch(
+                "advance_job",
+                id=job.id,
+                attempt=job.attempt,
+                payload=dict(payload),
+                lease_until=lease_until,
+            )
+        )
+
+    async def finish(self, job: Job, now: datetime) -> bool:
+        return bool(
+            await self._handle.fetch("finish_job", id=job.id, attempt=job.attempt, now=now)
+        )
+
+    async def release(
+        self, job: Job, due_at: datetime, code: str | None, *, failed: bool
+    ) -> bool:
+        """Back to the queue, for `due_at`; `failed` counts against the job."""
+        return bool(
+            await self._handle.fetch(
+                "release_job",
+                id=job.id,
+                attempt=job.attempt,
+                due_at=due_at,
+                code=code,
+                failed=int(failed),
+            )
+        )
+
+    async def bury(self, job: Job, code: str, now: datetime) -> bool:
+        """Give up, with the reason."""
+        return bool(
+            await self._handle.fetch(
+                "bury_job", id=job.id, attempt=job.attempt, code=code, now=now
+            )
+        )
+
+    async def counts(self) -> dict[tuple[str, JobState], int]:
+        """How many jobs of each kind are queued, running or given up."""
+        return _counts(await self._handle.fetch("job_counts"))
+
+    async def all_counts(self) -> dict[tuple[str, JobState], int]:
+        """The same over all namespaces."""
+        return _counts(await self._handle.fetch("all_job_counts"))
+
+    async def state(self, job_id: str) -> JobState | None:
+        rows = await self._handle.fetch("job", id=job_id)
+        return JobState(rows[0]["state"]) if rows else None
+
+
+def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
+    return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
+
+
+def _job(row: Row) -> Job:
+    return Job(
+        id=row["id"],
+        namespace=Namespace(row["namespace"]),
+        kind=row["kind"],
+        payload=document(row["payload"]),
+        attempt=row["attempt"],
+        failures=row["failures"],
+        created_at=moment(row["created_at"]),
+    )

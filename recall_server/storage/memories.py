@@ -1,0 +1,190 @@
+"""The shelf of what is remembered: memories, the words they cite, and who replaced whom."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.model import Citation, Item, ItemKind, Memory, MemoryType, Status
+from recall_server.storage.driver import Row
+from recall_server.storage.handle import Handle
+from recall_server.storage.rows import fact, moment, moment_or_none, span
+
+CORRECTION_REACH = 200
+LINEAGE_DEPTH = 100
+
+
+class Memories:
+    """Rows change in bookkeeping only (access, reinforcement, retirement); texts never do."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def add(self, memory: Memory) -> None:
+        known = memory.fact
+        await self._handle.fetch(
+            "add_memory",
+            id=memory.id,
+            text=memory.text,
+            type=memory.type,
+            topic=memory.topic,
+            entity=known.entity if known else None,
+            attribute=known.attribute if known else None,
+            value=known.value if known else None,
+            negated=known.negated if known else False,
+            entity_key=normal_entity(known.entity) if known else None,
+            attribute_key=normal_attribute(known.attribute) if known else None,
+            status=memory.status,
+            said_at=memory.said_at,
+            valid_from=memory.valid_from,
+            valid_until=memory.valid_until,
+            recorded_at=memory.recorded_at,
+            retired_at=memory.retired_at,
+            superseded_by=memory.superseded_by,
+            importance=memory.importance,
+            confidence=memory.confidence,
+            session_id=memory.session_id,
+            agent_id=memory.agent_id,
+            extractor=memory.extractor,
+        )
+        await self.cite(memory.id, memory.citation)
+
+    async def cite(self, memory_id: str, citation: Citation) -> None:
+        """Add the words of `citation` to what the memory rests on."""
+        await self._handle.fetch(
+            "add_citation",
+            memory_id=memory_id,
+            episode_id=citation.episode_id,
+            span_start=citation.span.start,
+            span_end=citation.span.end,
+        )
+
+    async def reinforce(self, memory_id: str) -> bool:
+        """Count one more source; False where the memory is no longer active."""
+        return bool(await self._handle.fetch("reinforce_memory", id=memory_id))
+
+    async def retire(
+        self,
+        memory_id: str,
+        status: Status,
+        now: datetime,
+        *,
+        superseded_by: str | None = None,
+        valid_until: datetime | None = None,
+    ) -> str | None:
+        """End the belief in an active memory; its text, or None where there is no such."""
+        rows = await self._handle.fetch(
+            "retire_memory",
+            id=memory_id,
+            status=status,
+            now=now,
+            superseded_by=superseded_by,
+            valid_until=valid_until,
+        )
+        return str(rows[0]["text"]) if rows else None
+
+    async def about(self, entity: str, attribute: str) -> list[Memory]:
+        """The active memories of one attribute of one entity."""
+        rows = await self._handle.fetch(
+            "memories_about",
+            entity_key=normal_entity(entity),
+            attribute_key=normal_attribute(attribute),
+        )
+        return [_memory(row) for row in rows]
+
+    async def of_entity(self, entity: str) -> list[Memory]:
+        """The newest active memories of one entity, `CORRECTION_REACH` at most."""
+        rows = await self._handle.fetch(
+            "memories_of_entity", entity_key=normal_entity(entity), limit=CORRECTION_REACH
+        )
+        return [_memory(row) for row in rows]
+
+    async def of_episode(self, episode_id: str) -> list[Memory]:
+        """The active memories that were first found in an episode."""
+        rows = await self._handle.fetch("memories_of_episode", episode_id=episode_id)
+        return [_memory(row) for row in rows]
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
+        """Memories in any state, with the words they cite."""
+        rows = await self._handle.fetch("memories_by_id", ids=list(ids))
+        return {row["id"]: _memory(row) for row in rows}
+
+    async def active(self, ids: Sequence[str]) -> list[Memory]:
+        """The active ones among `ids`."""
+        return [_memory(row) for row in await self._handle.fetch("memory_items", ids=list(ids))]
+
+    async def items(self, ids: Sequence[str]) -> list[Item]:
+        """The active memories among `ids`, as ranking needs them."""
+        return [as_item(memory) for memory in await self.active(ids)]
+
+    async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
+        """One page of the active memories, newest first; "" stands for any type or topic."""
+        rows = await self._handle.fetch(
+            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
+        )
+        return [_memory(row) for row in rows]
+
+    async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
+        """How many active memories there are of each type."""
+        rows = await self._handle.fetch("count_of_memories", type=type_, topic=topic)
+        return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
+
+    async def lineage(self, memory_id: str) -> list[Memory]:
+        """The memory with those it replaced and those that replaced it, oldest truth first."""
+        rows = await self._handle.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
+        chain = await self.get([row["id"] for row in rows])
+        return sorted(chain.values(), key=lambda m: (m.valid_from, m.recorded_at, m.id))
+
+    async def touch(self, ids: Sequence[str], now: datetime) -> None:
+        """Count one access of each (FEATURES E01)."""
+        await self._handle.fetch("touch_memories", ids=list(ids), now=now)
+
+
+def as_item(memory: Memory) -> Item:
+    """A memory as search sees it."""
+    return Item(
+        id=memory.id,
+        kind=ItemKind.MEMORY,
+        text=memory.text,
+        topic=memory.topic,
+        recorded_at=memory.recorded_at,
+        valid_from=memory.valid_from,
+        citation=memory.citation,
+        importance=memory.importance,
+        access_count=memory.access_count,
+        type=memory.type,
+        fact=memory.fact,
+        valid_until=memory.valid_until,
+    )
+
+
+def _memory(row: Row) -> Memory:
+    quoted = "quote" in row.keys()  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    return Memory(
+        id=row["id"],
+        text=row["text"],
+        type=MemoryType(row["type"]),
+        topic=row["topic"],
+        citation=Citation(
+            row["episode_id"],
+            span(row),
+            row["quote"] if quoted else "",
+            row["speaker"] if quoted else None,
+            moment(row["said_at"]),
+        ),
+        said_at=moment(row["said_at"]),
+        valid_from=moment(row["valid_from"]),
+        recorded_at=moment(row["recorded_at"]),
+        fact=fact(row),
+        status=Status(row["status"]),
+        valid_until=moment_or_none(row["valid_until"]),
+        retired_at=moment_or_none(row["retired_at"]),
+        superseded_by=row["superseded_by"],
+        importance=row["importance"],
+        confidence=row["confidence"],
+        reinforcements=row["reinforcements"],
+        access_count=row["access_count"],
+        last_accessed_at=moment_or_none(row["last_accessed_at"]),
+        session_id=row["session_id"],
+        agent_id=row["agent_id"],
+        extractor=row["extractor"],
+    )

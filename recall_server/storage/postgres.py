@@ -1,0 +1,162 @@
+"""Postgres: a pool, one connection a transaction, and a role per transaction that row-level
+security binds to one namespace (HOUSE: the second wall).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, LiteralString, cast
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.storage.driver import Connection, Engine, Params, Row
+
+OLDEST_VERSION = 150000
+POOL_SIZE = 10
+POOL_WAIT_S = 5.0
+STATEMENT_TIMEOUT_MS = 10_000
+# Any constant will do, as long as every replica takes the same.
+_MIGRATION_LOCK = 7_265_636_131
+
+# What a transaction may see is decided by its role, not by what the connection may do:
+# recall_app sees the rows of one namespace, recall_system those that serve all tenants.
+_ENTER = "SELECT set_config('role', %s, true), set_config('recall.namespace', %s, true)"
+
+_Raw = psycopg.AsyncConnection[DictRow]
+
+
+class PostgresDriver:
+    """One database, reached by `url`."""
+
+    engine: Engine = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self._pool: AsyncConnectionPool[_Raw] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=POOL_SIZE,
+            timeout=POOL_WAIT_S,
+            open=False,
+            check=AsyncConnectionPool.check_connection,
+            connection_class=psycopg.AsyncConnection[DictRow],
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                "connect_timeout": 5,
+                "application_name": "recall-server",
+                "options": (
+                    f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout=5000"
+                    " -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
+                ),
+            },
+        )
+        self._url = url
+
+    async def open(self) -> None:
+        with _translated():
+            # Asked once without the pool, which would go on trying in the background.
+            async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as raw:
+                if raw.info.server_version < OLDEST_VERSION:
+                    raise DatabaseUnusable(
+                        "This Postgres is older than 15. Upgrade it, then start again."
+                    )
+                if raw.info.parameter_status("server_encoding") != "UTF8":
+                    raise DatabaseUnusable(
+                        "This Postgres database is not encoded in UTF8. Make one that is."
+                    )
+            await self._pool.open(wait=True, timeout=10)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(self, *, namespace: str | None, write: bool) -> AsyncIterator[Connection]:
+        role = "recall_system" if namespace is None else "recall_app"
+        async with self._begun("BEGIN" if write else "BEGIN READ ONLY") as raw:
+            await raw.execute(_ENTER, (role, namespace or ""))
+            yield _PostgresConnection(raw)
+
+    @asynccontextmanager
+    async def migration(self) -> AsyncIterator[Connection]:
+        async with self._begun("BEGIN") as raw:
+            # Another replica may be migrating for longer than a statement may normally take.
+            await raw.execute("SET LOCAL lock_timeout = 0")
+            await raw.execute("SET LOCAL statement_timeout = 0")
+            await raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            yield _PostgresConnection(raw)
+
+    @asynccontextmanager
+    async def _begun(self, begin: LiteralString) -> AsyncIterator[_Raw]:
+        with _translated():
+            async with self._pool.connection() as raw:
+                await raw.execute(begin)
+                try:
+                    yield raw
+                    await asyncio.shield(raw.execute("COMMIT"))
+                except BaseException:  # a caller that hung up must leave nothing behind
+                    await asyncio.shield(_rollback(raw))
+                    raise
+
+
+async def _rollback(raw: _Raw) -> None:
+    if raw.closed:
+        return
+    try:
+        await raw.execute("ROLLBACK")
+    except psycopg.OperationalError:
+        await raw.close()  # the pool replaces it; the server has rolled back by itself
+
+
+class _PostgresConnection:
+    def __init__(self, raw: _Raw) -> None:
+        self._raw = raw
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        with _translated():
+            cursor = await self._raw.execute(cast(LiteralString, sql), _plain(params))
+            return await cursor.fetchall() if cursor.description else []
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> None:
+        with _translated():
+            async with self._raw.cursor() as cursor:
+                await cursor.executemany(
+                    cast(LiteralString, sql), [_plain(row) for row in rows]
+                )
+
+    async def script(self, sql: str) -> None:
+        with _translated():
+            await self._raw.execute(cast(LiteralString, sql))
+
+
+def _plain(params: Params) -> dict[str, Any]:
+    return {
+        name: Jsonb(value) if isinstance(value, dict) else value for name, value in params.items()
+    }
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (PoolTimeout, PoolClosed) as error:
+        raise DatabaseUnavailable(
+            "The Postgres server does not answer, or all connections are in use. Try again."
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseUnusable(
+            "The Postgres user may not do that. It must own the schema, and either have CREATEROLE "
+            "or be a member of the roles recall_app and recall_system."
+        ) from error
+    except psycopg.errors.QueryCanceled as error:
+        raise DatabaseUnavailable(
+            "The database took too long and the call was stopped. Try again, or ask for less."
+        ) from error
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(
+            "The Postgres server cannot be reached. Check that it runs and that RECALL_DB_URL is "
+            "right, then try again."
+        ) from error

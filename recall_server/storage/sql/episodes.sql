@@ -1,0 +1,69 @@
+-- query: add_episode
+-- The unique key makes asking twice harmless: the second gets no row back.
+INSERT INTO episodes (
+  namespace, id, idempotency_key, request_digest, job_id, text, content_hash, topic,
+  session_id, agent_id, source, occurred_at, recorded_at
+) VALUES (
+  :namespace, :id, :idempotency_key, :request_digest, :job_id, :text, :content_hash, :topic,
+  :session_id, :agent_id, :source, :occurred_at, :recorded_at
+)
+ON CONFLICT (namespace, idempotency_key) DO NOTHING
+RETURNING id
+
+-- query: episode_by_key
+SELECT id, job_id, request_digest FROM episodes
+WHERE namespace = :namespace AND idempotency_key = :idempotency_key
+
+-- query: episode
+SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
+
+-- query: add_turn
+INSERT INTO turns (
+  namespace, id, episode_id, position, span_start, span_end, speaker, session, said_at,
+  importance, state
+) VALUES (
+  :namespace, :id, :episode_id, :position, :span_start, :span_end, :speaker, :session, :said_at,
+  :importance, 'open'
+)
+
+-- query: turns_of_episode
+SELECT * FROM turns WHERE namespace = :namespace AND episode_id = :episode_id ORDER BY position
+
+-- query: open_turns_at
+-- The turns that a span touches and that search still finds by themselves.
+SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.episode_id = :episode_id AND t.state = 'open'
+  AND t.span_start < :span_end AND t.span_end > :span_start
+
+-- query: set_turn_state
+-- A turn that a memory cites is found through the memory, and never again by itself.
+UPDATE turns SET state = :state
+WHERE namespace = :namespace AND id = :id AND state = 'open'
+
+-- query: turn_items
+-- in: sqlite
+SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.state = 'open'
+  AND t.id IN (SELECT value FROM json_each(:ids))
+-- in: postgres
+SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.state = 'open' AND t.id = ANY(:ids)
+
+-- query: touch_turns
+-- in: sqlite
+UPDATE turns SET access_count = access_count + 1, last_accessed_at = :now
+WHERE namespace = :namespace AND id IN (SELECT value FROM json_each(:ids))
+-- in: postgres
+-- Locked in one order, or two searches that found the same turns could wait for each other.
+UPDATE turns SET access_count = access_count + 1, last_accessed_at = :now
+FROM (
+  SELECT id AS touched FROM turns
+  WHERE namespace = :namespace AND id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE
+) AS found
+WHERE namespace = :namespace AND id = touched

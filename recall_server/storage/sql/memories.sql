@@ -1,0 +1,133 @@
+-- query: add_memory
+INSERT INTO memories (
+  namespace, id, text, type, topic, entity, attribute, value, negated, entity_key, attribute_key,
+  status, said_at, valid_from, valid_until, recorded_at, retired_at, superseded_by, importance, confidence,
+  session_id, agent_id, extractor
+) VALUES (
+  :namespace, :id, :text, :type, :topic, :entity, :attribute, :value, :negated, :entity_key,
+  :attribute_key, :status, :said_at, :valid_from, :valid_until, :recorded_at, :retired_at, :superseded_by,
+  :importance, :confidence, :session_id, :agent_id, :extractor
+)
+
+-- query: add_citation
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+SELECT :namespace, :memory_id,
+  (SELECT count(*) FROM citations c WHERE c.namespace = :namespace AND c.memory_id = :memory_id),
+  :episode_id, :span_start, :span_end
+
+-- query: retire_memory
+-- Only an active memory can be retired, so doing it twice is harmless and is seen.
+UPDATE memories
+SET status = :status, retired_at = :now, superseded_by = :superseded_by,
+  valid_until = COALESCE(valid_until, :valid_until)
+WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
+RETURNING id, text
+
+-- query: reinforce_memory
+UPDATE memories SET reinforcements = reinforcements + 1
+WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
+RETURNING id
+
+-- query: memories_about
+-- What is believed of this attribute of this entity.
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.entity_key = :entity_key
+  AND m.attribute_key = :attribute_key AND m.retired_at IS NULL
+ORDER BY m.recorded_at, m.id
+
+-- query: memories_of_entity
+-- What is believed of this entity, newest first, as far as a stated correction may reach.
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.entity_key = :entity_key AND m.retired_at IS NULL
+ORDER BY m.recorded_at DESC, m.id
+LIMIT :limit
+
+-- query: memories_by_id
+-- in: sqlite
+SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+FROM memories m
+JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+WHERE m.namespace = :namespace AND m.id IN (SELECT value FROM json_each(:ids))
+-- in: postgres
+SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+FROM memories m
+JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end
+WHERE m.namespace = :namespace AND m.id = ANY(:ids)
+
+-- query: memory_items
+-- What ranking needs of the active ones among these.
+-- in: sqlite
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.retired_at IS NULL
+  AND m.id IN (SELECT value FROM json_each(:ids))
+-- in: postgres
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
+
+-- query: page_of_memories
+-- Newest first; the empty string stands for "any".
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.retired_at IS NULL
+  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
+ORDER BY m.recorded_at DESC, m.id DESC
+LIMIT :limit OFFSET :offset
+
+-- query: count_of_memories
+SELECT type, count(*) AS memories FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL
+  AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+GROUP BY type
+
+-- query: lineage
+-- The chain of supersession that a memory stands in, oldest first; a cycle cannot be entered twice.
+WITH RECURSIVE forward (id, depth) AS (
+  SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
+  UNION
+  SELECT m.superseded_by, f.depth + 1 FROM memories m JOIN forward f ON m.id = f.id
+  WHERE m.namespace = :namespace AND m.superseded_by IS NOT NULL AND f.depth < :depth
+), chain (id, depth) AS (
+  SELECT id, 0 FROM forward
+  UNION
+  SELECT m.id, c.depth + 1 FROM memories m JOIN chain c ON m.superseded_by = c.id
+  WHERE m.namespace = :namespace AND c.depth < :depth
+)
+SELECT DISTINCT id FROM chain
+
+-- query: touch_memories
+-- in: sqlite
+UPDATE memories SET access_count = access_count + 1, last_accessed_at = :now
+WHERE namespace = :namespace AND id IN (SELECT value FROM json_each(:ids))
+-- in: postgres
+-- Locked in one order, or two searches that found the same memories could wait for each other.
+UPDATE memories SET access_count = access_count + 1, last_accessed_at = :now
+FROM (
+  SELECT id AS touched FROM memories
+  WHERE namespace = :namespace AND id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE
+) AS found
+WHERE namespace = :namespace AND id = touched
+
+-- query: memories_of_episode
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM citations c JOIN memories m
+  ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
+  AND m.retired_at IS NULL
+ORDER BY c.span_start, m.id

@@ -1,0 +1,1 @@
+"""The doors: the only floor that knows protocols."""

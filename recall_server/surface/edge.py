@@ -1,0 +1,150 @@
+"""The outer wall: what a request may look like before anybody reads it."""
+
+import json
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recall_server.domain.errors import Denied, Invalid, LimitReached, RecallError
+from recall_server.surface import wire
+
+MISDIRECTED = 421
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]')
+
+
+class HostNotAllowed(Denied):
+    """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
+
+    code = "HOST_NOT_ALLOWED"
+
+
+class OriginNotAllowed(Denied):
+    """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
+
+    code = "ORIGIN_NOT_ALLOWED"
+
+
+class MalformedBody(Invalid):
+    """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
+
+    code = "MALFORMED_BODY"
+
+
+class BodyTooLarge(LimitReached):
+    """The body is too large. Send the text in parts."""
+
+    code = "BODY_TOO_LARGE"
+
+
+class Edge:
+    """Host and Origin (DNS rebinding), size, encoding and depth of the body. Pure ASGI."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        body_bytes_max: int,
+        json_depth_max: int,
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origins)
+        self._body_bytes_max = body_bytes_max
+        self._json_depth_max = json_depth_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check_headers(scope)
+            body = await self._body(scope, receive) if scope["method"] == "POST" else None
+        except RecallError as error:
+            response = wire.http_error(error)
+            if isinstance(error, HostNotAllowed):
+                response = JSONResponse(wire.failed(error), MISDIRECTED)
+            # What was not read yet would be taken for the next request.
+            response.headers["Connection"] = "close"
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive if body is None else _replayed(body, receive), send)
+
+    def _check_headers(self, scope: Scope) -> None:
+        headers: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name, []).append(value.decode("latin-1"))
+        hosts = headers.get(b"host", [])
+        if len(hosts) != 1 or (urlsplit(f"//{hosts[0]}").hostname or "") not in self._hosts:
+            raise HostNotAllowed
+        for origin in headers.get(b"origin", []):
+            if origin not in self._origins and urlsplit(origin).netloc != hosts[0]:
+                raise OriginNotAllowed
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._body_bytes_max:
+                raise BodyTooLarge(
+                    f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+                )
+            more = message.get("more_body", False)
+        body = b"".join(parts)
+        check_json(body, self._json_depth_max)
+        return body
+
+
+def check_json(body: bytes, depth_max: int) -> None:
+    """Raise `MalformedBody` on what parsers disagree on or break over: other encodings than UTF-8,
+    a byte order mark, a name that stands twice in an object, numbers that are none, and nesting
+    deeper than `depth_max`."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise MalformedBody("The body is not UTF-8. Send it in UTF-8.") from None
+    depth = 0
+    for match in _STRUCTURE.finditer(body):
+        token = match[0]
+        depth += token in b"[{" or -(token in b"]}")
+        if depth > depth_max:
+            raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
+    try:
+        json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise MalformedBody from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` as if nobody had read the body."""
+    first = True
+
+    async def replay() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return replay

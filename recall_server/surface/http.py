@@ -1,0 +1,31 @@
+"""The plain routes: is the process alive, and can it serve?"""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from recall_server import __version__
+from recall_server.domain.errors import RecallError
+from recall_server.surface import wire
+
+OPEN_PATHS = frozenset({"/health", "/ready"})
+
+
+def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -> list[Route]:
+    """`/health` answers while the process lives, `/ready` while it can serve (FEATURES J05)."""
+
+    async def health(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def ready(_: Request) -> JSONResponse:
+        if stopping():
+            return JSONResponse({"status": "stopping"}, 503)
+        try:
+            await check()
+        except RecallError as error:
+            return wire.http_error(error)
+        return JSONResponse({"status": "ready"})
+
+    return [Route("/health", health), Route("/ready", ready)]

@@ -1,0 +1,153 @@
+"""Domain values as JSON, and errors as each protocol spells them."""
+
+import json
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from recall_server.domain.errors import (
+    Denied,
+    Invalid,
+    LimitReached,
+    NotFound,
+    RecallError,
+    Stale,
+    Unauthenticated,
+    Unavailable,
+)
+from recall_server.domain.model import Citation, Hit, Memory
+from recall_server.services.recall import Counts, Found, Page
+
+Json = dict[str, Any]
+
+_STATUS = (
+    (Unauthenticated, HTTPStatus.UNAUTHORIZED),
+    (Invalid, HTTPStatus.BAD_REQUEST),
+    (Denied, HTTPStatus.FORBIDDEN),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (Stale, HTTPStatus.CONFLICT),
+    (LimitReached, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def ok(data: Json) -> Json:
+    return {"status": "ok", "data": data}
+
+
+def failed(error: RecallError) -> Json:
+    return {"status": "error", "code": error.code, "message": error.message}
+
+
+def http_error(error: RecallError, headers: dict[str, str] | None = None) -> JSONResponse:
+    status = next(
+        (status for kind, status in _STATUS if isinstance(error, kind)),
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    )
+    return JSONResponse(failed(error), status, headers={**(headers or {}), "Cache-Control": "no-store"})
+
+
+def compact(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def found(answer: Found, *, explain: bool) -> Json:
+    return {
+        "results": [hit(one, explain=explain) for one in answer.hits],
+        "total": len(answer.hits),
+        "degraded": answer.degraded,
+    }
+
+
+def hit(one: Hit, *, explain: bool) -> Json:
+    item = one.item
+    shown: Json = {
+        "id": item.id,
+        "text": item.text,
+        "topic": item.topic,
+        "type": item.type or "episode",
+        "importance": round(item.importance, 4),
+        "created_at": moment(item.recorded_at),
+        "valid_from": moment(item.valid_from),
+        "score": round(one.scores.final, 6),
+    }
+    if explain:
+        scores = one.scores
+        shown["scores"] = {
+            "final": scores.final,
+            "rrf": scores.rrf,
+            "recency": scores.recency,
+            "importance": scores.importance,
+            "strength": scores.strength,
+            "keyword": scores.keyword,
+            "keyword_rank": scores.keyword_rank,
+            "cosine": scores.cosine,
+            "cosine_rank": scores.cosine_rank,
+        }
+        shown["source"] = citation(item.citation)
+    return shown
+
+
+def memory(one: Memory) -> Json:
+    return {
+        "id": one.id,
+        "text": one.text,
+        "topic": one.topic,
+        "type": one.type,
+        "status": one.status,
+        "entity": one.fact.entity if one.fact else None,
+        "attribute": one.fact.attribute if one.fact else None,
+        "value": one.fact.value if one.fact else None,
+        "negated": one.fact.negated if one.fact else False,
+        "importance": round(one.importance, 4),
+        "confidence": round(one.confidence, 4),
+        "created_at": moment(one.recorded_at),
+        "valid_from": moment(one.valid_from),
+        "valid_until": moment(one.valid_until),
+        "superseded_by": one.superseded_by,
+        "source": citation(one.citation),
+    }
+
+
+def citation(one: Citation) -> Json:
+    return {
+        "episode_id": one.episode_id,
+        "start": one.span.start,
+        "end": one.span.end,
+        "quote": one.quote,
+        "speaker": one.speaker,
+        "said_at": moment(one.said_at),
+    }
+
+
+def page(one: Page) -> Json:
+    return {
+        "memories": [memory(m) for m in one.memories],
+        "total": one.total,
+        "has_more": one.next_offset is not None,
+        "next_offset": one.next_offset,
+    }
+
+
+def history(chain: list[Memory]) -> Json:
+    return {
+        "memories": [memory(m) for m in chain],
+        "total": len(chain),
+        "has_more": False,
+        "next_offset": None,
+    }
+
+
+def counts(one: Counts) -> Json:
+    return {
+        "by_type": {str(kind): number for kind, number in one.by_type.items()},
+        "total": one.total,
+        "pending_extractions": one.pending_extractions,
+        "failed_extractions": one.failed_extractions,
+    }
+
+
+def moment(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

@@ -1,0 +1,138 @@
+"""Runs the jobs that the doors leave behind: leased, one namespace after the other, retried with
+back-off, given up with a reason.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+
+import structlog
+
+from recall_server.domain.errors import ModelUnavailable, RecallError, Stale, Unavailable
+from recall_server.domain.model import AuditEntry, Job
+from recall_server.services.ingest import Fenced
+from recall_server.storage.store import Store
+
+log = structlog.get_logger()
+
+Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
+
+FAILURES_MAX = 5
+BACKOFF_MIN = timedelta(seconds=2)
+BACKOFF_MAX = timedelta(minutes=15)
+
+
+class Worker:
+    """Several jobs at once; each namespace gets its turn before any gets a second one."""
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        now: Callable[[], datetime],
+        entry: Callable[[Job, str], AuditEntry],
+        *,
+        lease: timedelta,
+        poll_s: float,
+        jobs_at_once: int,
+    ) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._now = now
+        self._entry = entry
+        self._lease = lease
+        self._poll_s = poll_s
+        self._jobs_at_once = jobs_at_once
+        self._served = ""
+        self._claiming = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._stopping = False
+
+    def wake(self) -> None:
+        """There is something to do: look at once instead of at the next poll."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Finish what is under way, and claim nothing more."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work until `stop`. Cancelled, it leaves its jobs to be found when their leases end."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._jobs_at_once):
+                group.create_task(self._loop())
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            try:
+                busy = await self.run_once()
+            except Unavailable as error:
+                log.warning("worker_waits", code=error.code)
+                busy = False
+            if not busy and not self._stopping:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(self._poll_s):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+    async def run_once(self) -> bool:
+        """Claim and run one job; False where none is due."""
+        async with self._claiming:
+            job = await self._claim()
+        if job is None:
+            return False
+        await self._run(job)
+        return True
+
+    async def _claim(self) -> Job | None:
+        now = self._now()
+        async with self._store.transaction(None) as tx:
+            due = await tx.jobs.next_due(self._served, now)
+            if due is None and self._served:
+                due = await tx.jobs.next_due("", now)
+            if due is None:
+                return None
+            self._served, job_id = due
+            return await tx.jobs.claim(due[0], job_id, now + self._lease)
+
+    async def _run(self, job: Job) -> None:
+        if job.failures >= FAILURES_MAX:
+            await self._bury(job, "WORKER_LOST")
+            return
+        try:
+            await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
+        except Fenced:
+            log.warning("job_fenced", job=job.id, attempt=job.attempt)
+        except ModelUnavailable as error:
+            await self._postpone(job, error.code, error.retry_after_s, failed=error.permanent)
+        except (Stale, Unavailable) as error:
+            await self._postpone(job, error.code, None, failed=error.code == "MODEL_ANSWER_INVALID")
+        except Exception as error:
+            code = error.code if isinstance(error, RecallError) else "INTERNAL_ERROR"
+            log.exception("job_failed", job=job.id, kind=job.kind, code=code)
+            await self._postpone(job, code, None, failed=True)
+
+    async def _postpone(
+        self, job: Job, code: str, retry_after_s: float | None, *, failed: bool
+    ) -> None:
+        """Try again later; an outage is nobody's fault and never ends in giving up."""
+        if failed and job.failures + 1 >= FAILURES_MAX:
+            await self._bury(job, code)
+            return
+        backoff = min(BACKOFF_MAX, BACKOFF_MIN * 2 ** min(job.attempt - 1, 16))
+        if retry_after_s is not None:
+            backoff = max(backoff, timedelta(seconds=min(retry_after_s, 3600.0)))
+        log.warning("job_postponed", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
+        async with self._store.transaction(job.namespace) as tx:
+            await tx.jobs.release(job, self._now() + backoff, code, failed=failed)
+
+    async def _bury(self, job: Job, code: str) -> None:
+        log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
+        async with self._store.transaction(job.namespace) as tx:
+            await tx.jobs.bury(job, code, self._now())

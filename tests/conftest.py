@@ -1,0 +1,127 @@
+"""What all tests share: a store and a house over every engine, a clock that stands still."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from recall_server.app import House, house
+from recall_server.config import Settings
+from recall_server.files import shipped
+from recall_server.storage import driver_for
+from recall_server.storage.schema import migrate
+from recall_server.storage.store import Store
+from tests.engines import ENGINES, Postgres, running_postgres
+from tests.fakes import HashEmbedder
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def pytest_report_header() -> str:
+    return f"engines: {', '.join(ENGINES)}"
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def pass_(self, time: timedelta) -> None:
+        self.time += time
+
+
+class Chance:
+    """Bytes that are the same in every run."""
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    def __call__(self, count: int) -> bytes:
+        self._drawn += 1
+        return hashlib.sha256(str(self._drawn).encode()).digest()[:count]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def migrated(postgres: Postgres) -> Iterator[str]:
+    """The name of a Postgres database to copy."""
+    import asyncio  # noqa: PLC0415
+
+    async def prepare(url: str) -> None:
+        driver = driver_for(url)
+        await driver.open()
+        await migrate(driver, shipped("migrations"), NOON)
+        await driver.close()
+
+    with postgres.database() as url:
+        asyncio.run(prepare(url))
+        yield url.split("dbname=")[1].split()[0]
+
+
+@pytest.fixture(params=ENGINES)
+def database(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Path | str]:
+    """A database of each engine: a path, or a URL."""
+    if request.param == "sqlite":
+        yield tmp_path / "recall.db"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    with server.database(request.getfixturevalue("migrated")) as url:
+        yield url
+
+
+@pytest.fixture
+async def store(database: Path | str) -> AsyncIterator[Store]:
+    driver = driver_for(database)
+    await driver.open()
+    await migrate(driver, shipped("migrations"), NOON)
+    opened = Store(driver, cache_bytes_max=1_000_000)
+    yield opened
+    await opened.close()
+
+
+def settings_for(database: Path | str, **given: object) -> Settings:
+    where = {"db_url": database} if isinstance(database, str) else {"db_path": database}
+    return Settings(**{"extractor": "rules", **where, **given})
+
+
+Open = Callable[..., AbstractAsyncContextManager[House]]
+
+
+@pytest.fixture
+def open_house(database: Path | str, clock: Clock) -> Open:
+    """Opens a house on the database of the test: `open_house(extractor=…, deadline_s=…)`."""
+    chance = Chance()
+
+    @asynccontextmanager
+    async def opened(
+        *, extractor: object = None, embedder: object = None, **given: object
+    ) -> AsyncIterator[House]:
+        async with house(
+            settings_for(database, **given),
+            extractor=extractor,  # type: ignore[arg-type]
+            embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
+            now=clock,
+            chance=chance,
+        ) as built:
+            yield built
+
+    return opened

