@@ -115,9 +115,7 @@ async def house(
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
-        ingest = Ingest(
-            store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken
-        )
+        ingest = Ingest(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken)
         worker = Worker(
             store,
             {EXTRACT: ingest.extract, EMBED: ingest.embed},
@@ -202,6 +200,4 @@ def _embedder(settings: Settings) -> Embedder | None:
         from recall_server.providers.sentence_vectors import SentenceEmbedder  # noqa: PLC0415
 
         return SentenceEmbedder(model or "BAAI/bge-small-en-v1.5")
-    raise Invalid(
-        "RECALL_EMBEDDER must be wordllama, none, or sentence-transformers:NAME."
-    )
+    raise Invalid("RECALL_EMBEDDER must be wordllama, none, or sentence-transformers:NAME.")

@@ -141,10 +141,10 @@ def revoke(
 
 @app.command()
 def audit(
-    tail: Annotated[int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")] = 20,
-    name: Annotated[
-        str | None, typer.Option("--namespace", show_default="all namespaces")
-    ] = None,
+    tail: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")
+    ] = 20,
+    name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,9 +1,9 @@
 """Every setting, read once. Precedence: command line, then environment, then these defaults."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -38,10 +38,10 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("ANTHROPIC_API_KEY", "anthropic_api_key"),
         description="for the extractor anthropic",
     )
-    anthropic_base_url: str | None = Field(
-        None,
+    anthropic_base_url: str = Field(
+        "https://api.anthropic.com",
         validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url"),
-        description="another address of the Messages API",
+        description="the address of the Messages API",
     )
     model: str = Field("claude-haiku-4-5", description="the model of the extractor anthropic")
     model_deadline_s: float = Field(60.0, gt=0, description="seconds for one call of the model")
@@ -65,9 +65,14 @@ class Settings(BaseSettings):
         "info", description="the least level of log lines"
     )
 
-    def __init__(self, **given: object) -> None:
+    def __init__(self, **given: Any) -> None:
         # A flag that was not given must not hide the environment.
         super().__init__(**{name: value for name, value in given.items() if value is not None})
+
+    @field_validator("allowed_hosts", "allowed_origins", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
     @property
     def database(self) -> Path | str:

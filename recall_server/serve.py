@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -73,7 +72,9 @@ def bound(settings: Settings) -> socket.socket:
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, settings: Settings, listener: socket.socket) -> AsyncIterator[str]:
+async def listening(
+    app: ASGIApp, settings: Settings, listener: socket.socket
+) -> AsyncIterator[str]:
     """The app on a socket, for as long as the block lasts; yields its address."""
     config = uvicorn.Config(
         app,
@@ -90,8 +91,8 @@ async def listening(app: ASGIApp, settings: Settings, listener: socket.socket) -
     server.capture_signals = _no_signals  # type: ignore[method-assign]
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        while not server.started and not task.done():
-            await asyncio.sleep(0.005)
+        while not server.started and not task.done():  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(0.005)  # uvicorn has no event for it
         if task.done():
             await task
         host, port = listener.getsockname()[:2]
@@ -113,19 +114,24 @@ async def serve(
     app: Callable[[House], ASGIApp] = House.asgi,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within
-    `drain_s`, and release the jobs."""
+    `drain_s`, and release the jobs.
+    """
     check_address(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     with only_server(settings):
-        async with house(settings) as built, working(built):
-            async with listening(app(built), settings, bound(settings)) as address:
-                announce(address, built)
-                await stop.wait()
-                built.stopping = True
-                log.info("stopping", seconds=settings.drain_s)
+        listener = bound(settings)
+        async with (
+            house(settings) as built,
+            working(built),
+            listening(app(built), settings, listener) as address,
+        ):
+            announce(address, built)
+            await stop.wait()
+            built.stopping = True
+            log.info("stopping", seconds=settings.drain_s)
 
 
 async def work(settings: Settings) -> None:
@@ -135,5 +141,5 @@ async def work(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with house(settings) as built, working(built):
-        print("recall worker: waiting for jobs", file=sys.stderr)
+        log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
         await stop.wait()

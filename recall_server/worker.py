@@ -8,7 +8,13 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from recall_server.domain.errors import ModelUnavailable, RecallError, Stale, Unavailable
+from recall_server.domain.errors import (
+    ModelAnswerInvalid,
+    ModelUnavailable,
+    RecallError,
+    Stale,
+    Unavailable,
+)
 from recall_server.domain.model import AuditEntry, Job
 from recall_server.services.ingest import Fenced
 from recall_server.storage.store import Store
@@ -20,6 +26,8 @@ Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
 FAILURES_MAX = 5
 BACKOFF_MIN = timedelta(seconds=2)
 BACKOFF_MAX = timedelta(minutes=15)
+REPAIR = timedelta(minutes=5)
+WAIT_MAX = timedelta(hours=1)
 
 
 class Worker:
@@ -110,27 +118,33 @@ class Worker:
         except Fenced:
             log.warning("job_fenced", job=job.id, attempt=job.attempt)
         except ModelUnavailable as error:
-            await self._postpone(job, error.code, error.retry_after_s, failed=error.permanent)
+            # An outage is nobody's fault and never ends in giving up; a wrong key takes a person.
+            least = REPAIR if error.permanent else timedelta(seconds=error.retry_after_s or 0.0)
+            await self._postpone(job, error.code, least=least)
+        except ModelAnswerInvalid as error:
+            await self._fail(job, error.code, finally_=error.permanent)
         except (Stale, Unavailable) as error:
-            await self._postpone(job, error.code, None, failed=error.code == "MODEL_ANSWER_INVALID")
+            await self._postpone(job, error.code)
         except Exception as error:
             code = error.code if isinstance(error, RecallError) else "INTERNAL_ERROR"
             log.exception("job_failed", job=job.id, kind=job.kind, code=code)
-            await self._postpone(job, code, None, failed=True)
+            await self._fail(job, code)
+
+    async def _fail(self, job: Job, code: str, *, finally_: bool = False) -> None:
+        """Count a failure of the job's own, and give up after `FAILURES_MAX` of them."""
+        if finally_ or job.failures + 1 >= FAILURES_MAX:
+            await self._bury(job, code)
+        else:
+            await self._postpone(job, code, failed=True)
 
     async def _postpone(
-        self, job: Job, code: str, retry_after_s: float | None, *, failed: bool
+        self, job: Job, code: str, *, least: timedelta = timedelta(), failed: bool = False
     ) -> None:
-        """Try again later; an outage is nobody's fault and never ends in giving up."""
-        if failed and job.failures + 1 >= FAILURES_MAX:
-            await self._bury(job, code)
-            return
         backoff = min(BACKOFF_MAX, BACKOFF_MIN * 2 ** min(job.attempt - 1, 16))
-        if retry_after_s is not None:
-            backoff = max(backoff, timedelta(seconds=min(retry_after_s, 3600.0)))
+        wait = max(backoff, min(least, WAIT_MAX))
         log.warning("job_postponed", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         async with self._store.transaction(job.namespace) as tx:
-            await tx.jobs.release(job, self._now() + backoff, code, failed=failed)
+            await tx.jobs.release(job, self._now() + wait, code, failed=failed)
 
     async def _bury(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)

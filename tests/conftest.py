@@ -76,9 +76,7 @@ def migrated(postgres: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture(params=ENGINES)
-def database(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[Path | str]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str]:
     """A database of each engine: a path, or a URL."""
     if request.param == "sqlite":
         yield tmp_path / "recall.db"

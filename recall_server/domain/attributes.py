@@ -130,7 +130,16 @@ FAMILIES: tuple[Attribute, ...] = (
     Attribute("uses_for_<purpose>", Cardinality.SINGLE, "what it uses for a purpose"),
 )
 _SINGLE_PREFIXES = ("preferred_", "favorite_", "favourite_", "uses_for_", "current_", "default_")
-_MANY_PREFIXES = ("likes_", "dislikes_", "has_", "knows_", "speaks_", "wants_", "plans_", "visited_")
+_MANY_PREFIXES = (
+    "likes_",
+    "dislikes_",
+    "has_",
+    "knows_",
+    "speaks_",
+    "wants_",
+    "plans_",
+    "visited_",
+)
 # Words that end in s without being plural, as attributes do ("status", "address").
 _NOT_PLURAL = ("ss", "us", "is", "ous", "as", "_at", "news", "series")
 _ARTICLE = re.compile(r"(?:the|a|an|my|our|their|his|her|its|some)\s+")
@@ -172,7 +181,7 @@ def normal_value(value: str) -> str:
 
 
 def canonical(fact: Fact) -> Fact:
-    """A fact without opposites: "dislikes X" becomes "not likes X", which "likes X" clashes with."""
+    """A fact without opposites: "dislikes X" is "likes X", negated, and clashes with "likes X"."""
     opposite = OPPOSITES.get(normal_attribute(fact.attribute))
     return replace(fact, attribute=opposite, negated=not fact.negated) if opposite else fact
 

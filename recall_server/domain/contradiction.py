@@ -57,7 +57,8 @@ def _replaced(candidate: Candidate, known: Fact) -> bool:
 
 def same_statement(one: str, other: str) -> bool:
     """Whether two texts say the same in nearly the same words: the terms agree to nine tenths,
-    and so do all numbers and the number of negations."""
+    and so do all numbers and the number of negations.
+    """
     if _numbers(one) != _numbers(other) or _negations(one) != _negations(other):
         return False
     first, second = set(terms(one)), set(terms(other))

@@ -4,9 +4,7 @@ import base64
 import hashlib
 from datetime import datetime
 
-_ALPHABET = str.maketrans(
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789abcdefghjkmnpqrstvwxyz"
-)
+_ALPHABET = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789abcdefghjkmnpqrstvwxyz")
 
 
 def new_id(prefix: str, now: datetime, chance: bytes) -> str:

@@ -214,8 +214,6 @@ class Item:
     importance: float
     access_count: int = 0
     type: MemoryType | None = None
-    fact: Fact | None = None
-    valid_until: datetime | None = None
 
 
 class SearchMode(StrEnum):

@@ -12,7 +12,8 @@ _PATTERNS = (
     (
         "overrides instructions",
         re.compile(
-            r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|message)s?\b",
+            r"\b(?:ignore|disregard|forget|override)\b.{0,40}"
+            r"\b(?:instruction|prompt|rule|message)s?\b",
             re.IGNORECASE | re.DOTALL,
         ),
     ),
@@ -58,6 +59,8 @@ _PATTERNS = (
 def screen(text: str) -> list[str]:
     """What is suspicious about `text`, each as the end of a sentence about it; empty: nothing."""
     found = [reason for reason, pattern in _PATTERNS if pattern.search(text)]
-    if any(unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t" for char in text):
+    if any(
+        unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t" for char in text
+    ):
         found.append("hides characters")
     return found

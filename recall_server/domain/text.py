@@ -5,7 +5,8 @@ from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextToo
 
 def clean_text(text: str, *, chars_max: int) -> str:
     """`text` unchanged, or the reason why it cannot be kept: NUL (Postgres cannot store it),
-    unpaired surrogates (nothing can), blank, or longer than `chars_max` characters."""
+    unpaired surrogates (nothing can), blank, or longer than `chars_max` characters.
+    """
     storable(text)
     if not text.strip():
         raise EmptyText

@@ -18,15 +18,22 @@ _HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = (
     r"(?P<{0}>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
 )
 _DATE = re.compile(
     r"(?<!\d)(?:(?P<iso_year>\d{4})[-/.](?P<iso_month>\d\d?)[-/.](?P<iso_day>\d\d?)(?!\d)"
-    rf"|(?P<day>\d\d?)(?:st|nd|rd|th)?\ (?:of\ )?{_MONTH.format('month')},?\ (?P<year>\d{{4}})(?!\d)"
-    rf"|\b{_MONTH.format('us_month')}\ (?P<us_day>\d\d?)(?:st|nd|rd|th)?,?\ (?P<us_year>\d{{4}})(?!\d)"
+    rf"|(?P<day>\d\d?)(?:st|nd|rd"
+    rf"|th)?\ (?:of\ )?{_MONTH.format('month')},?\ (?P<year>\d{{4}})(?!\d)"
+    rf"|\b{_MONTH.format('us_month')}\ (?P<us_day>\d\d?)(?:st|nd|rd"
+    rf"|th)?,?\ (?P<us_year>\d{{4}})(?!\d)"
     r"|(?P<a>\d\d?)[/.](?P<b>\d\d?)[/.](?P<ab_year>\d{4})(?!\d))",
     re.IGNORECASE,
 )
@@ -36,11 +43,22 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _LEFTOVER = re.compile(r"[^\W_][^\s|]*")
-_FILLER = frozenset("on at the of date t mon tue wed thu fri sat sun gmt utc".split()) | frozenset(
-    "monday tuesday wednesday thursday friday saturday sunday".split()
+_FILLER = _words(
+    "on at the of date t mon tue wed thu fri sat sun gmt utc monday tuesday wednesday thursday"
+    " friday saturday sunday"
 )
-_HEADING = re.compile(r"\s*(?:[-=*_~]{2,}|#{1,6}\s|date\s*:|session\b|\[?\(?\d|[A-Z][a-z]{2,8} \d)", re.I)
-_SESSION = re.compile(r"\s*[-=*_~#]*\s*(?P<session>session[ _#-]{0,2}\w{1,12})\s*[-=*_~#:]*\s*", re.I)
+_OCCASIONS = _words(
+    "session conversation chat day log transcript meeting standup call notes diary journal entry"
+    " part week dialogue thread interview"
+)
+_HEADING = re.compile(
+    r"\s*(?:[-=*_~]{2,}|#{1,6}\s|date\s*:|session\b|(?:mon|tues|wednes|thurs|fri|satur"
+    r"|sun)day,? |\[?\(?\d|[A-Z][a-z]{2,8} \d)",
+    re.IGNORECASE,
+)
+_SESSION = re.compile(
+    r"\s*[-=*_~#]*\s*(?P<session>session[ _#-]{0,2}\w{1,12})\s*[-=*_~#:]*\s*", re.IGNORECASE
+)
 
 _WORD = r"[\w][\w.'’-]{0,30}"
 _LABEL = re.compile(
@@ -51,12 +69,12 @@ _LABEL = re.compile(
     r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
     r"(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
 )
-_ROLES = frozenset(
-    "user assistant human ai system agent bot model customer client operator me "
-    "chatgpt claude gpt gemini copilot tool developer interviewer interviewee host guest".split()
+_ROLES = _words(
+    "user assistant human ai system agent bot model customer client operator me chatgpt claude"
+    " gpt gemini copilot tool developer interviewer interviewee host guest"
 )
-_PARTICLES = frozenset("de del der di da du van von la le el al bin ben of the and".split())
-_NOT_SPEAKERS = frozenset(
+_PARTICLES = _words("de del der di da du van von la le el al bin ben of the and")
+_NOT_SPEAKERS = _words(
     "note notes todo fixme re fwd fw subject from to cc bcc date time step steps example examples"
     " warning tip hint summary question answer decision decisions goal goals action actions update"
     " updates ps fyi important remember reminder reason result results problem solution issue"
@@ -65,7 +83,7 @@ _NOT_SPEAKERS = frozenset(
     " output returns raises args pros cons plan next caveat conclusion correction edit disclaimer"
     " http https ftp mailto file key value description requirements ingredients directions"
     " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
-    " diet timezone budget database stack tools framework process procedure workflow".split()
+    " diet timezone budget database stack tools framework process procedure workflow"
 )
 _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
@@ -133,7 +151,8 @@ def _day_of(date: re.Match[str]) -> datetime | None:
     else:
         first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
         if first <= 12 and second <= 12 and first != second:
-            return None  # 03/04/2023 is March to some and April to others: no date beats a wrong one
+            # 03/04/2023 is March to some and April to others: no date beats a wrong one
+            return None
         month, day = (second, str(first)) if first > 12 or first == second else (first, str(second))
     return datetime(int(year), month, int(day), tzinfo=UTC)
 
@@ -148,8 +167,7 @@ def _with_clock(at: datetime, clock: re.Match[str]) -> datetime:
         hour = hour % 12 + (12 if half == "p" else 0)
     zone = clock["zone"] or ""
     if zone and zone not in "Zz":
-        clean = zone.replace(":", "")
-        at = at.replace(tzinfo=datetime.strptime(clean, "%z").tzinfo)
+        at = at.replace(tzinfo=datetime.strptime(zone.replace(":", ""), "%z").tzinfo)
     second = int(clock["second"] or 0)
     return at.replace(hour=hour, minute=int(clock["minute"]), second=second).astimezone(UTC)
 
@@ -163,18 +181,17 @@ def _lines(text: str) -> Iterator[_Line]:
     while start < len(text):
         newline = text.find("\n", start)
         end = len(text) if newline < 0 else newline
-        line = text[start : min(end, start + _LABEL_CHARS_MAX)]
-        marks_fence = "```" in line and any(at in closed for at in range(start, start + 4))
-        yield (
-            _Line(start, start, end, blank=not line.strip() and not text[start:end].strip())
-            if fenced or marks_fence
-            else _classify(text, start, end, line)
-        )
+        marks_fence = start in closed
+        if fenced or marks_fence:
+            yield _Line(start, start, end, blank=not text[start:end].strip())
+        else:
+            yield _classify(text, start, end)
         fenced ^= marks_fence
         start = end + 1
 
 
-def _classify(text: str, start: int, end: int, line: str) -> _Line:
+def _classify(text: str, start: int, end: int) -> _Line:
+    line = text[start : min(end, start + _LABEL_CHARS_MAX)]
     if not line.strip():
         return _Line(start, start, end, blank=not text[start:end].strip())
     if end - start <= _HEADING_CHARS_MAX and _is_heading(line):
@@ -198,7 +215,9 @@ def _is_heading(line: str) -> bool:
     words = [word for word in _LEFTOVER.findall(rest) if word.lower().strip(":,") not in _FILLER]
     if words and not re.match(r"\s*(?:[-=*_~#]|date\b|session\b)", line, re.IGNORECASE):
         return False
-    return len(words) <= _HEADING_WORDS_MAX
+    # A heading names what follows; "# Moved house, 8 May 2023" says something and is kept.
+    named = any(word.lower().rstrip("_0123456789") in _OCCASIONS for word in words)
+    return len(words) <= (_HEADING_WORDS_MAX if named else 1)
 
 
 def _may_speak(name: str) -> bool:
@@ -210,10 +229,6 @@ def _may_speak(name: str) -> bool:
     return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])
 
 
-def _is_role(name: str) -> bool:
-    return name.lower() in _ROLES
-
-
 def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     """A label counts if it is a role, is stamped or repeats, or if every line has one."""
     labelled = [line for line in lines if line.name]
@@ -221,12 +236,12 @@ def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
     times = Counter(line.name for line in labelled)
     spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
     all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
-    return [
-        line
-        if not line.name or line.stamp or _is_role(line.name) or times[line.name] > 1 or all_speak
-        else _Line(line.start, line.start, line.end)
-        for line in lines
-    ]
+
+    def speaks(line: _Line) -> bool:
+        name = line.name or ""
+        return bool(line.stamp) or name.lower() in _ROLES or times[name] > 1 or all_speak
+
+    return [x if not x.name or speaks(x) else _Line(x.start, x.start, x.end) for x in lines]
 
 
 _Utterance = tuple[int, int, str | None, str | None, datetime | None]

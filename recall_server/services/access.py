@@ -23,7 +23,8 @@ class Access:
         self, namespace: Namespace, *, label: str = "", entry: AuditEntry
     ) -> tuple[str, TokenInfo]:
         """A new token for `namespace`, which is made where it is new. The token is told this once;
-        only its hash is kept."""
+        only its hash is kept.
+        """
         token = new_token()
         info = TokenInfo(self._new_id("acc"), namespace, self._now(), label=label)
         async with self._store.transaction(namespace, entry=entry) as tx:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from recall_server.domain.errors import IdempotencyConflict, Unavailable
@@ -46,7 +46,7 @@ class Submission:
     text: str
     topic: str
     idempotency_key: str | None = None
-    source: Source = Source()
+    source: Source = field(default_factory=Source)
 
     def digest(self) -> str:
         """What makes two submissions the same, besides their key."""

@@ -30,7 +30,9 @@ from recall_server.storage.index import postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.vectors import Floats
 
-POOL = 100
+# Of each list; beyond this more candidates change nothing (RETRIEVAL: 50 to 500 are the same).
+POOL_MIN = 50
+POOL_PER_HIT = 3
 QUERY_TERMS_MAX = 64
 
 
@@ -84,8 +86,11 @@ class Recall:
     now: Callable[[], datetime]
     query_chars_max: int
 
-    async def search(self, namespace: Namespace, query: Query, *, entry: AuditEntry) -> Found:
-        """The memories, and turns that no memory cites yet, that answer `query` best.
+    async def search(
+        self, namespace: Namespace, query: Query, *, cite: bool = False, entry: AuditEntry
+    ) -> Found:
+        """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
+        each with the exact words it rests on.
 
         Every findable item of the namespace is a candidate, whatever its age. Without an embedder
         the words alone decide, and the answer says so (FEATURES D23).
@@ -101,6 +106,8 @@ class Recall:
         hits = _ranked(pool, query, asked, now)
         async with self.store.transaction(namespace, entry=entry) as tx:
             await _touch(tx, hits, now)
+            if cite:
+                hits = await _cited(tx, hits)
             entry.ids += [hit.item.id for hit in hits]
             entry.counts["hits"] = len(hits)
         return Found(tuple(hits), degraded)
@@ -118,20 +125,21 @@ class Recall:
     async def _pool(
         self, tx: Transaction, query: Query, asked: list[str], vector: Floats | None
     ) -> _Pool:
+        size = max(POOL_MIN, POOL_PER_HIT * query.limit)
         statistics = await tx.words.statistics()
         average = statistics.words / max(statistics.documents, 1)
         idf: dict[str, float] = {}
         ids: dict[str, None] = {}
         if query.mode is not SearchMode.VECTOR and asked:
             idf = ranking.bm25_weights(await tx.words.frequencies(asked), statistics.documents)
-            ids |= dict.fromkeys(await tx.words.pool(idf, average, POOL))
+            ids |= dict.fromkeys(await tx.words.pool(idf, average, size))
         vectors: dict[str, Floats] = {}
         cosines: dict[str, float] = {}
         if vector is not None and self.embedder is not None:
             matrix = await tx.vectors.matrix(
                 self.embedder.model, self.embedder.dimensions, statistics.vector_version
             )
-            ids |= dict.fromkeys(matrix.nearest(vector, POOL))
+            ids |= dict.fromkeys(matrix.nearest(vector, size))
             vectors = matrix.rows(list(ids))
             # One by one, so that no cosine depends on which others stand beside it.
             cosines = {i: round(float(np.dot(row, vector)), 6) for i, row in vectors.items()}
@@ -149,9 +157,7 @@ class Recall:
     ) -> Page:
         """One page of the active memories, newest first (FEATURES D12)."""
         async with self.store.transaction(namespace, write=False) as tx:
-            memories = await tx.memories.page(
-                limit=limit, offset=offset, type_=type_, topic=topic
-            )
+            memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
         entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
@@ -161,7 +167,8 @@ class Recall:
         self, namespace: Namespace, memory_id: str, *, entry: AuditEntry
     ) -> list[Memory]:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites (FEATURES H10). Raises `MemoryNotFound`."""
+        words it cites (FEATURES H10). Raises `MemoryNotFound`.
+        """
         async with self.store.transaction(namespace, write=False) as tx:
             chain = await tx.memories.lineage(memory_id)
         if not chain:
@@ -225,6 +232,16 @@ def _ranked(pool: _Pool, query: Query, asked: list[str], now: datetime) -> list[
     return ranking.fit_budget(
         ranking.diversify(hits, alike, query.mmr_lambda, query.limit), query.max_tokens
     )
+
+
+async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:
+    memories = await tx.memories.get([hit.item.id for hit in hits])
+    return [
+        replace(hit, item=replace(hit.item, citation=memories[hit.item.id].citation))
+        if hit.item.id in memories
+        else hit
+        for hit in hits
+    ]
 
 
 async def _touch(tx: Transaction, hits: list[Hit], now: datetime) -> None:

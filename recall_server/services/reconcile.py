@@ -32,7 +32,7 @@ async def plan(
     A candidate that was made into a memory before, whatever became of it, is passed over: working
     through an episode twice adds nothing, and brings nothing back.
     """
-    proposals = {}
+    proposals: dict[str, tuple[Candidate, Memory]] = {}
     for candidate in candidates:
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
@@ -85,7 +85,9 @@ def _end_of(old: Memory, new: Memory) -> datetime:
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:
-    turn = next((t for t in episode.turns if t.span.start <= candidate.span.start < t.span.end), None)
+    turn = next(
+        (t for t in episode.turns if t.span.start <= candidate.span.start < t.span.end), None
+    )
     said_at = (turn.said_at if turn else None) or episode.occurred_at
     fact = candidate.fact
     return Memory(

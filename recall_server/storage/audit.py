@@ -78,7 +78,5 @@ def _record(row: Row) -> AuditRecord:
         outcome=Outcome(row["outcome"]),
         code=row["code"],
         milliseconds=row["milliseconds"],
-        usage=Usage(
-            row["model"], row["input_tokens"], row["output_tokens"], row["cost_usd"]
-        ),
+        usage=Usage(row["model"], row["input_tokens"], row["output_tokens"], row["cost_usd"]),
     )

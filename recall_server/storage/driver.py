@@ -11,7 +11,8 @@ Params = Mapping[str, Any]
 
 class Connection(Protocol):
     """One open transaction. Values may be str, int, float, bool, bytes, None, datetime (aware),
-    dict (a JSON document) or list (of ids or terms)."""
+    dict (a JSON document) or list (of ids or terms).
+    """
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         """Run one statement; the rows it returns, or none."""
@@ -28,7 +29,8 @@ class Connection(Protocol):
 
 class Driver(Protocol):
     """An engine. Driver errors leave it as `RecallError`s: `DatabaseUnavailable` (try again) or
-    `DatabaseUnusable` (an operator must act)."""
+    `DatabaseUnusable` (an operator must act).
+    """
 
     engine: Engine
 

@@ -32,7 +32,8 @@ class Postings:
 
 def postings(texts: Mapping[str, str]) -> Postings:
     """The postings of items (item id to text). They follow from the text alone, so what was added
-    with a text can be removed with it."""
+    with a text can be removed with it.
+    """
     rows: list[Mapping[str, str | int]] = []
     words = 0
     for item_id, text in texts.items():

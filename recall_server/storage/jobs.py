@@ -12,21 +12,21 @@ from recall_server.storage.rows import document, moment
 
 class Jobs:
     """A job may be finished only by the holder of its newest attempt; every change of a held job
-    answers False to all others, and whoever gets False must roll back."""
+    answers False to all others, and whoever gets False must roll back.
+    """
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
-    async def add(
-        self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime
-    ) -> None:
+    async def add(self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime) -> None:
         await self._handle.fetch(
             "add_job", id=job_id, kind=kind, payload=dict(payload), due_at=now, now=now
         )
 
     async def next_due(self, after: str, now: datetime) -> tuple[Namespace, str] | None:
         """The first due job of the first namespace behind `after`. On a handle for all namespaces;
-        to be claimed in the same transaction."""
+        to be claimed in the same transaction.
+        """
         rows = await self._handle.fetch("next_due_job", after=after, now=now)
         return (Namespace(rows[0]["namespace"]), rows[0]["id"]) if rows else None
 
@@ -49,13 +49,9 @@ class Jobs:
         )
 
     async def finish(self, job: Job, now: datetime) -> bool:
-        return bool(
-            await self._handle.fetch("finish_job", id=job.id, attempt=job.attempt, now=now)
-        )
+        return bool(await self._handle.fetch("finish_job", id=job.id, attempt=job.attempt, now=now))
 
-    async def release(
-        self, job: Job, due_at: datetime, code: str | None, *, failed: bool
-    ) -> bool:
+    async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
         """Back to the queue, for `due_at`; `failed` counts against the job."""
         return bool(
             await self._handle.fetch(
@@ -71,9 +67,7 @@ class Jobs:
     async def bury(self, job: Job, code: str, now: datetime) -> bool:
         """Give up, with the reason."""
         return bool(
-            await self._handle.fetch(
-                "bury_job", id=job.id, attempt=job.attempt, code=code, now=now
-            )
+            await self._handle.fetch("bury_job", id=job.id, attempt=job.attempt, code=code, now=now)
         )
 
     async def counts(self) -> dict[tuple[str, JobState], int]:

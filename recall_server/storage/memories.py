@@ -110,11 +110,12 @@ class Memories:
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """The active ones among `ids`."""
-        return [_memory(row) for row in await self._handle.fetch("memory_items", ids=list(ids))]
+        rows = await self._handle.fetch("active_memories", ids=list(ids))
+        return [_memory(row) for row in rows]
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The active memories among `ids`, as ranking needs them."""
-        return [as_item(memory) for memory in await self.active(ids)]
+        return [_item(row) for row in await self._handle.fetch("memory_items", ids=list(ids))]
 
     async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
         """One page of the active memories, newest first; "" stands for any type or topic."""
@@ -139,21 +140,18 @@ class Memories:
         await self._handle.fetch("touch_memories", ids=list(ids), now=now)
 
 
-def as_item(memory: Memory) -> Item:
-    """A memory as search sees it."""
+def _item(row: Row) -> Item:
     return Item(
-        id=memory.id,
+        id=row["id"],
         kind=ItemKind.MEMORY,
-        text=memory.text,
-        topic=memory.topic,
-        recorded_at=memory.recorded_at,
-        valid_from=memory.valid_from,
-        citation=memory.citation,
-        importance=memory.importance,
-        access_count=memory.access_count,
-        type=memory.type,
-        fact=memory.fact,
-        valid_until=memory.valid_until,
+        text=row["text"],
+        topic=row["topic"],
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=moment(row["valid_from"]),
+        citation=Citation(row["episode_id"], span(row)),
+        importance=row["importance"],
+        access_count=row["access_count"],
+        type=MemoryType(row["type"]),
     )
 
 

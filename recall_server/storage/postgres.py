@@ -5,7 +5,7 @@ security binds to one namespace (HOUSE: the second wall).
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
@@ -117,19 +117,17 @@ class _PostgresConnection:
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         with _translated():
-            cursor = await self._raw.execute(cast(LiteralString, sql), _plain(params))
+            cursor = await self._raw.execute(sql, _plain(params))
             return await cursor.fetchall() if cursor.description else []
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
         with _translated():
             async with self._raw.cursor() as cursor:
-                await cursor.executemany(
-                    cast(LiteralString, sql), [_plain(row) for row in rows]
-                )
+                await cursor.executemany(sql, [_plain(row) for row in rows])
 
     async def script(self, sql: str) -> None:
         with _translated():
-            await self._raw.execute(cast(LiteralString, sql))
+            await self._raw.execute(sql)
 
 
 def _plain(params: Params) -> dict[str, Any]:

@@ -28,7 +28,8 @@ class Query:
 
 def load(engine: Engine) -> dict[str, Query]:
     """All queries of the house by name, spelled for `engine`. Raises `ValueError` on a name that
-    stands twice, a text that one engine lacks, or texts with different parameters."""
+    stands twice, a text that one engine lacks, or texts with different parameters.
+    """
     found: dict[str, Query] = {}
     for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda path: path.name):
         if not file.name.endswith(".sql"):
@@ -42,14 +43,13 @@ def load(engine: Engine) -> dict[str, Query]:
 
 def parse(text: str, engine: Engine) -> list[Query]:
     """The queries of one file."""
+    blocks = re.split(r"^-- query: (\w+)\n", text, flags=re.MULTILINE)[1:]
     return [
-        _query(*block.split("\n", 1), engine)
-        for block in re.split(r"^-- query: ", text, flags=re.MULTILINE)[1:]
+        _query(name, body, engine) for name, body in zip(blocks[::2], blocks[1::2], strict=True)
     ]
 
 
 def _query(name: str, body: str, engine: Engine) -> Query:
-    name = name.strip()
     shared, *native = re.split(r"^-- in: (\w+)\n", body, flags=re.MULTILINE)
     texts = dict(zip(native[::2], native[1::2], strict=True))
     if texts and set(texts) != set(_ENGINES):

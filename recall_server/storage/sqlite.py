@@ -143,13 +143,12 @@ def _value(value: Any) -> Any:
 
 def _statements(sql: str) -> Iterator[str]:
     pending = ""
-    for line in sql.splitlines(keepends=True):
-        pending += line
+    for part in sql.split(";"):
+        pending += part + ";"
+        # A semicolon in a string, a comment or a trigger's body does not end a statement.
         if sqlite3.complete_statement(pending):
             yield pending
             pending = ""
-    if pending.strip():
-        yield pending
 
 
 def _create_private(path: Path) -> None:

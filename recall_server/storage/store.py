@@ -56,9 +56,7 @@ class Store:
     ) -> AsyncIterator[Transaction]:
         """One transaction; `entry`, if given, is written to the book just before it commits."""
         async with self.driver.transaction(namespace=namespace, write=write) as connection:
-            transaction = Transaction(
-                Handle(connection, self._queries, namespace), self._cache
-            )
+            transaction = Transaction(Handle(connection, self._queries, namespace), self._cache)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)

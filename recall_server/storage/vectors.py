@@ -67,9 +67,7 @@ class Matrix:
         count = len(self._ids)
         if not count or not np.any(query):
             return {}
-        cosines = np.where(
-            self._findable[:count], np.round(self._rows[:count] @ query, 6), -np.inf
-        )
+        cosines = np.where(self._findable[:count], np.round(self._rows[:count] @ query, 6), -np.inf)
         best = np.argpartition(-cosines, min(limit, count) - 1)[:limit]
         # Rows as close as the last one are all candidates; which stay is decided by id.
         best = np.flatnonzero(cosines >= cosines[best].min())

@@ -1,4 +1,4 @@
-"""The guard: no bearer token, no entry. Pure ASGI, so that every door stands behind the same one."""
+"""The guard: no bearer token, no entry. Pure ASGI, so every door has the same one."""
 
 from collections.abc import Awaitable, Callable
 
@@ -85,7 +85,7 @@ def _bearer(scope: Scope) -> str | None:
         return None
     if len(shown) > 1:
         raise Invalid("The request has two Authorization headers. Send one.")
-    header = shown[0].decode("latin-1")
+    header: str = shown[0].decode("latin-1")
     if not header.lower().startswith(_SCHEME) or len(header) > TOKEN_CHARS_MAX:
         raise Unauthenticated("The Authorization header must read 'Bearer TOKEN'.")
     return header[len(_SCHEME) :].strip(" ")

@@ -70,7 +70,7 @@ class Calls:
                 await self.audit.write(entry)
         except (RecallError, TimeoutError):
             # The caller already gets an error; which one must not depend on the book.
-            log.error("audit_write_failed", request_id=entry.request_id)
+            log.error("audit_write_failed", request_id=entry.request_id)  # noqa: TRY400  # logged
 
     def _log(self, entry: AuditEntry) -> None:
         log.info(
@@ -83,4 +83,3 @@ class Calls:
             code=entry.code,
             ms=round(entry.elapsed_ms(), 2),
         )
-

@@ -24,7 +24,8 @@ def admit(scope: Scope, caller: Caller) -> None:
 
 def caller_of(scope: Scope) -> Caller:
     """Who sent the request at hand. Read from its own scope, never from a context variable, which
-    a session may have kept from somebody else's request."""
+    a session may have kept from somebody else's request.
+    """
     caller = scope.get(_KEY)
     if not isinstance(caller, Caller):
         raise Unauthenticated

@@ -63,7 +63,7 @@ class Edge:
             return
         try:
             self._check_headers(scope)
-            body = await self._body(scope, receive) if scope["method"] == "POST" else None
+            body = await self._body(receive) if scope["method"] == "POST" else None
         except RecallError as error:
             response = wire.http_error(error)
             if isinstance(error, HostNotAllowed):
@@ -85,7 +85,7 @@ class Edge:
             if origin not in self._origins and urlsplit(origin).netloc != hosts[0]:
                 raise OriginNotAllowed
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+    async def _body(self, receive: Receive) -> bytes:
         parts: list[bytes] = []
         size = 0
         more = True
@@ -108,7 +108,8 @@ class Edge:
 def check_json(body: bytes, depth_max: int) -> None:
     """Raise `MalformedBody` on what parsers disagree on or break over: other encodings than UTF-8,
     a byte order mark, a name that stands twice in an object, numbers that are none, and nesting
-    deeper than `depth_max`."""
+    deeper than `depth_max`.
+    """
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp import MCPError
-from mcp.server.lowlevel import Server
 from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import (
@@ -82,9 +82,7 @@ class McpDoor:
             return
         await self.manager.handle_request(scope, receive, send)
 
-    async def _list_tools(
-        self, _: Context, __: PaginatedRequestParams | None
-    ) -> ListToolsResult:
+    async def _list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=self._faces)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:

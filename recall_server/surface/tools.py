@@ -108,6 +108,7 @@ async def search_memories(call: Call, given: SearchMemories) -> Json:
             score_threshold=given.score_threshold,
             max_tokens=given.max_tokens or None,
         ),
+        cite=given.explain,
         entry=call.entry,
     )
     return wire.found(answer, explain=given.explain)
@@ -183,7 +184,8 @@ class Tool:
 
     def parse(self, given: Json) -> Arguments:
         """The arguments, checked. Raises `Invalid`, naming each fault and what is allowed; never
-        repeats what was sent."""
+        repeats what was sent.
+        """
         try:
             return self.arguments.model_validate(given)
         except ValidationError as error:
@@ -191,11 +193,15 @@ class Tool:
 
     def _explained(self, error: ValidationError) -> str:
         faults = []
-        for fault in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
+        for fault in error.errors(include_url=False, include_input=False, include_context=False)[
+            :5
+        ]:
             field = next((str(part) for part in fault["loc"]), "")
             if fault["type"] == "extra_forbidden":
                 known = ", ".join(self.arguments.model_fields) or "no arguments"
-                faults.append(f"There is an argument that {self.name} does not take: it takes {known}")
+                faults.append(
+                    f"There is an argument that {self.name} does not take: it takes {known}"
+                )
             else:
                 faults.append(f"{field}: {fault['msg']}")
         return ". ".join(faults) + ". Correct it and call again."
@@ -221,8 +227,8 @@ def _plain(schema: Json) -> Json:
         return {
             key: strip(value)
             for key, value in node.items()
-            if not (key == "title" and isinstance(value, str)) and key != "description"
-            or key == "description" and "type" in node and "properties" not in node
+            if (not (key == "title" and isinstance(value, str)) and key != "description")
+            or (key == "description" and "type" in node and "properties" not in node)
         }
 
     return {"properties": {}, **strip(schema)}
@@ -239,7 +245,11 @@ TOOLS = (
         "of 'Name: words'.",
         StoreMemory,
         store_memory,
-        {"queued": {"type": "boolean"}, "cached": {"type": "boolean"}, "job_id": {"type": "string"}},
+        {
+            "queued": {"type": "boolean"},
+            "cached": {"type": "boolean"},
+            "job_id": {"type": "string"},
+        },
         idempotent=True,
     ),
     Tool(
@@ -303,7 +313,8 @@ TOOLS = (
 
 def screened(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """`tools`, unless one of their texts tries to give orders to a model (FEATURES I09): then the
-    server does not start."""
+    server does not start.
+    """
     for tool in tools:
         face = tool.face()
         for suspicion in screen(face.model_dump_json()):

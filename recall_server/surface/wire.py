@@ -46,7 +46,9 @@ def http_error(error: RecallError, headers: dict[str, str] | None = None) -> JSO
         (status for kind, status in _STATUS if isinstance(error, kind)),
         HTTPStatus.INTERNAL_SERVER_ERROR,
     )
-    return JSONResponse(failed(error), status, headers={**(headers or {}), "Cache-Control": "no-store"})
+    return JSONResponse(
+        failed(error), status, headers={**(headers or {}), "Cache-Control": "no-store"}
+    )
 
 
 def compact(value: Json) -> str:

@@ -15,7 +15,8 @@ import pytest
 
 from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.model import Candidate, Extraction, Fact, MemoryType, Usage
-from recall_server.providers.claude import OUTPUT, ClaudeExtractor, Entry
+from recall_server.providers.claude import ClaudeExtractor
+from recall_server.providers.claude_answer import OUTPUT, Entry
 from recall_server.providers.extraction import Extractor, Passage
 from tests.fakes import (
     Manner,
@@ -124,7 +125,7 @@ async def test_neither_text_nor_prompt_nor_key_is_logged_even_at_debug(
     caplog.set_level(logging.DEBUG)
     async with ScriptedModel([error(400)]) as model:
         extractor = extractor_at(model.url)
-        with pytest.raises(ModelUnavailable) as caught:
+        with pytest.raises(ModelAnswerInvalid) as caught:
             await extractor.extract(PASSAGE)
 
     assert "/v1/messages" in caplog.text  # the control: something was logged
@@ -429,8 +430,8 @@ async def test_an_odd_retry_after_does_no_harm(
     assert caught.value.retry_after_s == read
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-async def test_a_wrong_key_or_request_is_not_tried_again(
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_wrong_key_is_not_tried_again(
     extractor_at: MakeExtractor, pauses: Pauses, status: int
 ) -> None:
     with pytest.raises(ModelUnavailable) as caught:
@@ -439,6 +440,17 @@ async def test_a_wrong_key_or_request_is_not_tried_again(
     assert caught.value.permanent
     assert pauses.slept == []
     assert ("key" in caught.value.message) == (status in {401, 403})
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_text_that_the_service_will_not_take_is_given_up(
+    extractor_at: MakeExtractor, pauses: Pauses, status: int
+) -> None:
+    with pytest.raises(ModelAnswerInvalid) as caught:
+        await extracted(extractor_at, error(status))
+
+    assert caught.value.permanent
+    assert pauses.slept == []
 
 
 async def test_a_redirect_is_not_followed(extractor_at: MakeExtractor) -> None:
@@ -555,7 +567,7 @@ async def test_an_empty_list_is_a_good_answer(extractor_at: MakeExtractor) -> No
 async def test_the_script_fails_the_test_when_it_runs_dry(extractor_at: MakeExtractor) -> None:
     async def one_call_too_many() -> None:
         async with ScriptedModel() as model:
-            with pytest.raises(ModelUnavailable):
+            with pytest.raises(ModelAnswerInvalid):
                 await extractor_at(model.url).extract(PASSAGE)
 
     with pytest.raises(AssertionError, match="ran dry"):

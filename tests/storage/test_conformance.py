@@ -1,6 +1,7 @@
 """THE conformance suite: what a store must do, on every engine."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -72,6 +73,12 @@ async def claim(store: Store, after: str = "") -> Job | None:
         return await tx.jobs.claim(due[0], due[1], LEASE) if due else None
 
 
+async def fail_after(store: Store, write: Callable[[Transaction], Awaitable[object]]) -> None:
+    async with store.transaction(ALICE) as tx:
+        await write(tx)
+        raise RuntimeError
+
+
 async def add_job(tx: Transaction, job_id: str) -> None:
     await tx.jobs.add(job_id, "extract", {"episode_id": "ep_1"}, NOON)
 
@@ -92,11 +99,11 @@ async def test_a_used_key_adds_nothing_and_tells_the_first_answer(store: Store) 
         receipt = await tx.episodes.receipt("key")
 
         assert receipt is not None
-        assert ("ep_1", "job_1", "digest") == (
+        assert (
             receipt.episode_id,
             receipt.job_id,
             receipt.request_digest,
-        )
+        ) == ("ep_1", "job_1", "digest")
         assert await tx.episodes.get("ep_2") is None
 
 
@@ -206,9 +213,7 @@ async def test_a_vector_is_found_by_its_neighbour_until_it_is_concealed(store: S
 async def test_an_error_leaves_nothing_behind(store: Store) -> None:
     await enter(store, ALICE)
     with pytest.raises(RuntimeError):
-        async with store.transaction(ALICE) as tx:
-            await tx.episodes.add(an_episode(), "key", "digest")
-            raise RuntimeError
+        await fail_after(store, lambda tx: tx.episodes.add(an_episode(), "key", "digest"))
     async with store.transaction(ALICE, write=False) as tx:
         assert await tx.episodes.get("ep_1") is None
 
@@ -314,9 +319,7 @@ async def test_a_job_is_not_due_while_its_lease_runs(store: Store) -> None:
 async def test_a_promise_made_in_a_failed_transaction_is_not_made(store: Store) -> None:
     await enter(store, ALICE)
     with pytest.raises(RuntimeError):
-        async with store.transaction(ALICE) as tx:
-            await add_job(tx, "job_1")
-            raise RuntimeError
+        await fail_after(store, lambda tx: add_job(tx, "job_1"))
     assert await claim(store) is None
 
 

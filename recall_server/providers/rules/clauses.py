@@ -1,4 +1,4 @@
-"""Takes a sentence apart: clauses, and in each the subject, the verb with its tense, and the rest."""
+"""Takes a clause apart: the subject, the verb with its tense, and the rest."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from recall_server.providers.rules.subjects import Subject, Voice, subject_of
-from recall_server.providers.rules.verbs import ADVERBS, AUXILIARIES, FORMS, third_person, word_set
+from recall_server.providers.rules.verbs import (
+    ADVERBS,
+    AUXILIARIES,
+    FORMS,
+    third_person,
+    word_set,
+)
 
 CLAUSE_WORDS_MAX = 80
+_VERB_GROUP_WORDS_MAX = 9
+_BEING = ("am", "is", "are", "was", "were", "been")
+_MODALS = ("will", "can", "would")
+# Participles that are verbs after "is", where others describe ("is based in", but "is married").
+_PASSIVES = ("base", "call", "name", "locate")
+# In the present tense, words that cannot be taken for nouns after "and".
+_PLAINLY_VERBS = word_set(
+    "live lives work works have has own owns prefer prefers speak speaks am is"
+)
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A parsed clause: "I have not been working at Acme" is (I, work, perfect_ing, negated, ...)."""
+    """A parsed clause: "I have not worked at Acme" is (I, work, perfect, negated, "at Acme")."""
 
     subject: Subject
     lemma: str
@@ -26,12 +41,35 @@ class Clause:
     weak: bool = False  # the subject was left out, or stood in an earlier sentence
 
 
+@dataclass
+class _Group:
+    """What has been read of the verb group so far."""
+
+    words: list[str]
+    subject: Subject
+    weak: bool
+    at: int = 0
+    negated: bool = False
+    auxiliaries: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def being(self) -> bool:
+        return bool(self.auxiliaries) and self.auxiliaries[-1] in _BEING
+
+    def clause(self, lemma: str, tense: str, said: list[str], rest_from: int) -> Clause:
+        verb = _said_of_third(said, self.subject)
+        rest = _agreeing(" ".join(self.words[rest_from:]), tense, self.subject)
+        lead = tuple(self.said)
+        return Clause(self.subject, lemma, tense, self.negated, verb, rest, lead, self.weak)
+
+
 def parse(clause: str, voice: Voice, last: Subject | None = None) -> Iterator[Clause]:
-    """What a clause states: one reading for each of its coordinated verbs ("lives ... and works")."""
+    """What a clause states: a reading for each of its coordinated verbs ("lives ... and works")."""
     words = clause.split()[:CLAUSE_WORDS_MAX]
     for _ in range(3):
         found = subject_of(words, voice, last)
-        parsed = _predicate(words[found[1] :], found[0], weak=found[2]) if found else None
+        parsed = _predicate(_Group(words[found[1] :], found[0], found[2])) if found else None
         if found is None or parsed is None:
             return
         second = _coordinated(parsed)
@@ -42,180 +80,169 @@ def parse(clause: str, voice: Voice, last: Subject | None = None) -> Iterator[Cl
 
 
 def _coordinated(parsed: Clause) -> tuple[str, list[str]] | None:
-    """Cuts "works at X and lives in Y" in two; the second half keeps the first one's auxiliaries."""
+    """Cuts "works at X and lives in Y" in two; the second half keeps the auxiliaries."""
+    if parsed.tense in ("going", "used", *_MODALS):
+        return None
     wanted = {"past": "past", "perfect": "part", "present": ""}.get(parsed.tense, "ing")
     for match in re.finditer(r",? and (?:then |also |just |now |recently |finally )?", parsed.rest):
         word = parsed.rest[match.end() :].split(" ", 1)[0].lower().strip(".,!")
         form = FORMS.get(word)
-        if form is None or ("ing" in form.forms and wanted != "ing"):
-            continue
-        if not wanted:
-            person = "s" if "s" in FORMS.get(parsed.verb.split()[-1], form).forms else "base"
-            first = parsed.subject.kind in ("i", "we")
-            if word not in _SAFE_BASE or (person == "base" and not first):
-                continue
-        elif wanted not in form.forms:
-            continue
-        if parsed.tense in ("will", "going", "used", "can", "would"):
+        if form is None or not (wanted in form.forms if wanted else _continues(word, parsed)):
             continue
         lead = list(parsed.lead) if wanted in ("part", "ing") else []
         return parsed.rest[: match.start()], lead + parsed.rest[match.end() :].split()
     return None
 
 
-_SAFE_BASE = word_set(
-    "live lives work works have has own owns prefer prefers love loves like likes hate hates "
-    "speak speaks play plays am is use uses teach teaches enjoy enjoys"
-)
+def _continues(word: str, parsed: Clause) -> bool:
+    first_person = parsed.subject.kind in ("i", "we")
+    return word in _PLAINLY_VERBS and ("s" in FORMS[word].forms or first_person)
 
 
-def _predicate(words: list[str], subject: Subject, *, weak: bool) -> Clause | None:
+def _predicate(group: _Group) -> Clause | None:
     """Reads auxiliaries, adverbs and the main verb."""
-    group: list[str] = []
-    negated = False
-    aux: list[str] = []
-    for at, raw in enumerate(words[:9]):
+    for at, raw in enumerate(group.words[:_VERB_GROUP_WORDS_MAX]):
+        group.at = at
         word = raw.lower().strip(",")
-        following = words[at + 1].lower() if at + 1 < len(words) else ""
-        if word in ("not", "never") or (word == "no" and following == "longer"):
-            negated = negated or word != "never" or not group or bool(aux)
-        elif word == "longer" and group:
-            pass
-        elif word == "been" and aux:
-            aux.append(word)
-        elif word in ADVERBS:
-            pass
-        elif _is_auxiliary(word, words[at + 1 : at + 4]):
-            aux.append(word)
-        elif word in FORMS or word in ("rather", "supposed"):
-            return _clause(words, at, subject, aux, group, negated=negated, weak=weak)
-        elif aux and aux[-1] in ("am", "is", "are", "was", "were"):
-            return _copula(words, at, subject, aux, group, negated=negated, weak=weak)
-        else:
-            return None
-        group.append(raw)
+        following = [w.lower().strip(",.") for w in group.words[at + 1 : at + 4]]
+        if word in ("not", "never", "no"):
+            if word == "no" and following[:1] != ["longer"]:
+                return _copula(group) if group.being else None
+            # "Never" before a verb is a habit ("never eats meat"), not a denial of something known.
+            group.negated = True
+        elif (word == "been" and group.auxiliaries) or _is_auxiliary(word, following):
+            group.auxiliaries.append(word)
+        elif word not in ADVERBS and not (word == "longer" and group.said):
+            return (
+                _main(group, word) if word in FORMS or word == "rather" else _unknown(group, word)
+            )
+        group.said.append(raw)
     return None
 
 
 def _is_auxiliary(word: str, following: list[str]) -> bool:
     if word not in AUXILIARIES:
         return False
-    if word in ("will", "can", "would", "been", "be"):
-        return True
-    rest = [w.lower().strip(",.") for w in following]
+    rest = list(following)
     while rest and (rest[0] in ADVERBS or rest[0] in ("not", "never", "no", "longer")):
         rest = rest[1:]
+    next_forms = FORMS[rest[0]].forms if rest and rest[0] in FORMS else frozenset[str]()
     if word in ("do", "does", "did"):
-        return bool(rest) and "base" in getattr(FORMS.get(rest[0]), "forms", ())
+        return "base" in next_forms
     if word in ("have", "has", "had"):
-        return bool(rest) and (
-            rest[0] == "been" or "part" in getattr(FORMS.get(rest[0]), "forms", ())
-        )
+        return rest[:1] == ["been"] or "part" in next_forms
     return True
 
 
-def _copula(
-    words: list[str], at: int, subject: Subject, aux: list[str], group: list[str], *,
-    negated: bool, weak: bool,
-) -> Clause:  # fmt: skip
-    tense = (
-        "perfect"
-        if aux[0] in ("have", "has")
-        else "past"
-        if aux[-1] in ("was", "were")
-        else "present"
-    )
-    verb = _said_of_third(group, subject)
-    return Clause(subject, "be", tense, negated, verb, " ".join(words[at:]), tuple(group), weak)
-
-
-def _clause(
-    words: list[str], at: int, subject: Subject, aux: list[str], group: list[str], *,
-    negated: bool, weak: bool,
-) -> Clause | None:  # fmt: skip
-    word = words[at].lower().strip(",")
+def _main(group: _Group, word: str) -> Clause | None:
+    """The clause whose main verb has been reached."""
+    if group.words[group.at].endswith(","):
+        return None  # "hiked, swam and ...": a list of verbs, of which none has its object
+    said = [*group.said, word]
     if word == "rather":
-        verb, rest = _said_of_third([*group, word], subject), " ".join(words[at + 1 :])
-        return Clause(subject, word, "would", negated, verb, rest) if "would" in aux else None
-    form = FORMS.get(word)
-    being = bool(aux) and aux[-1] in ("am", "is", "are", "was", "were", "been")
-    if form is None or (being and not form.forms & {"ing", "part"}):
-        return (
-            _copula(words, at, subject, aux, group, negated=negated, weak=weak) if being else None
-        )
-    if being and "ing" not in form.forms and form.lemma not in ("base", "call", "name", "locate"):
-        return _copula(words, at, subject, aux, group, negated=negated, weak=weak)
-    tense = _tense(aux, form.forms, words[at : at + 2], group)
-    rest = " ".join(words[at + 1 :])
-    if tense in ("going", "used"):
-        return _infinitive(words, at, subject, group, tense=tense, negated=negated, weak=weak)
-    if (
-        tense == "present"
-        and subject.kind in ("name", "owned")
-        and "base" in form.forms
-        and not aux
+        wish = group.auxiliaries[:1] == ["would"]
+        return group.clause(word, "would", said, group.at + 1) if wish else None
+    form = FORMS[word]
+    if group.being and not (
+        "ing" in form.forms or ("part" in form.forms and form.lemma in _PASSIVES)
     ):
-        if not subject.plural:
-            return None
-    verb = _said_of_third([*group, word], subject)
-    return Clause(subject, form.lemma, tense, negated, verb, rest, tuple(group), weak)
+        return _copula(group)
+    tense = _tense(group, form.forms)
+    if tense in ("going", "used"):
+        return _infinitive(group, tense)
+    third = group.subject.kind in ("name", "owned") and not group.subject.plural
+    if tense == "present" and third and "base" in form.forms and not group.auxiliaries:
+        return None
+    return group.clause(form.lemma, tense, said, group.at + 1)
 
 
-def _infinitive(
-    words: list[str], at: int, subject: Subject, group: list[str], *, tense: str, negated: bool,
-    weak: bool,
-) -> Clause | None:  # fmt: skip
-    """ "going to run" and "used to live": the verb that counts is the one after "to"."""
-    deed = at + 2
-    while deed < len(words) and words[deed].lower() in ADVERBS:
+def _unknown(group: _Group, word: str) -> Clause | None:
+    """A word that is no known verb describes after "is", and is a deed if it ends in -ed."""
+    if group.being:
+        return _copula(group)
+    regular = len(word) > 4 and word.endswith("ed") and word.isalpha()
+    free = not group.auxiliaries or group.auxiliaries[0] in ("have", "has")
+    if not (regular and free and group.subject.kind in ("i", "we", "name")):
+        return None
+    tense = "perfect" if group.auxiliaries else "past"
+    return group.clause("-ed", tense, [*group.said, word], group.at + 1)
+
+
+def _copula(group: _Group) -> Clause:
+    first, last = group.auxiliaries[0], group.auxiliaries[-1]
+    tense = "past" if last in ("was", "were") or first == "had" else "present"
+    if first in ("have", "has"):
+        tense = "perfect"
+    if first in _MODALS:
+        tense = first
+    return group.clause("be", tense, group.said, group.at)
+
+
+def _infinitive(group: _Group, tense: str) -> Clause | None:
+    """ "Going to run" and "used to live": the verb that counts is the one after "to"."""  # noqa: D210
+    deed = group.at + 2
+    while deed < len(group.words) and group.words[deed].lower() in ADVERBS:
         deed += 1
-    form = FORMS.get(words[deed].lower().strip(",.")) if deed < len(words) else None
+    form = FORMS.get(group.words[deed].lower().strip(",.")) if deed < len(group.words) else None
     if form is None or "base" not in form.forms:
         return None
-    verb = _said_of_third([*group, *words[at : deed + 1]], subject)
-    rest = " ".join(words[deed + 1 :])
-    return Clause(subject, form.lemma, tense, negated, verb, rest, tuple(group), weak)
+    said = [*group.said, *group.words[group.at : deed + 1]]
+    return group.clause(form.lemma, tense, said, deed + 1)
 
 
-def _tense(aux: list[str], forms: frozenset[str], pair: list[str], group: list[str]) -> str:
-    to = len(pair) > 1 and pair[1].lower() == "to"
-    if aux and aux[-1] in ("am", "is", "are") and pair[0].lower() == "going" and to:
-        return "going"
-    if not aux and pair[0].lower() == "used" and to:
-        return "used"
-    if not aux:  # "I quit", "I cut" are taken as past; "I read" says nothing without a time
+def _tense(group: _Group, forms: frozenset[str]) -> str:
+    pair = [word.lower() for word in group.words[group.at : group.at + 2]]
+    aux = group.auxiliaries
+    if not aux:
+        if pair == ["used", "to"]:
+            return "used"
+        # "I quit" and "I cut" are taken as past: as a habit they are rarely said.
         return "past" if "past" in forms else "present" if forms & {"base", "s"} else "none"
-    if aux[0] in ("will", "can", "would"):
-        return aux[0]
+    if pair == ["going", "to"] and aux[-1] in ("am", "is", "are"):
+        return "going"
+    if aux[0] == "had" or aux[-1] in ("was", "were"):
+        return "past_ing" if "ing" in forms else "past"
     if "been" in aux:
         return "perfect_ing" if "ing" in forms else "perfect"
-    if aux[0] in ("have", "has"):
-        return "perfect"
-    if aux[0] == "had":
-        return "past"
-    if aux[0] in ("do", "does"):
-        return "present"
-    if aux[0] == "did":
-        return "past"
-    if aux[-1] in ("was", "were"):
-        return "past_ing"
-    return "progressive"
+    simple = {
+        "have": "perfect",
+        "has": "perfect",
+        "do": "present",
+        "does": "present",
+        "did": "past",
+    }
+    return aux[0] if aux[0] in _MODALS else simple.get(aux[0], "progressive")
 
 
 def _said_of_third(group: list[str], subject: Subject) -> str:
     """The verb group with its finite verb in the third person singular ("am" is "is")."""
-    said = [word.lower() if word.isalpha() else word for word in group]
+    said = [
+        word.lower() if word.isalpha() else word
+        for word in group
+        if word.lower() not in ("all", "both")
+    ]
     if subject.plural and subject.kind in ("owned", "name", "thing"):
         return " ".join(said)
     for at, word in enumerate(said):
-        form = FORMS.get(word.strip(","))
-        if word in ("will", "can", "would") or form is None:
-            if word in ("will", "can", "would"):
-                break
+        if word in _MODALS:
+            break
+        form = FORMS.get(word)
+        if form is None:
             continue
         if word in ("am", "are", "have", "do", "were"):
-            said[at] = {"am": "is", "are": "is", "have": "has", "do": "does", "were": "was"}[word]
+            said[at] = {"are": "is", "am": "is", "have": "has", "do": "does", "were": "was"}[word]
         elif "base" in form.forms and "past" not in form.forms:
             said[at] = third_person(form.lemma)
         break
     return " ".join(said)
+
+
+def _agreeing(rest: str, tense: str, subject: Subject) -> str:
+    """ "I practice and train" is "practices and trains" of a third person."""  # noqa: D210
+    match = re.match(r"and (\w+)", rest)
+    form = FORMS.get(match[1]) if match else None
+    if match is None or form is None or tense != "present" or "base" not in form.forms:
+        return rest
+    if subject.plural and subject.kind in ("owned", "name", "thing"):
+        return rest
+    return f"and {third_person(form.lemma)}{rest[match.end() :]}"

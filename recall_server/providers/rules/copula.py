@@ -1,4 +1,4 @@
-"""What "is" says: age, origin, occupation, state, the value of a named attribute ("my email is ...")."""
+"""What "is" says: age, origin, occupation, state, or the value of a named attribute."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from recall_server.domain.model import MemoryType
 from recall_server.providers.rules import nouns
 from recall_server.providers.rules.clauses import Clause
 from recall_server.providers.rules.drafts import is_person, says_something, slug
+from recall_server.providers.rules.states import STATES
 from recall_server.providers.rules.wording import place_of, value_of
 
 _NAMED = {
     "name": "name", "full name": "name", "first name": "name", "nickname": "nickname",
     "birthday": "birthday", "date of birth": "birthday", "age": "age", "email": "email",
     "e-mail": "email", "email address": "email", "phone number": "phone", "phone": "phone",
-    "number": "phone", "cell": "phone", "address": "address", "job": "job_title", "role": "job_title",
-    "title": "job_title", "job title": "job_title", "position": "job_title", "profession": "job_title",
+    "number": "phone", "cell": "phone", "address": "address", "job": "job_title",
+    "title": "job_title", "job title": "job_title", "position": "job_title",
+    "role": "job_title", "profession": "job_title",
     "timezone": "timezone", "time zone": "timezone", "pronouns": "pronouns", "hometown": "from",
     "deadline": "deadline", "due date": "deadline", "launch date": "release_date",
     "release date": "release_date", "start date": "start_date", "budget": "budget",
@@ -38,59 +40,6 @@ _SPECIFIC = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Is:
-    pattern: re.Pattern[str]
-    attribute: str
-    type: MemoryType = MemoryType.FACT
-    confidence: float = 0.9
-    place: bool = False
-
-
-def _is(
-    pattern: str, attribute: str, *, taste: bool = False, sure: bool = True, place: bool = False
-) -> _Is:
-    kind = MemoryType.PREFERENCE if taste else MemoryType.FACT
-    return _Is(re.compile(pattern, re.IGNORECASE), attribute, kind, 0.9 if sure else 0.7, place)
-
-
-_STATES = (
-    _is(r"(?P<value>\d{1,3}) (?:years? old|yo|y/o)\b", "age"),
-    _is(r"(?:turning )?(?P<value>\d{2})(?= now|$)", "age"),
-    _is(r"(?:originally |actually )?from (?P<value>[A-Z].+)", "from", place=True),
-    _is(r"(?:born|raised|born and raised) in (?P<value>[A-Z].+)", "from", place=True),
-    _is(r"(?:currently |now )?(?:based|living) (?:in|out of|near) (?P<value>.+)", "lives_in", place=True),
-    _is(r"(?:severely |very |mildly |also )?allergic to (?P<value>.+)", "allergic_to"),
-    _is(r"(?P<value>\w+)[- ]intolerant", "allergic_to"),
-    _is(nouns.DIETS.pattern, "diet"),
-    _is(r"(?:happily |recently |newly |now )?(?:married|engaged) to (?P<value>[A-Z].+)", "partner"),
-    _is(nouns.STATUSES.pattern, "relationship_status"),
-    _is(r"(?:an? )?(?:big|huge|massive|avid|lifelong)?\s?fan of (?P<value>.+)", "likes", taste=True),
-    _is(r"(?:really |very |super |so |big |totally |quite |pretty |also |always been |heavily )*(?:into"
-        r"|keen on|fond of|crazy about|obsessed with|passionate about|addicted to|partial to) "
-        r"(?P<value>.+)", "likes", taste=True),
-    _is(r"(?:really |very |also |super |particularly |especially )*interested in (?P<value>.+)",
-        "interested_in", taste=True),
-    _is(r"(?:really |terribly |a bit |so )?(?:afraid|scared|terrified|sick|tired) of (?P<value>.+)",
-        "dislikes", taste=True),
-    _is(r"(?:primarily |currently )?(?:in charge of|responsible for) (?P<value>.+)", "responsible_for"),
-    _is(r"(?:fluent|proficient) in (?P<value>.+)", "speaks"),
-    _is(r"(?:also )?(?:called|named|nicknamed) (?P<value>[A-Z].+)", "name"),
-    _is(r"(?:diagnosed with) (?P<value>.+)", "condition"),
-    _is(r"(?P<value>pregnant|diabetic|dyslexic|autistic|colou?r[- ]?blind|left[- ]handed|deaf|asthmatic"
-        r"|celiac|coeliac|transgender|gay|lesbian|bisexual|non-binary|queer|jewish|muslim|christian"
-        r"|buddhist|hindu|catholic|atheist)\b", "condition"),
-    _is(r"due (?:on |by )?(?P<value>.+)", "deadline"),
-    _is(r"(?:hosted|deployed|running) (?:on|in|at) (?P<value>.+)", "hosted_on"),
-    _is(r"written in (?P<value>.+)", "written_in"),
-    _is(r"(?:an? )?(?:proud )?(?P<value>(?:single )?(?:mom|mum|mother|dad|father|parent) of .+)",
-        "has_child"),
-    _is(r"(?:currently )?(?P<value>(?:out of office|ooo|on (?:parental|maternity|paternity|sick)? ?leave"
-        r"|on vacation|on holiday|on call|on-call)\b.*)", "status"),
-    _is(r"(?:a |an )?(?:proud |active )?(?:member|part) of (?P<value>(?:an?|the|our|my|[A-Z]).+)",
-        "member_of"),
-    _is(r"(?:training|studying) to be(?:come)? (?P<value>.+)", "goal"),
-)  # fmt: skip
 _KIND = re.compile(r"(?P<value>(?:an?|the|our|my) (?P<noun>[^,.;]{2,60}))")
 _LISTED = re.compile(r"(?P<noun>[\w -]+?) (?:for|of|on) (?P<thing>(?:the )?[\w .-]{2,40})$")
 
@@ -103,13 +52,14 @@ class Reading:
     value: str
     type: MemoryType = MemoryType.FACT
     confidence: float = 0.9
+    negated: bool = False
     entity: str | None = None  # another one than the subject: the owner of the attribute
 
 
 def read_copula(clause: Clause) -> Reading | None:
     """What a clause with "be" says of its subject, or None."""
     if clause.tense in ("past", "past_ing", "will", "would", "can"):
-        return _birth(clause)
+        return _birth(clause) or _passive(clause)
     rest = clause.rest
     if clause.subject.kind == "owned" and not is_person(clause):
         return _attribute(clause)
@@ -121,7 +71,41 @@ def read_copula(clause: Clause) -> Reading | None:
     found = _first_state(rest)
     if found or clause.lemma != "be":
         return found
-    return _kind(clause)
+    return _kind(clause) or _who(clause)
+
+
+def _who(clause: Clause) -> Reading | None:
+    """Whose name: "My manager is Helena Ortiz" tells of the speaker who their manager is."""
+    name = re.match(
+        r"(?:called |named )?(?P<value>[A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,3})(?=$|[ .,])",
+        clause.rest,
+    )
+    if clause.subject.kind != "owned" or name is None:
+        return _passive(clause)
+    noun = clause.subject.noun.lower()
+    return Reading(_NAMED.get(noun, slug(noun)), name["value"], entity=clause.subject.entity)
+
+
+_PASSIVE = re.compile(
+    r"(?P<deed>caused|fixed|written|built|created|owned|maintained|designed|introduced|approved"
+    r"|rejected|postponed"
+    r"|cancelled|canceled|delayed|merged|released|deployed|migrated|moved|replaced|renamed"
+    r"|deprecated|removed"
+    r"|scheduled|run|handled|reviewed|signed|encrypted|stored|backed up|generated|assigned"
+    r"|limited|set)"
+    r" (?P<how>by|to|on|in|from|at|with|until|for) (?P<value>.+)"
+)
+
+
+def _passive(clause: Clause) -> Reading | None:
+    """What was done to a thing: "The bug was caused by an expired certificate"."""
+    match = _PASSIVE.match(clause.rest)
+    value = value_of(match["value"]) if match else ""
+    if match is None or clause.subject.kind not in ("thing", "owned", "name"):
+        return None
+    if not says_something(value):
+        return None
+    return Reading(f"{slug(match['deed'])}_{match['how']}", value, confidence=0.7)
 
 
 def _birth(clause: Clause) -> Reading | None:
@@ -135,18 +119,23 @@ def _birth(clause: Clause) -> Reading | None:
 
 
 def _first_state(rest: str) -> Reading | None:
-    for state in _STATES:
+    for state in STATES:
         match = state.pattern.match(rest)
         if match is None:
             continue
         value = (place_of if state.place else value_of)(match["value"])
         if says_something(value) or state.attribute == "diet":
-            return Reading(state.attribute, value, state.type, state.confidence)
+            denies = state.attribute.startswith("not ")
+            return Reading(state.attribute.removeprefix("not "), value, state.type,
+                           state.confidence, negated=denies)  # fmt: skip
     return None
 
 
+_PLAIN = ("deadline", "process", "goal", "plans", "hobby", "job_title")
+
+
 def _attribute(clause: Clause) -> Reading | None:
-    """ "My email is ..." gives the owner's email; "My dog's name is Rex" the dog's name."""
+    """What is whose: "My email is ..." gives the owner's, "My dog's name is Rex" the dog's."""
     owner, noun = clause.subject.entity, clause.subject.noun
     inner = re.fullmatch(r"([\w -]+)'s? ([\w -]+)", noun)
     if inner:
@@ -159,7 +148,7 @@ def _attribute(clause: Clause) -> Reading | None:
             return None
         return Reading(f"favorite_{slug(favourite['what'])}", value, kind, entity=owner)
     known = _NAMED.get(noun.lower())
-    if known in ("deadline", "process") and not says_something(value):
+    if known in _PLAIN and not says_something(re.sub(r"^to ", "", value)):
         return None
     if (
         known
@@ -170,7 +159,8 @@ def _attribute(clause: Clause) -> Reading | None:
     listed = _LISTED.match(noun)
     if listed and listed["noun"].lower() in _NAMED:
         return Reading(_NAMED[listed["noun"].lower()], value, entity=listed["thing"])
-    if _SPECIFIC.search(value) and says_something(value) and len(value.split()) <= 8:
+    named = clause.lemma in ("call", "name")
+    if (named or _SPECIFIC.search(value)) and says_something(value) and len(value.split()) <= 8:
         return Reading(slug(noun), value, confidence=0.7, entity=owner)
     return None
 
@@ -196,6 +186,9 @@ def _thing(clause: Clause) -> Reading | None:
     if state and state.attribute in ("deadline", "hosted_on", "written_in", "lives_in"):
         attribute = "located_in" if state.attribute == "lives_in" else state.attribute
         return Reading(attribute, state.value, confidence=0.9)
+    passive = _passive(clause)
+    if passive:
+        return passive
     at = re.match(r"(?:at|on|every|in) (?P<value>.*\d.*|\w+day.*)", clause.rest)
     if at and says_something(value):
         return Reading("schedule", value, confidence=0.7)
@@ -216,7 +209,7 @@ def _favourite_at_end(clause: Clause) -> Reading | None:
 
 
 def _kind(clause: Clause) -> Reading | None:
-    """ "I'm a nurse at Mercy" gives the occupation; other kinds only where they are said plainly."""
+    """What somebody is: an occupation, or another kind where the speaker claims it."""
     match = _KIND.match(clause.rest)
     if match is None or clause.tense not in ("present", "perfect"):
         return None
@@ -231,11 +224,15 @@ def _kind(clause: Clause) -> Reading | None:
     if nouns.is_occupation(value):
         return Reading("job_title", value)
     # What a speaker calls themselves is worth keeping; what others are called is mostly praise.
-    return Reading("is_a", value, confidence=0.7) if clause.subject.kind == "i" else None
+    return (
+        Reading("is_a", value, confidence=0.7)
+        if clause.subject.kind == "i" and not clause.weak
+        else None
+    )
 
 
 def _relation(noun: str, clause: Clause) -> Reading | None:
-    """ "Bob is my manager" tells of the speaker: to whom they report."""
+    """Whose what: "Bob is my manager" tells of the speaker to whom they report."""
     last = noun.rsplit(maxsplit=1)[-1].lower() if noun else ""
     if last not in nouns.PEOPLE:
         return None
@@ -243,7 +240,13 @@ def _relation(noun: str, clause: Clause) -> Reading | None:
     return Reading(name, clause.subject.shown, entity="")
 
 
+_PRAISE = re.compile(
+    r"\b(?:good|great|amazing|awesome|incredible|natural|wonderful|true|real|best|inspiring|fantastic"
+    r"|perfect|bit|lot|little|mess|huge|ton|sucker|wreck|tad|step|way|fan|must|big|better|keeper"
+    r"|winner|lifesaver|stress|road|ride|journey|day|week|time|year|whole|while|part|blast|beginner|work)\b",
+    re.IGNORECASE,
+)
+
+
 def _judges(value: str) -> bool:
-    return bool(re.search(r"\b(?:good|great|amazing|awesome|incredible|natural|wonderful|true|real|best"
-                          r"|inspiring|fantastic|perfect|bit|lot|little|mess|huge|ton|sucker|wreck|tad|step|way|fan|must|big|"
-                          r"better|keeper|winner|lifesaver|stress)\b", value, re.IGNORECASE))  # fmt: skip
+    return _PRAISE.search(value) is not None

@@ -36,6 +36,8 @@ _MONTH = (
     r"|january|february|june|july|august|september|october|november|december)\b"
 )
 _DAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+# Shortened only after "last" and "next": elsewhere "sat" and "sun" are other words.
+_ANY_DAY = rf"{_DAY}|(?<=(?:last|next) )(?:mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
 _PART = r"(?:\s(?:morning|afternoon|evening|night))?"
 _PREPOSITION = re.compile(
     r"\b(?:back in|in|on|at|since|by|until|till|during|around)\s$", re.IGNORECASE
@@ -64,7 +66,7 @@ def day_shown(at: datetime) -> str:
 
 
 def find_when(text: str, base: datetime, *, past: bool) -> When | None:
-    """The first time that is named in the text; a bare "in May" lies behind if `past`, else ahead."""
+    """The first time named in the text; a bare "in May" lies behind if `past`, else ahead."""
     midnight = base.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     best: When | None = None
     for pattern, resolve, relative in _EXPRESSIONS:
@@ -81,10 +83,13 @@ def find_when(text: str, base: datetime, *, past: bool) -> When | None:
     return _with_preposition(text, best) if best else None
 
 
+_BARE = ("yesterday", "today", "tomorrow", "tonight", "last ", "next ", "this ")
+
+
 def _with_preposition(text: str, when: When) -> When:
     """Takes a preposition before the words along, and keeps the ones that say which way."""
     before = _PREPOSITION.search(text, max(0, when.start - 9), when.start)
-    if when.partial:
+    if when.partial or text[when.start : when.end].lower().startswith(_BARE):
         return when
     start = before.start() if before else when.start
     word = text[start : when.end].split(maxsplit=1)[0].lower()
@@ -128,9 +133,14 @@ def _counted(match: re.Match[str], base: datetime, _past: bool) -> _Found:
     count = 3 if few else _NUMBERS.get(word) or int(word)
     if match["ahead"] is None:
         count = -count
-    if unit == "day" or unit == "night":
+    if unit in ("day", "night"):
         at = base + timedelta(days=count)
         return at, ("around " if few else "") + day_shown(at)
+    if unit == "weekend":
+        at = base + timedelta(
+            days=5 - base.weekday() + 7 * (count + (base.weekday() > 4 and count < 0))
+        )
+        return at, "weekend of " + day_shown(at)
     if unit == "week":
         at = base + timedelta(weeks=count)
         return at, "around " + day_shown(at)
@@ -155,7 +165,7 @@ def _period(match: re.Match[str], base: datetime, _past: bool) -> _Found:
     if unit == "month":
         at = _shift_months(base, by)
         return at, _month_shown(at)
-    if unit in ("year",):
+    if unit == "year":
         at = base.replace(year=base.year + by, month=1, day=1)
         return at, str(at.year)
     if unit == "quarter":
@@ -176,7 +186,7 @@ def _season(unit: str, by: int, base: datetime) -> _Found:
 
 def _weekday(match: re.Match[str], base: datetime, past: bool) -> _Found:
     which = (match["which"] or "").lower()
-    wanted = _DAYS.index(match["day"].lower())
+    wanted = next(i for i, day in enumerate(_DAYS) if day.startswith(match["day"][:3].lower()))
     back = which in ("last", "past", "previous") or (
         which not in ("next", "coming", "this") and past
     )
@@ -223,13 +233,13 @@ def _year(match: re.Match[str], base: datetime, _past: bool) -> _Found:
     return at, match["year"]
 
 
-def _iso(match: re.Match[str], base: datetime, _past: bool) -> _Found:
+def _iso(match: re.Match[str], _base: datetime, _past: bool) -> _Found:
     at = datetime(int(match[1]), int(match[2]), int(match[3]), tzinfo=UTC)
     return at, day_shown(at)
 
 
 def _compile(pattern: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w'’-])(?:{pattern})(?![\w'’])", flags)
+    return re.compile(rf"(?<![\w'’-])(?:{pattern})(?![\w'\u2019])", flags)
 
 
 _WHICH = r"(?P<which>last|past|previous|this|next|coming)"
@@ -243,15 +253,20 @@ _EXPRESSIONS: tuple[tuple[re.Pattern[str], _Resolver, bool], ...] = (
     (_compile(r"(?:the )?day before yesterday|yesterday" + _PART + r"|last night|today|tonight"
               r"|this (?:morning|afternoon|evening)|(?:the )?day after tomorrow|tomorrow" + _PART),
      _day, True),
-    (_compile(r"(?:about |around )?(?:(?P<ahead>in )(?=\S+ (?:of )?\w+(?! ago)))?(?:(?:a )(?=couple|few))?"
+    (_compile(r"(?:about "
+    r"|around )?(?:(?P<ahead>in )(?=\S+ (?:of )?\w+(?! ago)))?(?:(?:a )(?=couple|few))?"
               r"(?P<count>\d{1,3}|an?|one|two|couple|few|three|four|five|six|seven|eight|nine|ten"
-              r"|eleven|twelve)(?: of)? (?P<unit>day|night|week|month|year)s?"
-              r"(?(ahead)(?: from now| time)?| (?:ago|back)(?! (?:in|on|at|to)\b))"), _counted, True),
-    (_compile(_WHICH + r" (?P<unit>weekend|week|month|year|quarter|spring|summer|fall|autumn|winter)"),
+              r"|eleven|twelve)(?: of)? (?P<unit>day|night|weekend|week|month|year)s?"
+              r"(?(ahead)(?: from now| time)?| (?:ago|back)(?! (?:in|on|at|to)\b))"),
+     _counted, True),
+    (_compile(_WHICH + r" (?P<unit>weekend|week|month|year|quarter|spring|summer|fall|autumn"
+    r"|winter)"),
      _period, True),
-    (_compile(rf"(?:{_WHICH} |(?:on|by|until|till|since) )(?P<day>{_DAY}){_PART}"), _weekday, True),
+    (_compile(rf"(?:{_WHICH} |(?:on|by|until|till|since) )(?P<day>{_ANY_DAY})(?!s?\s(?:morning"
+    rf"|afternoon|evening|night)s){_PART}"), _weekday, True),
     (_compile(rf"(?:(?P<m2>{_MONTH}) (?P<d2>\d\d?)(?:st|nd|rd|th)?"
-              rf"|(?:the )?(?P<d1>\d\d?)(?:st|nd|rd|th)? (?:of )?(?P<m1>{_MONTH}))(?P<year>)(?! \d)"),
+              rf"|(?:the )?(?P<d1>\d\d?)(?:st|nd|rd|th)? (?:of )?(?P<m1>{_MONTH}))"
+              r"(?P<year>)(?! \d)"),
      _named_day, True),
     (_compile(rf"(?:(?:back in|in|since|by|until|till|during|early|late|around)"
               rf"|(?P<which>last|next|this)) (?P<month>{_MONTH})(?! \d)"), _named_month, True),

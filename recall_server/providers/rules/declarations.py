@@ -1,4 +1,4 @@
-"""Statements that have no plain subject and verb: standing orders, procedures, labels, corrections."""
+"""Statements without a plain subject and verb: standing orders, procedures, corrections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from recall_server.domain.model import MemoryType
 from recall_server.providers.rules import nouns
 from recall_server.providers.rules.drafts import Draft, says_something, slug
 from recall_server.providers.rules.subjects import Voice
+from recall_server.providers.rules.verbs import FORMS, third_person
 from recall_server.providers.rules.wording import finished, outside, value_of
 
 _PEP = re.compile(
-    r"(?:give|stop|forget|lose|doubt|let|be|stay|keep|remember|look|think|believe|trust|love|know|feel"
-    r"|fun|good|great|nice|happy|here|there|hard|a |an |the |in |looking|grateful|wanted|been|had|thought"
+    r"(?:\w+ing|up|down|on|at|for|ready|excited|open|grateful|thankful|nice|wanted|game|a|give|stop"
+    r"|forget|lose|doubt|let|be|stay|keep|remember|look|think|believe|trust|love|know|feel"
+    r"|fun|good|great|nice|happy|here|there|hard|a |an |the |in |looking|grateful|wanted|been"
+    r"|had|thought"
     r"|would|gonna|going|makes?|say|too|really|so|mind|again|underestimate|hesitate|worth)\b",
     re.IGNORECASE,
 )
@@ -39,34 +42,45 @@ _CALL = re.compile(
     r"(?i:calls?) me (?P<value>[A-Z][\w'-]+(?: [A-Z][\w'-]+)?)$"
 )
 _NO_MORE = re.compile(
-    r"(?:it's |it is |we are |i am )?(?:not|no longer) (?:using |with |on )?(?P<old>[\w.+# -]{2,40}?)"
+    r"(?:it's |it is |we are |i am )?(?:not|no longer) (?:using |with "
+    r"|on )?(?P<old>[\w.+# -]{2,40}?)"
     r" (?:any ?more|any longer)[,;.:]? (?:but |it's |it is |we (?:now )?use |i (?:now )?use |now )*"
     r"(?P<value>[\w.+# -]{2,40}?)(?: now)?$",
     re.IGNORECASE,
 )
 _IT_IS = re.compile(
     r"(?:it is|it's|that's|that is|should be|i meant|i mean|make that|make it) (?:now |actually )?"
-    r"(?P<value>[^,;]{1,60}?)(?: now)?,? (?:and )?(?:not|instead of) (?:the )?(?P<old>[^,;]{1,60})$",
+    r"(?P<value>[^,;]{1,60}?)(?: now)?(?:, (?:and )?not"
+    r"|,? instead of) (?:the )?(?P<old>[^,;]{1,60})$",
     re.IGNORECASE,
 )
 _DECISION_LABEL = re.compile(
-    r"(?:decision|decided|agreed|resolved|final decision|outcome|verdict)(?: made)?:\s+(?P<value>.{6,})",
+    r"(?:decision|decided|agreed|resolved|final decision|outcome"
+    r"|verdict)(?: made)?:\s+(?P<value>.{6,})",
     re.IGNORECASE,
 )
 _IMPERSONAL = re.compile(
-    r"(?:it (?:was|has been) (?:decided|agreed|settled)|the (?:decision|consensus|agreement|verdict) (?:is|was)"
+    r"(?:it (?:was|has been) (?:decided|agreed|settled)|the (?:decision|consensus|agreement"
+    r"|verdict) (?:is|was)"
     r"|(?:everyone|everybody|all) agreed|we are agreed|we all agreed|final decision is)"
     r" (?:that |to |on )?(?P<value>.+)",
     re.IGNORECASE,
 )
+_USED = re.compile(
+    r"(?:we )?(?:will )?(?:use|go with|adopt|keep) (?P<value>.+?)"
+    r"(?: for (?:the |our )?(?P<key>(?!now\b|good\b)[\w -]+))?$",
+    re.IGNORECASE,
+)
 _LETS = re.compile(
-    r"(?:let's|let us) (?:go with|use|stick with|stick to|settle on|standardi[sz]e on|switch to|adopt)"
+    r"(?:let's|let us) (?:go with|use|stick with|stick to|settle on|standardi[sz]e on|switch to"
+    r"|adopt)"
     r" (?P<value>.+?)(?: (?:over|instead of|rather than|not) (?P<over>.+?))?"
     r"(?: (?:for|as) (?:our |the |my )?(?P<key>[\w -]{2,40}))?$",
     re.IGNORECASE,
 )
 _FROM_NOW = re.compile(
-    r"(?:from now on|going forward|starting (?:today|tomorrow|now|next \w+)|effective immediately|as of now)"
+    r"(?:from now on|going forward|starting (?:today|tomorrow|now|next \w+)"
+    r"|effective immediately|as of now)"
     r",? (?:we|the team)(?:'ll| will| are going to)? (?:all )?(?P<value>.+)",
     re.IGNORECASE,
 )
@@ -79,35 +93,62 @@ _TO_DO = re.compile(
 _STEPWORDS = re.compile(
     r"\b(?:first|then|finally|afterwards|next,|after that|followed by|and run|before)\b|->|→|=>"
 )
+_EVERY = re.compile(
+    r"(?P<when>(?:before|after|when|on|for|with|in) (?:every|each"
+    r"|any) [\w -]{3,40}?),? we (?:always )?(?P<steps>.{6,})",
+    re.IGNORECASE,
+)
+_MUST = re.compile(
+    r"(?P<who>(?!(?:i|we|you|your|they|he|she|it|this|that|there|people|kids|everyone|life|one)\b)"
+    r"[a-z][\w ]{2,40}?) (?P<what>(?:must(?: not)? (?!have\b|feel\b"
+    r"|be (?!\w+ed\b|\w+en\b|at\b|in\b|on\b)|look\b|seem\b|mean\b|know\b|love\b|really\b)"
+    r"|requires? |needs? (?=approval|at least|two|three|\d|sign-?off|a review|review)).{4,})",
+    re.IGNORECASE,
+)
 _PROCESS = re.compile(
-    r"(?:(?P<owner>my|our|the user's|user's|the team's|the|[A-Z][\w-]+'s) )?(?P<name>(?:[\w-]+ ){0,3}?"
-    r"(?:process|workflow|procedure|routine|pipeline|checklist|steps|runbook|flow|policy|convention|setup"
+    r"(?:(?P<owner>my|our|the user's|user's|the team's|the"
+    r"|[A-Z][\w-]+'s) )?(?P<name>(?:[\w-]+ ){0,3}?"
+    r"(?:process|workflow|procedure|routine|pipeline|checklist|steps|runbook|flow|policy"
+    r"|convention|setup"
     r"|rule)(?: (?:for|to|of) [\w -]{3,40}?)?)"
     r"(?: is(?: as follows)?(?: that)?:?| goes(?: like this)?:?| are:?|:) (?P<value>.{8,})",
     re.IGNORECASE,
 )
 _ARROWS = re.compile(r"(?:->|→|=>)")
-_FIRST = re.compile(
-    r"(?:always |we always |i always |first,? )(?P<steps>[a-z][\w-]+ .+? (?:before|and then|then) .+)",
-    re.IGNORECASE,
-)
-_BOTH = re.compile(r"(?:i|we)\b.*\b(?:always|never)\b", re.IGNORECASE)
 
 
 def declarations(sentence: str, voice: Voice) -> Iterator[Draft]:
     """What a whole sentence declares, where it has a form of its own; at most one."""
     text = sentence.strip(" .!*_")
-    for read in (_process, _called, _correction, _agreement, _order, _procedure):
+    for read in (_process, _called, _correction, _agreement, _order, _procedure, _required):
         draft = read(text, voice)
         if draft is not None:
             yield draft
             return
 
 
+def _required(text: str, _voice: Voice) -> Draft | None:
+    """What must be: "All services must expose a health endpoint"."""
+    match = _MUST.match(text)
+    if (
+        match is None
+        or len(match["who"].split()) > 5
+        or not says_something(value_of(match["what"]))
+    ):
+        return None
+    words = match["who"].lower().split()
+    if words[0].endswith("ing") or FORMS.keys() & set(words[1:]):
+        return None
+    return Draft(
+        finished(text, None), MemoryType.PROCEDURE, match["who"], "rule", match["what"], 0.7
+    )
+
+
 def _rule(
     voice: Voice, saying: str, type_: MemoryType, attribute: str, value: str, **more: object
 ) -> Draft:
-    draft = Draft(finished(f"{voice.shown} {outside(saying)}", None), type_, voice.entity, attribute,
+    text = finished(f"{voice.shown} {outside(saying)}", None)
+    draft = Draft(text, type_, voice.entity, attribute,
                   outside(value), 0.9)  # fmt: skip
     return replace(draft, **more)  # type: ignore[arg-type]
 
@@ -159,11 +200,12 @@ def _correction(text: str, voice: Voice) -> Draft | None:
     attribute = f"uses_for_{kind}" if kind else "correction"
     entity = "team" if kind and re.search(r"\bwe\b", text, re.IGNORECASE) else voice.entity
     said = f"{voice.shown} corrects: {value}, not {old}"
-    return Draft(finished(said, None), MemoryType.FACT, entity, attribute, value, 0.9 if kind else 0.7,
+    sure = 0.9 if kind else 0.7
+    return Draft(finished(said, None), MemoryType.FACT, entity, attribute, value, sure,
                  correction=True, replaces=old)  # fmt: skip
 
 
-def _agreement(text: str, voice: Voice) -> Draft | None:
+def _agreement(text: str, _voice: Voice) -> Draft | None:
     lets = _LETS.match(text)
     if lets:
         return _lets(lets)
@@ -174,29 +216,22 @@ def _agreement(text: str, voice: Voice) -> Draft | None:
     if not says_something(value):
         return None
     value = outside(value)
-    infinitive = not re.match(
-        r"(?:we|the|our|it|they|all|every|no)\b", match["value"], re.IGNORECASE
-    )
-    to = (
-        "to "
-        if infinitive and re.match(r"[a-z]+(?<!ing)(?<!ed)\b", value)
-        else "that "
-        if not infinitive
-        else ""
-    )
-    said = f"The team decided {to or ': '}{value}".replace(" : ", ": ")
-    use = re.match(r"(?:we )?(?:will )?(?:use|go with|adopt|keep) (?P<value>.+?)(?: for (?:the |our )?(?P<key>[\w -]+))?$",
-                   value, re.IGNORECASE)  # fmt: skip
+    said = f"The team decided {_joint(match['value'], text)}{value}"
+    use = _USED.match(value)
     kind = nouns.category(use["value"]) if use else None
-    attribute = (
-        f"uses_for_{kind}"
-        if kind
-        else f"uses_for_{slug(use['key'])}"
-        if use and use["key"]
-        else "decided"
-    )
+    key = slug(use["key"]) if use and use["key"] else ""
+    attribute = f"uses_for_{kind or key}" if kind or key else "decided"
     kept = use["value"] if use and attribute != "decided" else value
     return Draft(finished(said, None), MemoryType.DECISION, "team", attribute, kept, 0.9)
+
+
+def _joint(value: str, text: str) -> str:
+    """What stands after "decided": "to" before a deed, "that" before a clause."""
+    if f"that {value}" in text or re.match(
+        r"(?:we|the|our|it|they|all|every|no)\b", value, re.IGNORECASE
+    ):
+        return "that "
+    return "to " if re.match(r"[a-z]+(?<!ing)(?<!ed)\b", value) else "on "
 
 
 def _lets(match: re.Match[str]) -> Draft | None:
@@ -239,33 +274,27 @@ def _request(text: str, voice: Voice) -> Draft | None:
         r"(?:let|tell|give|send|help|show|check|look|see|make)\b", match["what"]
     ):
         return None
-    if re.match(r"(?:we|i|he|she|it|they|the)\b", match["what"]) or not says_something(
-        match["what"]
-    ):
+    what = re.sub(r"\byour ", "the ", match["what"])
+    if re.match(r"(?:we|i|he|she|it|they|the)\b", what) or not says_something(what):
         return None
     negated = bool(match["not"])
-    said = f"asks {'not ' if negated else ''}to {match['what']}"
-    if negated and match["what"].split()[0].endswith("ing"):
-        said = f"asks to {match['not']}{match['what']}"
-    return _rule(
-        voice, said, MemoryType.PREFERENCE, "never" if negated else "always", match["what"]
-    )
+    said = f"asks {'not ' if negated else ''}to {what}"
+    if negated and what.split()[0].endswith("ing"):
+        said = f"asks to {match['not']}{what}"
+    return _rule(voice, said, MemoryType.PREFERENCE, "never" if negated else "always", what)
 
 
-def _procedure(text: str, voice: Voice) -> Draft | None:
-    if _BOTH.match(text) and " before " not in text:
-        return None
+def _procedure(text: str, _voice: Voice) -> Draft | None:
     match = _TO_DO.match(text)
     if match and _STEPWORDS.search(match["steps"]):
         steps = match["steps"].strip(" .")
         said = re.sub(r"\b(?:we|you|i)\b ", "", text[: match.start("steps")], flags=re.IGNORECASE)
         return Draft(finished(said + outside(steps), None), MemoryType.PROCEDURE, "team",
                      slug(match["task"]), outside(steps), 0.9)  # fmt: skip
-    first = _FIRST.match(text)
-    if first and re.match(r"(?:we|i)\b", text, re.IGNORECASE):
-        steps = first["steps"]
-        who = "The team" if text[:2].lower() == "we" else voice.shown
-        entity = "team" if who == "The team" else voice.entity
-        return Draft(finished(f"{who} always: {outside(steps)}", None), MemoryType.PROCEDURE, entity,
-                     "always", outside(steps), 0.8)  # fmt: skip
-    return None
+    every = _EVERY.match(text)
+    if every is None or not says_something(every["steps"]):
+        return None
+    first, _, others = outside(every["steps"]).partition(" ")
+    steps = f"{third_person(first)} {others}"
+    return Draft(finished(f"{every['when']}, the team {steps}", None), MemoryType.PROCEDURE, "team",
+                 slug(every["when"]), outside(every["steps"]), 0.9)  # fmt: skip

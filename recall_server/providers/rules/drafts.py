@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.model import MemoryType
 from recall_server.providers.rules import nouns
 from recall_server.providers.rules.clauses import Clause
@@ -22,7 +23,8 @@ _PERSONAL = word_set(
 _POINTS_AWAY = re.compile(
     r"(?:it|its|this|that|that's|these|those|them|him|her|me|us|you|your|yours|he|she|they|we|how"
     r"|what|when|where|who|why|which|whatever|one|ones|same|something|anything|everything|nothing"
-    r"|someone|anyone|everyone|such|so|here|there|more|most|both|ever|together|for|since|with|all of|all the|all that"
+    r"|someone|anyone|everyone|such|so|here|there|more|most|both|ever|together|for|since|with"
+    r"|all of|all the|all that"
     r"|any|each other|not|as|too|like|too|than|even|to (?:see|hear|say|know|be|have you|meet"
     r"|talk|chat|share|think|get|keep))\b(?!-)",
     re.IGNORECASE,
@@ -31,22 +33,24 @@ _SECOND_PERSON = re.compile(
     r"\b(?:you|your|yours|you're|you've|y'all|ya|u|ur|yourself)\b", re.IGNORECASE
 )
 _LOOSE = re.compile(
-    r"\b(?:it|them|this|that|those|these|there|here|him|her|she|he)\b", re.IGNORECASE
+    r"\b(?:another one|it|them|this|that|those|these|there|here|him|her|she|he)\b", re.IGNORECASE
 )
 _THIS_TIME = re.compile(
     r"\bthis (?:year|month|week|weekend|summer|winter|spring|fall|autumn)\b", re.IGNORECASE
 )
 _EMPTY = word_set(
-    "a an the some of in on at to for with and or my our their new good great nice lot lots "
-    "bit time times fun thing things stuff way ways really very much many few little big day "
-    "days life chance break step steps look idea ideas feeling moment moments work progress "
-    "best better more such crazy amazing awesome pretty super well hard back up out off over "
-    "today it so cool difference impact smile love hope courage strength point part kind sort "
-    "care sense support job jobs top two one other place places people person everything "
-    "anything everyone somewhere challenge challenges memories memory experience experiences "
-    "adventure journey blast while first next always lately others opportunity opportunities "
-    "reminder inspiration news project projects book photo photos pic picture quite special letdown world together done mind goal goals dream dreams positive "
-    "effort"
+    "a an the some of in on at to for with and or my our their new good great nice lot lots bit"
+    " time times fun thing things stuff way ways really very much many few little big day days"
+    " life chance break step steps look idea ideas feeling moment moments work progress best"
+    " better more such crazy amazing awesome pretty super well hard back up out off over today it"
+    " so cool difference impact smile love hope courage strength point part kind sort care sense"
+    " support top two one other place places people person everything anything everyone somewhere"
+    " challenge challenges memories memory experience experiences adventure journey blast while"
+    " first next always lately others opportunity opportunities reminder inspiration news project"
+    " projects book photo photos pic picture quite special ton color colour texture structure"
+    " vibes vibe event events real road letdown mistake tough wild similar meaningful laugh laughs"
+    " setback advice options win trial error rough busy setbacks turned world together done mind"
+    " goal goals dream dreams positive effort"
 )
 
 
@@ -73,7 +77,7 @@ def entity_of(clause: Clause, voice: Voice, attribute: str, type_: MemoryType) -
         return f"{subject.entity}'s {subject.noun}"
     if subject.kind != "we" or subject.entity == "team":
         return subject.entity
-    if type_ is MemoryType.DECISION:
+    if type_ is MemoryType.DECISION or attribute.startswith("uses"):
         return "team"
     if voice.named:
         return voice.entity
@@ -82,8 +86,9 @@ def entity_of(clause: Clause, voice: Voice, attribute: str, type_: MemoryType) -
 
 def shown_entity(entity: str, voice: Voice) -> str:
     """How a sentence names an entity."""
-    return {"team": "The team", "user": "The user"}.get(entity, entity) if entity != voice.entity else (
-        voice.shown)  # fmt: skip
+    if entity == voice.entity:
+        return voice.shown
+    return {"team": "The team", "user": "The user"}.get(entity, entity)
 
 
 def says_something(value: str) -> bool:
@@ -115,25 +120,43 @@ def is_person(clause: Clause) -> bool:
 def slug(words: str) -> str:
     """A phrase as part of an attribute's name: "Deploy targets" is "deploy_targets"."""
     plain = re.sub(r"^(?:the|our|my|all|a|an|their|new)\s+", "", words.strip().lower())
-    return re.sub(r"\W+", "_", plain).strip("_")[:40]
+    return normal_attribute(plain)[:40].strip("_")
 
 
 def drafted(
     clause: Clause, voice: Voice, when: When | None, attribute: str, value: str, *,
     type_: MemoryType = MemoryType.FACT, confidence: float = 0.9, entity: str | None = None,
-    negated: bool = False, correction: bool = False, replaces: str | None = None, ahead: bool = False,
+    negated: bool = False, correction: bool = False, replaces: str | None = None,
+    ahead: bool = False,
 ) -> Draft:  # fmt: skip
     about = entity if entity is not None else entity_of(clause, voice, attribute, type_)
-    text = sentence_of(clause, clause.rest, when)
+    ahead = ahead or clause.tense in _STILL_AHEAD or attribute in _UNDATED
+    rest = clause.rest
+    if clause.subject.kind in ("name", "thing", "owned"):
+        rest = _of_speaker(rest, voice)
+    text = sentence_of(clause, rest, when)
     if clause.subject.kind == "we" and about != clause.subject.entity:
         old = clause.subject.shown
         text = shown_entity(about, voice) + text[len(old) :] if text.startswith(old) else text
     return Draft(
         text=text, type=type_, entity=about, attribute=attribute, value=outside(value),
         confidence=min(confidence, 0.7) if clause.weak else confidence, negated=negated,
-        valid_from=when.at if when and not ahead and clause.tense not in _STILL_AHEAD else None,
+        valid_from=None if ahead or when is None else when.at,
         correction=correction, replaces=replaces,
     )  # fmt: skip
 
 
+def _of_speaker(rest: str, voice: Voice) -> str:
+    """In a sentence about somebody else, "my" and "me" need the speaker's name."""
+    ours = f"{voice.shown}'s" if voice.named else "the team's"
+    mine = voice.shown if voice.named else "the user"
+    for said, written in (("my", f"{mine}'s"), ("our", ours), ("me", mine)):
+        rest = re.sub(rf"(?<![\w'-]){said}(?![\w'-])", written, rest)
+    return rest
+
+
+# The time that these name is their value, not when they came to be true.
+_UNDATED = word_set(
+    "deadline release_date start_date plans birthday schedule wants goal decided needs"
+)
 _STILL_AHEAD = frozenset({"will", "going", "would"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from recall_server.domain.attributes import normal_attribute, normal_entity, normal_value
@@ -20,7 +19,7 @@ from recall_server.providers.rules.openings import clauses, opened
 from recall_server.providers.rules.sentences import Sentence
 from recall_server.providers.rules.statements import statements
 from recall_server.providers.rules.subjects import Subject, Voice
-from recall_server.providers.rules.verbs import word_set
+from recall_server.providers.rules.verbs import FORMS, word_set
 from recall_server.providers.rules.wording import without
 
 CANDIDATES_MAX = 5
@@ -29,29 +28,28 @@ NAME = "rules/1"
 _SILENT = word_set("assistant ai bot model agent system tool claude chatgpt gpt gemini copilot")
 _USERS = word_set("user human me customer client you")
 _AHEAD = re.compile(
-    r"\b(?:will|'ll|going to|gonna|plan\w*|want|hope|hoping|next|tomorrow|upcoming|due|deadline|by"
-    r"|scheduled|starting|'?d (?:love|like)|(?:am|is|are) \w+ing|meeting|appointment|interview|exam)\b",
+    r"\b(?:decided to|agreed to|will|'ll|going to|gonna|plan\w*|want|hope|hoping|next|tomorrow"
+    r"|upcoming|due|deadline|by|scheduled|starting|'?d (?:love|like)|(?:am|is|are) \w+ing|meeting"
+    r"|appointment|interview|exam)\b",
     re.IGNORECASE,
 )
+_LOOKS_PRESENT = word_set("was were had did quit cut hit put set read")
 _YEARLY = re.compile(r"\b(?:birthday|anniversary|born)\b", re.IGNORECASE)
-_PAST = re.compile(
-    r"\b(?:was|were|had|did|went|got|moved|started|\w{3,}ed|took|made|met|saw|bought)\b",
-    re.IGNORECASE,
-)
+_CHANGED = re.compile(r"\bchanged? (?:my|our) minds?\b|\bchange of plans?\b", re.IGNORECASE)
 _CORRECTS = re.compile(
-    r"^(?:no,? )?actually,|\bactually (?:prefer|use|live|work)\w*\b.*\bnow\b|\bcorrection:|\bscratch that\b"
-    r"|\bstrike that\b|\bchanged? (?:my|our) minds?\b|\bno longer\b|\bany ?more\b|\bnot any longer\b"
-    r"|\bon second thought\b|\bi was wrong\b|\bi misspoke\b",
+    r"^(?:no,? )?actually,|\bactually (?:prefer|use|live|work)\w*\b.*\bnow\b"
+    r"|\b(?:correction:|(?:scratch|strike) that\b|no longer\b|any ?more\b|not any longer\b"
+    r"|on second thought\b|i was wrong\b|i misspoke\b)",
     re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A candidate with its weight; `order` keeps the order of the text."""
-
-    candidate: Candidate
-    order: int
+# What a sentence may begin with that tells of the circumstances: "During Thanksgiving, we ..."
+_SETTING = re.compile(
+    r"(?:during|on|at|in|before|after|with) (?!(?:a |an |the |my |another |some )?(?:good |great "
+    r"|different |other |side |same )?(?:note|fact|general|way|time|moment|first|end|top|hand|side"
+    r"|opinion|case|course|least|last|news|addition|reality|that|this|all|short|my mind|heart"
+    r"|hindsight|meantime|future|past|day|love)\b)[\w' -]{3,40}",
+    re.IGNORECASE,
+)
 
 
 class RulesExtractor(Extractor):
@@ -115,23 +113,25 @@ def _of_turn(
     yield from kept
 
 
-_CHANGED = re.compile(r"\bchanged? (?:my|our) minds?\b|\bchange of plans?\b", re.IGNORECASE)
-
-
 def _of_sentence(
     sentence: Sentence, voice: Voice, last: Subject | None, speakers: frozenset[str], base: datetime
 ) -> tuple[list[Draft], Subject | None]:
     text = _without_vocative(sentence.text, speakers)
-    whole = list(declarations(_led_out(text), voice))
+    whole = list(declarations(text, voice)) or list(declarations(opened(text), voice))
     if whole:
         return whole, last
     drafts: list[Draft] = []
     earlier: When | None = None
+    setting = ""
     for clause in clauses(text):
         plain = opened(clause)
+        if _SETTING.fullmatch(plain) and not find_when(plain, base, past=True):
+            setting = f" {plain[0].lower()}{plain[1:]}"
+            continue
+        plain, setting = plain + setting, ""
         if gate.is_doubtful(plain):
             continue
-        past = bool(_PAST.search(plain)) and not _AHEAD.search(plain)
+        past = _is_past(plain) and not _AHEAD.search(plain)
         when = None if _YEARLY.search(plain) else find_when(plain, base, past=past)
         bare = opened(without(plain, when))
         # "Last week, I ...": the time stands before the clause, and holds for the deeds in it.
@@ -146,8 +146,14 @@ def _of_sentence(
     return drafts, last
 
 
-def _led_out(text: str) -> str:
-    return opened(text) if text[:7].lower() not in ("correct", "decisio") else text
+def _is_past(clause: str) -> bool:
+    """Whether a clause tells of the past, so that "on Monday" is the one behind."""
+    for word in clause.lower().split()[:12]:
+        forms = FORMS[word].forms if word in FORMS else frozenset[str]()
+        regular = len(word) > 4 and word.endswith("ed")
+        if word in _LOOKS_PRESENT or regular or ("past" in forms and "base" not in forms):
+            return True
+    return False
 
 
 def _without_vocative(text: str, speakers: frozenset[str]) -> str:
@@ -162,7 +168,6 @@ def _without_vocative(text: str, speakers: frozenset[str]) -> str:
 
 
 def _candidate(draft: Draft, sentence: Sentence, *, marked: bool) -> Candidate:
-    replaces = draft.replaces
     return Candidate(
         text=draft.text,
         type=draft.type,
@@ -172,7 +177,7 @@ def _candidate(draft: Draft, sentence: Sentence, *, marked: bool) -> Candidate:
         importance=importance(sentence.text),
         valid_from=draft.valid_from,
         correction=draft.correction or marked,
-        replaces=replaces,
+        replaces=draft.replaces,
     )
 
 
@@ -188,4 +193,4 @@ def _chosen(found: list[Candidate]) -> tuple[Candidate, ...]:
     ranked = sorted(
         unique.values(), key=lambda at: (-found[at].confidence, -found[at].importance, at)
     )
-    return tuple(replace(found[at]) for at in sorted(ranked[:CANDIDATES_MAX]))
+    return tuple(found[at] for at in sorted(ranked[:CANDIDATES_MAX]))

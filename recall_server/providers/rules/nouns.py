@@ -44,16 +44,20 @@ CONDITIONS = word_set(
 )
 RATED = word_set("goal aim job role title position plan profession occupation")
 DIETS = re.compile(
-    r"(?:a |an )?(?:strict )?(?P<value>vegan|vegetarian|pescatarian|gluten[- ]free|keto|lactose[- ]intolerant|halal|kosher|teetotal\w*)\b",
+    r"(?:a |an )?(?:strict )?(?P<value>vegan|vegetarian|pescatarian|gluten[- ]free|keto"
+    r"|lactose[- ]intolerant|halal|kosher|teetotal\w*)\b",
     re.IGNORECASE,
 )
 STATUSES = re.compile(
-    r"(?:currently |happily |newly |recently |still )*(?P<value>single|married|divorced|engaged|widowed|separated)\b(?! (?:to|in|with) (?:the|my work))",
+    r"(?:currently |happily |newly |recently |still )*(?P<value>single|married|divorced|engaged"
+    r"|widowed|separated)\b(?! (?:to|in|with) (?:the|my work))",
     re.IGNORECASE,
 )
 _OCCUPATION = re.compile(
-    r"\b(?:[a-z]{2,}(?:eer|grapher|ologist|ician|yst|wright|smith)|(?:soft|data|web|front|back|full)\S*"
-    r"|nurse|doctor|teacher|lawyer|attorney|accountant|architect|designer|developer|programmer|manager"
+    r"\b(?:[a-z]{2,}(?:eer|grapher|ologist|ician|yst|wright|smith)|(?:soft|data|web|front|back"
+    r"|full)\S*"
+    r"|nurse|doctor|teacher|lawyer|attorney|accountant|architect|designer|developer|programmer"
+    r"|manager"
     r"|director|writer|author|editor|journalist|reporter|chef|cook|baker|barista|waiter|waitress"
     r"|bartender|pilot|driver|farmer|plumber|electrician|carpenter|mechanic|builder|painter|artist"
     r"|musician|singer|dancer|actor|actress|model|student|professor|lecturer|researcher|scientist"
@@ -64,6 +68,16 @@ _OCCUPATION = re.compile(
     r"|translator|interpreter|librarian|tutor|coach|trainer|instructor|curator|producer|gamer"
     r"|stylist|hairdresser|barber|tailor|florist|realtor|secretary|assistant|clerk|cashier|owner"
     r"|postdoc|undergraduate|postgraduate|sophomore|freshman|veteran|nanny|guide|streamer)s?\b",
+    re.IGNORECASE,
+)
+SHARED = re.compile(
+    r"\b(?:budget|standup|stand-up|team|sprint|ci|api|release|deploy\w*|server|database|cluster"
+    r"|repo|codebase"
+    r"|backend|frontend|pipeline|customers?|clients?|office|service|stack|retro|roadmap|product"
+    r"|app|staging"
+    r"|production|domain|license|vendor|provider|on-call|monitoring|infra\w*|policy|convention"
+    r"|default"
+    r"|branch|environment|schema|sla|slo|kpi|okr|launch|deadline|milestone|process|workflow)\b",
     re.IGNORECASE,
 )
 ROLE = re.compile(

@@ -1,4 +1,4 @@
-"""Opens a sentence up: its clauses, each freed of words that only lead in, and spelt out in full."""
+"""Opens a sentence up: its clauses, each freed of words that only lead in, and spelt out."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterator
 
 _MARKERS = re.compile(
-    r"(?:(?:yeah|yea|yes|yep|yup|yay|no|nope|nah|well|so|and|but|also|oh|ah|aw|hmm|um|wow|woah|whoa|woo"
-    r"|btw|by the way|fyi|honestly|anyway|anyways|plus|ok|okay|right|sure|hey|hi|hello|thanks|thank you"
-    r"|thanks so much|thanks a lot|definitely|absolutely|totally|of course|agreed|awesome|great|cool"
+    r"(?:(?:yeah|yea|yes|yep|yup|yay|no|nope|nah|well|so|and|but|also|oh|ah|aw|hmm|um|wow|woah"
+    r"|whoa|woo"
+    r"|btw|by the way|fyi|honestly|anyway|anyways|plus|ok|okay|right|sure|hey|hi|hello|thanks"
+    r"|thank you"
+    r"|thanks so much|thanks a lot|definitely|absolutely|totally|of course|agreed|awesome|great"
+    r"|cool"
     r"|nice|sounds good|good news|guess what|update|then|actually|sorry|correction|scratch that"
     r"|strike that|change of plan|i changed my mind|changed my mind|we changed our minds?"
     r"|on second thought|turns out|in fact|basically|to be honest|tbh|personally"
     r"|for me|as for me|in general|generally|usually|lately|recently|currently|nowadays|these days"
-    r"|right now|at the moment|for now|now|just so you know|for the record|for context|for reference"
+    r"|right now|at the moment|for now|now|just so you know|for the record|for context"
+    r"|for reference"
     r"|for your information|quick update|heads up|note that|note|please note that|keep in mind that"
     r"|remember that|please remember that|please remember|remember|don't forget that|just|also note"
     r"|happy to say|luckily|fortunately|unfortunately|sadly|finally|overall|like i said|as you know"
@@ -28,11 +32,10 @@ _CONTRACTIONS = tuple(
     (re.compile(pattern, re.IGNORECASE), full)
     for pattern, full in (
         (r"\bi'?m\b(?! not sure)", "I am"), (r"\bi'?ve\b", "I have"), (r"\bi'll\b", "I will"),
-        (r"\bi'd (?=(?:also |really |much |still )?(?:rather|like|love|prefer|hate)\b)", "I would "),
-        (r"\bi'd (?=(?:\w+ly |just |never |already )?(?:been|had|gone|\w{2,}ed|\w+en)\b)", "I had "),
+        (r"\bi'd (?=(?:\w+ly |just |never |already )?(?:been|had|gone|\w{2,}ed|\w+en)\b)",
+         "I had "),
         (r"\bi'd\b", "I would"), (r"(?<=\s)'em\b", "them"),
         (r"\bwe're\b", "we are"), (r"\bwe'?ve\b", "we have"), (r"\bwe'll\b", "we will"),
-        (r"\bwe'd (?=(?:also |really )?(?:rather|like|love|prefer)\b)", "we would "),
         (r"\bwe'd (?=(?:just |never |already )?(?:been|had|gone|\w{2,}ed|\w+en)\b)", "we had "),
         (r"\bwe'd\b", "we would"), (r"\by'all're\b", "y'all are"),
         (r"\b(she|he)'s (?=been\b|got\b)", r"\1 has "), (r"\b(she|he)'s\b", r"\1 is"),
@@ -42,9 +45,9 @@ _CONTRACTIONS = tuple(
         (r"\b(do|does|did|is|are|was|were|has|have|had|would|should|could)n'?t\b", r"\1 not"),
         (r"\bain't\b", "am not"), (r"\bgonna\b", "going to"), (r"\bwanna\b", "want to"),
         (r"\bgotta\b", "have to"), (r"\bhave got\b(?! to)", "have"),
-        (r"\b(name|birthday|favou?rite \w+|wife|husband|sister|brother|mom|dad|boss|son|daughter"
+        ((r"\b(name|birthday|favou?rite \w+|wife|husband|sister|brother|mom|dad|boss|son|daughter"
          r"|manager|job|email|number|age)'s (?=(?:an?|the|in|on|at|not|from|called|named"
-         r"|(?-i:[A-Z])[a-z]+|\d)\b)", r"\1 is "),
+         r"|(?-i:[A-Z])[a-z]+|\d)\b)"), r"\1 is "),
     )
 )  # fmt: skip
 _SPLIT = re.compile(
@@ -58,9 +61,12 @@ _SPLIT = re.compile(
 )
 
 
+_EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf\ufe0f\u200d]+")
 _TAIL = re.compile(
     r",\s(?:take a look|check (?:it|this|them) out|look|here|see|thanks|right|you know|ya know|huh"
-    r"|hopefully|trust me|believe it|as you can see|i guess)\b.*$",
+    r"|hopefully|trust me|believe it|as you can see|i guess"
+    r"|(?:the|this|these|those|things|such|so) [^,]{1,60}?\b(?:is|are|was|were|have been"
+    r"|has been))\b.*$",
     re.IGNORECASE,
 )
 _REASON = re.compile(
@@ -95,12 +101,15 @@ def _with_reason(clause: str) -> Iterator[str]:
         yield clause[reason.end() :]
 
 
-_SINCE = re.compile(r"\s*(?:because|since|as|now that)\s(?=(?:i|we)\b)", re.IGNORECASE)
+_SINCE = re.compile(
+    r"\s*(?:(?:yeah|yes|so|and|but|well|oh),? )?(?:because|since|as|now that)\s(?=(?:i|we)\b)",
+    re.IGNORECASE,
+)
 
 
 def opened(clause: str) -> str:
     """A clause without the words that only lead in ("Yeah, Maria!", "By the way,"), spelt out."""
-    text = _TAIL.sub("", clause.strip(" ,.!*_~\"'"))
+    text = _TAIL.sub("", _EMOJI.sub("", clause).strip(" ,.!*_~\"'"))
     for _ in range(3):
         lead = _MARKERS.match(text) or _VOCATIVE.match(text)
         if lead is None:

@@ -18,26 +18,19 @@ from recall_server.providers.rules.drafts import (
     says_something,
     slug,
 )
+from recall_server.providers.rules.possessions import possession
 from recall_server.providers.rules.predicates import PREDICATES, Predicate
 from recall_server.providers.rules.subjects import Voice
 from recall_server.providers.rules.verbs import word_set
 from recall_server.providers.rules.wording import outside, place_of, value_of
 
-_HAS = re.compile(
-    r"(?:also |just |got |still |only )?(?P<count>an?|the|one|two|three|four|five|six|seven|\d+|some|my"
-    r"|our|twin|no)? ?(?P<value>(?:[\w'-]+ ){0,4}?(?P<noun>[\w'-]+))"
-    r"(?P<tail>(?:,? (?:named|called) .+|,? [A-Z][\w-]+(?: and [A-Z][\w-]+)?|,? who .+|,? aged .+"
-    r"| (?:and|with|at|in|of|from|to|for|that) .+)?)$"
-)
-_ALLERGY = re.compile(
-    r"(?:an? )?(?:\w+ )?(?:(?P<what>[\w-]+) allergy|allergy to (?P<to>.+)|allergies to (?P<too>.+))",
-    re.IGNORECASE,
-)
-_WANTS = re.compile(r"(?:to )?(?P<value>.+)")
 _CHATTER = re.compile(
-    r"^(?:be|keep \w+ing|make \w+ dreams?|continue|say|see|hear|let|try to|try my|keep (?:you|going|it|up|my|pushing|trying|working)|make sure"
-    r"|miss|take care|cherish|support|cheer|look|remember|check|give|help|tell|show|send|share|ask|talk"
-    r"|call|think|love|need|want|always|definitely|do (?:my|that|it)|feel|get through|get (?:it|that|there)"
+    r"^(?:be|keep|make \w+ dreams?|continue|say|see|hear|let|try to|try my|keep (?:you|going|it"
+    r"|up|my|pushing|trying|working)|make sure"
+    r"|miss|take care|cherish|support|cheer|look|remember|check|give|help|tell|show|send|share"
+    r"|ask|talk"
+    r"|call|think|love|need|want|always|definitely|do (?:my|that|it)|feel|get through|get (?:it"
+    r"|that|there)"
     r"|never|have (?:fun|a (?:great|good|blast))|thank|know|never)\b",
     re.IGNORECASE,
 )
@@ -45,7 +38,17 @@ _CHATTER = re.compile(
 
 def statements(clause: Clause, voice: Voice, when: When | None) -> Iterator[Draft]:
     """What a clause states; the surest reading first, at most one."""
-    for read in (_habit, _predicate, _copula, _possession, _plan, deed, _activity):
+    for read in (
+        _habit,
+        _predicate,
+        _copula,
+        possession,
+        _plan,
+        deed,
+        _activity,
+        _ability,
+        _ended,
+    ):
         draft = read(clause, voice, when)
         if draft is not None:
             yield draft
@@ -53,20 +56,24 @@ def statements(clause: Clause, voice: Voice, when: When | None) -> Iterator[Draf
 
 
 _OFTEN = re.compile(
-    r"\b(?:every (?:\w+ )?(?:morning|evening|night|day|week|weekend|month|year|summer|winter|spring|fall"
+    r"\b(?:every \d+ \w+|every (?:\w+ )?(?:morning|evening|night|day|week|weekend|month|year"
+    r"|summer|winter|spring|fall"
     r"|\w+day)s?|(?:once|twice|three times|\w+ times) (?:a|per) (?:day|week|month|year)|on \w+days"
     r"|on weekends|daily|weekly|monthly|each (?:morning|week|day))\b",
     re.IGNORECASE,
 )
 
 
-def _habit(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
+def _habit(clause: Clause, voice: Voice, _when: When | None) -> Draft | None:
     """What somebody always, never or regularly does."""
-    if clause.tense != "present" or clause.lemma in ("be", "have") or not is_person(clause):
+    if clause.tense != "present" or clause.lemma in ("be", "have"):
+        return None
+    if not is_person(clause) and clause.subject.kind not in ("thing", "owned"):
         return None
     adverb = re.search(r"\b(?:always|never|usually)\b", clause.verb)
     often = _OFTEN.search(clause.rest)
-    if not (adverb or often) or clause.lemma in _FEELINGS:
+    denied = clause.negated and not (adverb and adverb[0] == "never")
+    if not (adverb or often) or denied or clause.lemma in _FEELINGS:
         return None
     value = value_of(clause.rest) if len(clause.rest) > 90 else clause.rest.strip(" .!")
     bare = _OFTEN.sub("", value).strip()
@@ -98,6 +105,28 @@ def _predicate(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
         if draft is not None:
             return draft
     return None
+
+
+_CAN = word_set("attend eat drink work join drive swim use access deploy read speak ride host")
+
+
+def _ability(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
+    """What somebody can or cannot do: "I can't attend meetings on Wednesdays"."""
+    if clause.tense != "can" or clause.lemma not in _CAN or clause.subject.kind == "thing":
+        return None
+    value = value_of(clause.rest)
+    if not says_something(re.sub(r"^(?:in|at|on|with|to) ", "", value)):
+        return None
+    return drafted(clause, voice, when, "can", f"{clause.lemma} {value}", negated=clause.negated)
+
+
+def _ended(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
+    """What is no longer so, whatever it is: "We no longer support Python 3.8"."""
+    value = value_of(clause.rest)
+    if not _NO_LONGER.search(clause.verb) or not says_something(value):
+        return None
+    return drafted(clause, voice, when, f"{clause.lemma}s", value, negated=True, correction=True,
+                   confidence=0.8)  # fmt: skip
 
 
 def _filled(
@@ -150,7 +179,7 @@ def _attribute(
 
 
 def _is_place(value: str, clause: Clause) -> bool:
-    """Places are capitalised, unless the whole chat is written small or an article says "a city"."""
+    """Places are capitalised, unless the whole chat is written small."""
     if clause.lemma in ("live", "base"):
         return True
     return value[:1].isupper() or (clause.rest.islower() and len(value.split()) <= 3)
@@ -165,10 +194,10 @@ def _wish(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
                           confidence=0.7, negated=clause.negated)  # fmt: skip
     if clause.lemma in ("prefer", "rather"):
         match = re.match(
-            r"(?:to )?(?P<value>.+?) (?:than|over|to|instead of) .+|(?P<all>.+)", clause.rest
+            r"(?:to )?(?:(?P<value>.+?) (?:than|over|to|instead of) .+|(?P<all>.+))", clause.rest
         )
         value = value_of((match["value"] or match["all"]) if match else "")
-        if says_something(value) and not re.match(r"(?:be|die|say|see)\b", value):
+        if says_something(value) and not re.match(r"(?:be|die|say|see|not)\b", value):
             kind = nouns.category(value)
             name = f"preferred_{kind}" if kind else "prefers"
             return drafted(clause, voice, when, name, value, type_=MemoryType.PREFERENCE,
@@ -185,48 +214,9 @@ def _copula(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
     entity = reading.entity
     if entity == "":
         entity = voice.entity
+    negated = clause.negated is not reading.negated
     return drafted(clause, voice, when, reading.attribute, reading.value, type_=reading.type,
-                  confidence=reading.confidence, entity=entity, negated=clause.negated)  # fmt: skip
-
-
-def _possession(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
-    if (
-        clause.lemma != "have"
-        or clause.tense not in ("present", "perfect")
-        or not is_person(clause)
-    ):
-        return None
-    allergy = _ALLERGY.match(clause.rest)
-    if allergy:
-        value = value_of(allergy["what"] or allergy["to"] or allergy["too"])
-        return drafted(clause, voice, when, "allergic_to", value, negated=clause.negated)
-    match = _HAS.match(value_of(clause.rest))
-    if match is None:
-        return None
-    value = match[0].strip()
-    noun = match["noun"].lower()
-    attribute = _kind_of_possession(noun, match["value"].lower())
-    if attribute and (match["count"] or noun.endswith("s") or attribute == "condition"):
-        return drafted(clause, voice, when, attribute, value, negated=clause.negated)
-    return None
-
-
-def _kind_of_possession(noun: str, phrase: str) -> str | None:
-    if noun in nouns.PETS:
-        return "has_pet"
-    if noun in nouns.CHILDREN:
-        return "has_child"
-    if noun in nouns.SIBLINGS:
-        return "has_sibling"
-    if noun in nouns.RELATIVES:
-        return "has_relative"
-    if noun in nouns.CONDITIONS:
-        return "condition"
-    if noun in nouns.POSSESSIONS:
-        return "owns"
-    if noun in ("meeting", "appointment", "interview", "exam", "deadline", "surgery", "flight"):
-        return "plans"
-    return "experience" if phrase.endswith("experience") and len(phrase.split()) > 2 else None
+                  confidence=reading.confidence, entity=entity, negated=negated)  # fmt: skip
 
 
 def _plan(clause: Clause, voice: Voice, when: When | None) -> Draft | None:

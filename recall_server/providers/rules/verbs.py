@@ -17,37 +17,38 @@ _IRREGULAR = """
 be was been|have had had|do did done|go went gone|get got got|make made made|take took taken
 buy bought bought|bring brought brought|build built built|begin began begun|become became become
 break broke broken|catch caught caught|choose chose chosen|come came come|cut cut cut
-draw drew drawn|drive drove driven|drink drank drunk|eat ate eaten|fall fell fallen|find found found
-feel felt felt|fly flew flown|get got gotten|give gave given|grow grew grown|hear heard heard
-hit hit hit|hold held held|hurt hurt hurt|keep kept kept|know knew known|lead led led|learn learnt learnt
-leave left left|lose lost lost|mean meant meant|meet met met|pay paid paid|put put put|quit quit quit
-read read read|ride rode ridden|run ran run|say said said|see saw seen|sell sold sold|send sent sent
-set set set|shoot shot shot|sing sang sung|sleep slept slept|speak spoke spoken|spend spent spent
-stand stood stood|swim swam swum|teach taught taught|tell told told|think thought thought
-throw threw thrown|understand understood understood|wear wore worn|win won won|write wrote written
+draw drew drawn|drive drove driven|drink drank drunk|eat ate eaten|fall fell fallen
+find found found|feel felt felt|fly flew flown|get got gotten|give gave given|grow grew grown
+hear heard heard|hit hit hit|hold held held|hurt hurt hurt|keep kept kept|know knew known
+lead led led|learn learnt learnt|leave left left|lose lost lost|mean meant meant|meet met met
+pay paid paid|put put put|quit quit quit|read read read|ride rode ridden|run ran run
+say said said|see saw seen|sell sold sold|send sent sent|set set set|shoot shot shot
+sing sang sung|sleep slept slept|speak spoke spoken|spend spent spent|stand stood stood
+swim swam swum|teach taught taught|tell told told|think thought thought|throw threw thrown
+understand understood understood|wear wore worn|win won won|write wrote written
 freeze froze frozen|split split split|cost cost cost|let let let|rebuild rebuilt rebuilt
 overcome overcame overcome|rewrite rewrote rewritten|shut shut shut
 """
 _REGULAR = """
-prefer like love enjoy adore hate dislike detest despise loathe want need wish plan hope intend aim
-live move relocate work use own adopt play study research train volunteer practice practise teach
-decide agree settle pick opt switch migrate change replace drop adopt standardise standardize
+prefer like love enjoy adore hate dislike detest despise loathe want need wish plan hope intend
+aim live move relocate work use own adopt play study research train volunteer practice practise
+teach decide agree settle pick opt switch migrate change replace drop standardise standardize
 start stop finish complete launch open close join visit attend travel paint cook bake host
 organize organise celebrate graduate retire marry date divorce propose order purchase rent
-receive donate earn save sign enroll enrol register apply pass fail watch listen discover
-explore try create design develop deploy ship release merge upgrade downgrade install implement
-refactor rename remove delete add fix test require support manage supervise mentor
-report handle maintain store host cache log track monitor schedule postpone delay cancel book
-publish post share record photograph film perform compete race hike bike cycle camp swim surf ski
-climb jog walk dance sing garden plant knit sew crochet draw collect cover expect arrive
-return land stay spend care raise promote hire fire interview lead present participate help
-assemble repair renovate decorate carve clean attend injure sprain twist recover quit
-score wrap whip skype pick reconnect chat contribute accomplish achieve remodel secure recommend
-fund pitch negotiate upload download automate document configure provision rotate revoke restore backup
-benchmark optimise optimize debug reproduce escalate resolve patch bump pin enable disable rollback
-nominate elect appoint reschedule reserve inherit overhaul audit onboard rewire tune commission retrain
-announce approve reject review provide serve sponsor call name base locate cost
-speak meditate exercise drive wear ride remember forget rely depend run contain include follow
+receive donate earn save sign enroll enrol register apply pass fail watch listen discover explore
+try create design develop deploy ship release merge upgrade downgrade install implement refactor
+rename remove delete add fix test require support manage supervise mentor report handle maintain
+store cache log track monitor schedule postpone delay cancel book publish post share record
+photograph film perform compete race hike bike cycle camp swim surf ski climb jog walk dance sing
+garden plant knit sew crochet draw collect cover expect arrive return land stay spend care raise
+promote hire fire interview lead present participate help assemble repair renovate decorate carve
+clean injure sprain twist recover quit score wrap whip skype reconnect chat contribute accomplish
+achieve remodel secure recommend fund pitch negotiate upload download automate document configure
+provision rotate revoke restore backup benchmark optimise optimize debug reproduce escalate
+resolve patch bump pin enable disable rollback nominate elect appoint reschedule reserve inherit
+overhaul audit onboard rewire tune commission retrain announce approve reject review provide
+serve sponsor call name base locate cost speak meditate exercise drive wear ride remember forget
+rely depend run contain include follow
 """.replace("\n", " ").split()
 _AUXILIARY_THIRD = {"am": "is", "are": "is", "have": "has", "do": "does", "were": "was"}
 
@@ -73,12 +74,10 @@ def third_person(lemma: str) -> str:
     return lemma + "s"
 
 
-def _doubles(lemma: str) -> bool:
-    if lemma in ("prefer", "plan", "stop", "ship", "drop", "jog", "log", "quit", "enrol", "swim",
-                 "refer", "begin", "run", "get", "put", "set", "cut", "hit", "let", "split", "win",
-                 "shut", "knit"):  # fmt: skip
-        return True
-    return False
+_DOUBLING = word_set(
+    "prefer plan stop ship drop jog log quit enrol swim refer begin run get put set cut hit let"
+    " split win shut knit skip chat"
+)
 
 
 def _past(lemma: str) -> str:
@@ -86,7 +85,7 @@ def _past(lemma: str) -> str:
         return lemma + "d"
     if lemma.endswith("y") and lemma[-2] not in _VOWELS:
         return lemma[:-1] + "ied"
-    return lemma + (lemma[-1] if _doubles(lemma) else "") + "ed"
+    return lemma + (lemma[-1] if lemma in _DOUBLING else "") + "ed"
 
 
 def _gerund(lemma: str) -> str:
@@ -94,7 +93,7 @@ def _gerund(lemma: str) -> str:
         return lemma[:-2] + "ying"
     if lemma.endswith("e") and lemma not in ("be", "see"):
         return lemma[:-1] + "ing"
-    return lemma + (lemma[-1] if _doubles(lemma) else "") + "ing"
+    return lemma + (lemma[-1] if lemma in _DOUBLING else "") + "ing"
 
 
 def _table() -> dict[str, Form]:
@@ -121,7 +120,7 @@ def _table() -> dict[str, Form]:
 
 
 FORMS: dict[str, Form] = _table()
-"""Every form of every known verb. Other words are not verbs here, and no statement starts on one."""
+"""Every form of every known verb; no other word can be the verb of a statement."""
 ADVERBS = word_set(
     "really also just still always never usually often currently recently finally already "
     "actually definitely totally absolutely mostly mainly now only even both generally "

@@ -69,6 +69,21 @@ WHERE m.namespace = :namespace AND m.id = ANY(:ids)
 -- query: memory_items
 -- What ranking needs of the active ones among these.
 -- in: sqlite
+SELECT m.id, m.text, m.type, m.topic, m.recorded_at, m.valid_from, m.importance, m.access_count,
+  c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.retired_at IS NULL
+  AND m.id IN (SELECT value FROM json_each(:ids))
+-- in: postgres
+SELECT m.id, m.text, m.type, m.topic, m.recorded_at, m.valid_from, m.importance, m.access_count,
+  c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
+
+-- query: active_memories
+-- in: sqlite
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
@@ -82,9 +97,13 @@ WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
 
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any".
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
+FROM memories m
+JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
 ORDER BY m.recorded_at DESC, m.id DESC

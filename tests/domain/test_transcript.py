@@ -1,0 +1,202 @@
+"""Cutting a text into turns, and turns into chunks."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recall_server.domain.model import Turn
+from recall_server.domain.transcript import TURN_CHARS_MAX, chunk, parse_turns
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def said(text: str) -> list[tuple[str | None, str]]:
+    return [(t.speaker, text[t.span.start : t.span.end]) for t in parse_turns(text, NOW)]
+
+
+def only(text: str) -> Turn:
+    (turn,) = parse_turns(text, NOW)
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("line", "speaker", "words"),
+    [
+        ("User: I moved.", "User", "I moved."),
+        ("assistant: Noted.", "assistant", "Noted."),
+        ("Alice: I moved to Rome.", "Alice", "I moved to Rome."),
+        ("**Alice:** I moved to Rome.", "Alice", "I moved to Rome."),
+        ("**Alice**: I moved to Rome.", "Alice", "I moved to Rome."),
+        ("- Alice: I moved to Rome.", "Alice", "I moved to Rome."),
+        ("Alice (2023-05-08 13:56): I moved.", "Alice", "I moved."),
+        ("[8 May 2023, 13:56] Alice: I moved.", "Alice", "I moved."),
+        ("[13:56] Alice: I moved.", "Alice", "I moved."),
+        ("Jean-Luc O'Neill: I moved to Rome.", "Jean-Luc O'Neill", "I moved to Rome."),
+        ("Ludwig van Beethoven: I moved to Rome.", "Ludwig van Beethoven", "I moved to Rome."),
+        ("Zoë: I moved to Rome.", "Zoë", "I moved to Rome."),
+        ("Agent 2: I moved to Rome.", "Agent 2", "I moved to Rome."),
+    ],
+)
+def test_a_label_names_the_speaker(line: str, speaker: str, words: str) -> None:
+    assert said(line) == [(speaker, words)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Note: the office is closed.",
+        "TODO: write the tests.",
+        "Re: your invoice of last week.",
+        "Steps: build, then ship.",
+        "http://example.com: a page",
+        "See https://example.com/a:b for more.",
+        "The problem: nobody knows who owns it.",
+        "We have three options: a, b and c.",
+        "Remember: the key is under the mat.",
+        "12:30 is when we meet.",
+        "Language: Python\nEditor: Vim",
+        "key: value",
+        ": nothing before",
+    ],
+)
+def test_other_colons_name_nobody(line: str) -> None:
+    assert said(line) == [(None, line)]
+
+
+def test_a_name_among_prose_counts_only_when_it_repeats() -> None:
+    once = "We met on Monday.\nAlice: she was late."
+    twice = "Alice: I was late.\nSorry.\nAlice: It rained."
+
+    assert said(once) == [(None, once)]
+    assert said(twice) == [("Alice", "I was late.\nSorry."), ("Alice", "It rained.")]
+
+
+def test_lines_without_a_label_belong_to_the_turn_before() -> None:
+    text = "User: first\nsecond\n\nthird\nBot: fine"
+
+    assert said(text) == [("User", "first\nsecond\n\nthird"), ("Bot", "fine")]
+
+
+def test_prose_gives_a_turn_a_paragraph() -> None:
+    assert said("One.\nStill one.\n\n  Two.  \n") == [(None, "One.\nStill one."), (None, "Two.")]
+
+
+def test_labels_in_a_code_block_are_code() -> None:
+    text = "User: look\n```\nUser: x\n## 2023-05-08\n```\nBot: fine"
+
+    assert said(text) == [("User", "look\n```\nUser: x\n## 2023-05-08\n```"), ("Bot", "fine")]
+
+
+@pytest.mark.parametrize(
+    ("heading", "said_at", "session"),
+    [
+        ("--- 8 May 2023 ---", "2023-05-08T00:00:00+00:00", None),
+        ("## Session 3 - 2023-05-08", "2023-05-08T00:00:00+00:00", "Session 3"),
+        ("=== session_1 | 2023-05-08T13:56:00 ===", "2023-05-08T13:56:00+00:00", "session_1"),
+        ("=== session_1 | 2023-05-08T13:56:00+02:00 ===", "2023-05-08T11:56:00+00:00", "session_1"),
+        ("Date: 8 May 2023", "2023-05-08T00:00:00+00:00", None),
+        ("DATE: 1:56 pm on 8 May, 2023", "2023-05-08T13:56:00+00:00", None),
+        ("Monday, May 8th, 2023", "2023-05-08T00:00:00+00:00", None),
+        ("2023-05-08", "2023-05-08T00:00:00+00:00", None),
+    ],
+)
+def test_a_heading_dates_what_follows(heading: str, said_at: str, session: str | None) -> None:
+    first, second = parse_turns(f"{heading}\nAlice: I moved.\nAlice: Again.", NOW)
+
+    assert first.said_at is not None
+    assert first.said_at.isoformat() == said_at
+    assert second.said_at == first.said_at
+    assert first.session == session
+
+
+def test_a_stamp_on_the_line_is_nearer_than_the_heading() -> None:
+    text = "--- 8 May 2023 ---\n[13:56] Alice: one\n[9 May 2023, 08:00] Alice: two\nAlice: three"
+
+    assert [t.said_at for t in parse_turns(text, NOW)] == [
+        datetime(2023, 5, 8, 13, 56, tzinfo=UTC),
+        datetime(2023, 5, 9, 8, 0, tzinfo=UTC),
+        datetime(2023, 5, 8, tzinfo=UTC),
+    ]
+
+
+def test_a_bare_time_is_on_the_day_of_the_episode() -> None:
+    assert only("[13:56] Alice: one").said_at == datetime(2024, 1, 1, 13, 56, tzinfo=UTC)
+
+
+def test_an_ambiguous_or_impossible_date_dates_nothing() -> None:
+    assert only("[03/04/2023, 13:56] Alice: one").said_at is None
+    assert only("[31 February 2023] Alice: one").said_at is None
+
+
+def test_a_sentence_with_a_date_is_no_heading() -> None:
+    assert said("2023-05-08 was the day on which we met.")[0][1].endswith("we met.")
+    assert said("# On 8 May 2023 we moved the whole database")[0][1].endswith("database")
+
+
+def test_a_long_turn_is_cut_at_sentence_ends() -> None:
+    text = "Alice: " + "This is one more sentence. " * 200
+
+    turns = parse_turns(text, NOW)
+
+    assert len(turns) > 1
+    assert {t.speaker for t in turns} == {"Alice"}
+    for turn in turns:
+        assert turn.span.end - turn.span.start <= TURN_CHARS_MAX
+        assert text[turn.span.start : turn.span.end].startswith("This")
+        assert text[turn.span.start : turn.span.end].endswith(".")
+
+
+@given(st.text(max_size=3000) | st.text(alphabet="aB :\n[]*`#-1", max_size=600))
+@settings(deadline=None)
+def test_turns_are_in_order_stripped_and_apart(text: str) -> None:
+    turns = parse_turns(text, NOW)
+
+    ends = 0
+    for index, turn in enumerate(turns):
+        words = text[turn.span.start : turn.span.end]
+        assert turn.index == index
+        assert turn.span.start >= ends
+        assert words == words.strip()
+        assert words
+        ends = turn.span.end
+
+
+@given(st.lists(st.text(alphabet="abc .,é漢\t", min_size=1, max_size=2000), max_size=6))
+@settings(deadline=None)
+def test_every_character_that_is_not_label_or_heading_is_in_one_turn(parts: list[str]) -> None:
+    marks = ["User:", "Assistant:", "--- 8 May 2023 ---\nUser:"]
+    text = "\n".join(f"{marks[i % 3]} {part}" for i, part in enumerate(parts))
+
+    kept = "".join(text[t.span.start : t.span.end] for t in parse_turns(text, NOW))
+
+    assert "".join(kept.split()) == "".join("".join(parts).split())
+
+
+@given(st.text(max_size=3000), st.integers(1, 500))
+@settings(deadline=None)
+def test_every_turn_is_in_exactly_one_chunk(text: str, chars_max: int) -> None:
+    turns = parse_turns(text, NOW)
+
+    chunks = chunk(turns, chars_max)
+
+    assert tuple(turn for group in chunks for turn in group) == turns
+    for group in chunks:
+        chars = sum(turn.span.end - turn.span.start for turn in group)
+        assert chars <= chars_max or len(group) == 1
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a: ", "A: ", "a: a\n", "A: a\n", "[", "[[\n", "```\n", "\n", " ", "# ", "- ", "1 ", "A B C: ",
+     "(", "**", "[1:1] ", "1 May 2023 ", "session ", ". ", "8 May 2023\n"],
+)  # fmt: skip
+def test_hostile_text_takes_linear_time(unit: str) -> None:
+    text = (unit * 262_144)[:262_144]
+    began = time.perf_counter()
+
+    parse_turns(text, NOW)
+
+    assert time.perf_counter() - began < 4

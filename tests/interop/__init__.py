@@ -1,0 +1,1 @@
+"""Other people's MCP clients and conformance suites, against our real server: `make interop`."""

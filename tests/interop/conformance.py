@@ -1,0 +1,111 @@
+"""The official conformance suite, against our own server and against a fixture in its place.
+
+Most scenarios call tools, resources and prompts that no memory server has. So each revision of
+the protocol is run twice: our server, with a baseline of what it lacks, proves its own answers;
+the fixture, behind the same wall, guard and door, proves everything between it and the client.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.interop import fixture
+from tests.interop.inject import open_to_all
+from tests.interop.node import Node
+from tests.interop.report import Report, demand
+
+BASELINES = Path(__file__).parent
+WITHIN_S = 240.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the suite. `proves` guards against passing for nothing: so many checks of each
+    scenario must succeed, in those of the baseline too; `checks` is the like for the whole run.
+    """
+
+    target: str
+    revision: str
+    checks: int
+    proves: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> Path:
+        kind = "fixture-baseline" if self.target == "fixture" else "baseline"
+        return BASELINES / f"{kind}-{self.revision}.yml"
+
+
+RUNS = (
+    Run(
+        "our server",
+        "2026-07-28",
+        checks=96,
+        proves={
+            "server-stateless": 21,
+            "tools-list": 4,
+            "http-header-validation": 14,
+            "caching": 4,
+            "dns-rebinding-protection": 2,
+            "input-required-result-unsupported-methods": 2,
+            "server-sse-multiple-streams": 1,
+        },
+    ),
+    Run(
+        "our server",
+        "2025-11-25",
+        checks=35,
+        proves={
+            "server-initialize": 2,
+            "ping": 2,
+            "tools-list": 3,
+            "dns-rebinding-protection": 2,
+        },
+    ),
+    Run("fixture", "2026-07-28", checks=158),
+    Run("fixture", "2025-11-25", checks=61),
+)
+
+
+async def check(node: Node, folder: Path, report: Report) -> None:
+    for run in RUNS:
+        named = f"conformance {run.revision}, {run.target}:"
+        results = folder / f"{run.target}-{run.revision}".replace(" ", "-")
+        with report.check(f"{named} as the baseline says"):
+            await _suite(node, run, results)
+            counted = _successes(results)
+            total = sum(counted.values())
+            demand(total >= run.checks, f"only {total} checks succeeded, not {run.checks}")
+        for scenario, least in run.proves.items():
+            with report.check(f"{named} {scenario} proves {least}"):
+                got = _successes(results)[scenario]
+                demand(got >= least, f"only {got} of its checks succeeded")
+
+
+async def _suite(node: Node, run: Run, results: Path) -> None:
+    instead = fixture.server() if run.target == "fixture" else None
+    async with open_to_all(results.with_suffix(".db"), instead) as url:
+        ended = await node.run(
+            "conformance", "server", "--url", url, "--requirements", run.revision,
+            "--expected-failures", str(run.baseline), "--output-dir", str(results),
+            within_s=WITHIN_S,
+        )  # fmt: skip
+    demand(ended.code == 0, _verdict(ended.out) or ended.err)
+
+
+def _verdict(out: str) -> str:
+    """What the suite says of the baseline, which comes after its summary."""
+    found = re.search(r"(Unexpected|Stale|Expected failures).*", out, re.DOTALL)
+    return found[0] if found else out[-600:]
+
+
+def _successes(results: Path) -> Counter[str]:
+    """How many checks of each scenario succeeded: its folder is named for it and the time."""
+    counted: Counter[str] = Counter()
+    for file in results.glob("server-*/checks.json"):
+        scenario = re.sub(r"^server-|-\d{4}-\d\d-\d\dT[\d-]+Z$", "", file.parent.name)
+        checks = json.loads(file.read_text())
+        counted[scenario] += sum(check["status"] == "SUCCESS" for check in checks)
+    return counted

@@ -1,0 +1,93 @@
+"""Node and the packages that `make interop` runs, pinned, from npm into `.interop/`."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME = Path(__file__).parents[2] / ".interop"
+PINS = {
+    # The Inspector needs Node 22; this package carries the program itself.
+    "node": "22.23.3",
+    "@modelcontextprotocol/inspector": "2.12.0",
+    # The tag `latest` knows the older era only.
+    "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
+    "mcp-remote": "0.15.1",
+}
+# What those depend on is taken as it was on this day, so that every run meets the same code.
+AS_OF = "2026-11-21"
+
+
+class NodeUnusable(Exception):
+    """The packages could not be installed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """The installed programs; `home` is theirs to write to."""
+
+    programs: Path
+    home: Path
+
+    def environment(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        """For a child that must find our Node first, and none of the user's own settings."""
+        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
+        return {**kept, "PATH": path, "HOME": str(self.home), "NO_COLOR": "1", **(given or {})}
+
+    async def run(self, program: str, *arguments: str, within_s: float = 60.0) -> Ended:
+        """Run one of the programs to its end. Raises `TimeoutError` where it does not come."""
+        child = await asyncio.create_subprocess_exec(
+            str(self.programs / program),
+            *arguments,
+            env=self.environment(),
+            cwd=self.home,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(within_s):
+                out, err = await child.communicate()
+        except BaseException:
+            child.kill()
+            await child.wait()
+            raise
+        return Ended(child.returncode or 0, out.decode(), err.decode())
+
+
+def installed(home: Path) -> Node:
+    """The programs, installed unless these very versions are there already."""
+    stamp = HOME / "installed.json"
+    wanted = json.dumps({**PINS, "as of": AS_OF})
+    if not stamp.exists() or stamp.read_text() != wanted:
+        stamp.unlink(missing_ok=True)
+        _install()
+        stamp.write_text(wanted)
+    return Node(HOME / "node_modules" / ".bin", home)
+
+
+def _install() -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NodeUnusable("There is no npm on the PATH. Any version will do.")
+    HOME.mkdir(exist_ok=True)
+    # Without a file of its own here, npm would install into the nearest folder above.
+    (HOME / "package.json").write_text(json.dumps({"private": True, "dependencies": PINS}))
+    command = [npm, "install", f"--before={AS_OF}", "--no-package-lock", "--loglevel=error"]
+    ended = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise NodeUnusable(f"npm install failed: {ended.stderr.strip()[-2000:]}")

@@ -1,0 +1,65 @@
+"""mcp-remote: the bridge by which clients that only speak stdio reach the server."""
+
+import os
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp.client.client import ConnectMode
+
+from tests.interop.inspector import TOOLS
+from tests.interop.node import Node
+from tests.interop.report import Report, demand
+from tests.interop.server import Server
+
+ERAS: tuple[ConnectMode, ...] = ("2026-07-28", "legacy")
+TEXT = "Interop notes: over the {} bridge goes a shipment of bergamot."
+WITHIN_S = 30.0
+
+
+async def check(node: Node, server: Server, report: Report) -> None:
+    for era in ERAS:
+        with report.check(f"mcp-remote {era}: list, store and find"):
+            async with Client(
+                _bridge(node, server), mode=era, read_timeout_seconds=WITHIN_S
+            ) as client:
+                listed = [tool.name for tool in (await client.list_tools()).tools]
+                demand(listed == TOOLS, f"it lists {listed}")
+                stored = await _data(client, "store_memory", text=TEXT.format(era))
+                demand(stored["queued"], f"it answers {stored}")
+                found = await _data(client, "search_memories", query="bergamot")
+                texts = [one["text"] for one in found["results"]]
+                demand(any("bergamot" in one for one in texts), f"it found {texts}")
+        with report.check(f"mcp-remote {era}: an error keeps our code"):
+            async with Client(
+                _bridge(node, server), mode=era, read_timeout_seconds=WITHIN_S
+            ) as client:
+                result = await client.call_tool("delete_memory", {"memory_id": "mem_unknown"})
+                told = result.structured_content or {}
+                demand(result.is_error, "it is not marked as an error")
+                demand(told.get("code") == "MEMORY_NOT_FOUND", f"it answers {told}")
+
+
+def _bridge(node: Node, server: Server) -> StdioServerParameters:
+    # The secret goes through the environment: arguments are seen by every user of a machine.
+    environment = node.environment(
+        {
+            "AUTH_HEADER": f"Bearer {server.token}",
+            "MCP_REMOTE_CONFIG_DIR": str(node.home / "mcp-remote"),
+        }
+    )
+    return StdioServerParameters(
+        command=str(node.programs / "mcp-remote"),
+        args=[
+            server.url, "--header", "Authorization:${AUTH_HEADER}",
+            "--allow-http", "--transport", "http-only", "--silent",
+        ],
+        env=environment,
+        cwd=os.fspath(node.home),
+    )  # fmt: skip
+
+
+async def _data(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    demand(not result.is_error, f"{tool} answers {result.structured_content}")
+    data: dict[str, Any] = (result.structured_content or {})["data"]
+    return data

@@ -1,0 +1,46 @@
+"""What was checked and how it went: a line each, and their number at the end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+WHY_CHARS_MAX = 600
+
+
+class Failed(Exception):
+    """The check did not hold; the message says why."""
+
+
+class Report:
+    """Prints each result as it comes."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+
+    @contextmanager
+    def check(self, name: str) -> Iterator[None]:
+        """The block is one check; whatever it raises is its failure, and the next one is made."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # one broken client must not hide the others
+            self.failed += 1
+            kind = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
+            print(f"FAILED {name}: {kind}{_one_line(str(error))}", flush=True)
+        else:
+            self.passed += 1
+            print(f"ok {name}", flush=True)
+
+    def close(self) -> int:
+        """Print the sum; the exit code of the run."""
+        print(f"{self.passed} passed, {self.failed} failed", flush=True)
+        return 1 if self.failed else 0
+
+
+def demand(held: object, why: str) -> None:
+    """Raise `Failed` unless it held."""
+    if not held:
+        raise Failed(why)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:WHY_CHARS_MAX]

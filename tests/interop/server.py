@@ -1,0 +1,78 @@
+"""The real server: `recall serve` in a process of its own, on a free port and a fresh file."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.report import demand
+
+START_S = 60.0
+STOP_S = 20.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers, and a token of its only tenant."""
+
+    url: str
+    token: str
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Server]:
+    """The server, for as long as the block lasts; then it must end by itself when told to."""
+    database = ("--db", str(folder / "interop.db"))
+    made = await _recall("create-token", "interop", "--json", *database)
+    out, err = await made.communicate()
+    demand(made.returncode == 0, f"create-token failed: {err.decode()}")
+    token = json.loads(out)["token"]
+    child = await _recall("serve", "--port", "0", *database)
+    try:
+        url = await asyncio.wait_for(_address(child), START_S)
+        reader = asyncio.create_task(_drain(child))
+        yield Server(url, token)
+        child.terminate()
+        code = await asyncio.wait_for(child.wait(), STOP_S)
+        await reader
+        demand(code == 0, f"the server ended with exit code {code}")
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def _recall(*arguments: str) -> Process:
+    # Settings of whoever runs this are not the server's: only defaults are tested.
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("RECALL_", "ANTHROPIC_"))
+    }
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "recall_server", *arguments,
+        env=ours, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+    )  # fmt: skip
+
+
+async def _address(child: Process) -> str:
+    assert child.stderr is not None
+    said = ""
+    while line := (await child.stderr.readline()).decode():
+        said += line
+        if found := re.search(r"serves (http://\S+/mcp)", line):
+            return found[1]
+    raise RuntimeError(f"the server did not start: {said[-1000:]}")
+
+
+async def _drain(child: Process) -> None:
+    """Its log must be read, or it would wait for us."""
+    assert child.stderr is not None
+    while await child.stderr.read(65_536):
+        pass

@@ -1,0 +1,183 @@
+"""Migrations: in order, once, under a lock, whole or not at all."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from recall_server.domain.errors import DatabaseUnusable
+from recall_server.files import shipped
+from recall_server.storage import driver_for
+from recall_server.storage.schema import migrate, read
+from tests.conftest import NOON
+from tests.engines import ENGINES, Postgres
+
+TENANT_TABLES = {
+    "namespaces",
+    "episodes",
+    "turns",
+    "memories",
+    "citations",
+    "embeddings",
+    "postings",
+    "api_tokens",
+    "tool_call_records",
+    "operations",
+}
+
+
+@pytest.fixture(params=ENGINES)
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> object:
+    """A database without tables."""
+    if request.param == "sqlite":
+        yield tmp_path / "recall.db"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    with server.database() as url:
+        yield url
+
+
+async def run(database: Path | str, folder: Path) -> list[str]:
+    driver = driver_for(database)
+    await driver.open()
+    try:
+        return await migrate(driver, folder, NOON)
+    finally:
+        await driver.close()
+
+
+def write(folder: Path, *texts: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(texts, 1):
+        (folder / f"{number:04}_step.sql").write_text(text)
+    return folder
+
+
+async def test_each_migration_is_applied_once(empty: Path | str) -> None:
+    names = [f"{m.version:04}_{m.name}" for m in read(shipped("migrations"), "sqlite")]
+
+    assert await run(empty, shipped("migrations")) == names
+    assert await run(empty, shipped("migrations")) == []
+
+
+async def test_replicas_that_start_at_once_migrate_once(empty: Path | str) -> None:
+    applied = await asyncio.gather(*(run(empty, shipped("migrations")) for _ in range(4)))
+
+    assert sorted(map(len, applied)) == sorted([*[0] * 3, 3]) or sum(map(len, applied)) == 3
+
+
+async def test_a_failing_migration_leaves_nothing_of_itself(
+    empty: Path | str, tmp_path: Path
+) -> None:
+    folder = write(
+        tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;"
+    )
+    with pytest.raises(Exception, match="(?i)nonsense"):
+        await run(empty, folder)
+    write(folder, "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")
+
+    assert await run(empty, folder) == ["0002_step"]
+
+
+async def test_an_edited_migration_is_refused(empty: Path | str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);")
+    await run(empty, folder)
+    write(folder, "CREATE TABLE one (a TEXT, b TEXT);")
+    with pytest.raises(DatabaseUnusable, match="was edited"):
+        await run(empty, folder)
+
+
+async def test_a_database_of_a_newer_release_is_refused(empty: Path | str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")
+    await run(empty, folder)
+    (folder / "0002_step.sql").unlink()
+    with pytest.raises(DatabaseUnusable, match="at least as new"):
+        await run(empty, folder)
+
+
+@pytest.mark.parametrize("names", [("0002_a.sql",), ("0001_a.sqlite.sql",), ("first.sql",)])
+def test_a_gap_or_a_missing_half_is_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("SELECT 1;")
+    with pytest.raises(ValueError, match=r"numbered|named"):
+        read(tmp_path, "postgres")
+
+
+async def test_both_engines_have_the_same_tables_and_columns(
+    tmp_path: Path, postgres: Postgres, migrated: str
+) -> None:
+    await run(tmp_path / "recall.db", shipped("migrations"))
+    with closing(sqlite3.connect(tmp_path / "recall.db")) as lite_raw:
+        lite = set(
+            lite_raw.execute(
+                "SELECT m.name, p.name FROM sqlite_master m "
+                "JOIN pragma_table_info(m.name) p WHERE m.type = 'table'"
+            ).fetchall()
+        )
+    with psycopg.connect(postgres.named(migrated)) as raw:
+        post = set(
+            raw.execute(
+                "SELECT table_name, column_name FROM information_schema.columns "
+                "WHERE table_schema = 'public'"
+            ).fetchall()
+        )
+
+    assert lite == post
+    assert {table for table, _ in lite} == TENANT_TABLES | {"schema_version"}
+
+
+def test_every_key_of_a_tenants_table_begins_with_the_namespace(
+    postgres: Postgres, migrated: str
+) -> None:
+    with psycopg.connect(postgres.named(migrated)) as raw:
+        keys = raw.execute(
+            "SELECT c.conrelid::regclass::text, c.conname, a.attname FROM pg_constraint c "
+            "JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1] "
+            "WHERE c.contype IN ('p', 'u', 'f') AND c.connamespace = 'public'::regnamespace"
+        ).fetchall()
+
+    assert {table for table, _, _ in keys} >= TENANT_TABLES
+    assert {(table, name) for table, name, first in keys if first != "namespace"} == {
+        ("schema_version", "schema_version_pkey")
+    }
+
+
+def test_every_tenants_table_stands_behind_row_level_security(
+    postgres: Postgres, migrated: str
+) -> None:
+    with psycopg.connect(postgres.named(migrated)) as raw:
+        walls = raw.execute(
+            "SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity "
+            "AND c.relforcerowsecurity AND c.relnamespace = 'public'::regnamespace "
+            "AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid "
+            "AND p.polname = 'tenant')"
+        ).fetchall()
+        roles = raw.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname LIKE 'recall\\_%' "
+            "AND NOT rolsuper AND NOT rolbypassrls AND NOT rolcanlogin"
+        ).fetchall()
+        owned = raw.execute(
+            "SELECT count(*) FROM pg_tables WHERE tableowner LIKE 'recall\\_%'"
+        ).fetchone()
+
+    assert {name for (name,) in walls} == TENANT_TABLES
+    assert {name for (name,) in roles} == {"recall_app", "recall_system"}
+    assert owned == (0,)
+
+
+def test_the_application_role_sees_one_namespace_only(postgres: Postgres, migrated: str) -> None:
+    with postgres.database(migrated) as url, psycopg.connect(url) as raw:
+        for name in ("alice", "bob"):
+            raw.execute("INSERT INTO namespaces VALUES (%s, now(), 0, 0, 0)", (name,))
+        raw.execute("SET LOCAL ROLE recall_app")
+        without = raw.execute("SELECT namespace FROM namespaces").fetchall()
+        raw.execute("SELECT set_config('recall.namespace', 'alice', true)")
+        seen = raw.execute("SELECT namespace FROM namespaces").fetchall()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw.execute("INSERT INTO namespaces VALUES ('carol', now(), 0, 0, 0)")
+
+    assert without == []
+    assert seen == [("alice",)]

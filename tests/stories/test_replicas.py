@@ -1,0 +1,109 @@
+"""Several servers and workers on one Postgres are one memory."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.engines import Postgres
+from tests.processes import Process, Refused, Server, calling, new_token, recall, until
+from tests.stories.book import ALICE, applied, done, fact, opened, select
+
+STORES = 100
+REPLICAS = 8
+DRAINED_S = 60.0
+
+
+@pytest.mark.slow
+async def test_two_servers_and_two_workers_on_one_postgres_are_one_memory(
+    postgres: Postgres, migrated: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(postgres.database(migrated))
+        token, other = await asyncio.gather(new_token(database, ALICE), new_token(database, ALICE))
+        servers = [Server(database, worker_jobs=0), Server(database, worker_jobs=0)]
+        workers = [Process(database, "worker", worker_poll_s=0.05) for _ in range(2)]
+        store = await stack.enter_async_context(opened(database))
+        await asyncio.gather(*map(stack.enter_async_context, [*servers, *workers]))
+        first, second = [
+            await stack.enter_async_context(calling(server.address, token["token"]))
+            for server in servers
+        ]
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(STORES):
+                group.create_task(first("store_memory", text=fact(number)))
+        at_once = await second("search_memories", query="colour number 17", mode="keyword")
+        await until(lambda: done(store), DRAINED_S, "all jobs are done")
+        found = await second("search_memories", query="favourite colour number 17")
+        told = await second("get_memory_stats")
+        jobs = await select(store, "SELECT id, kind, state FROM operations")
+        lines = await applied(store)
+
+        assert "number 17" in at_once["results"][0]["text"]
+        assert "number 17" in found["results"][0]["text"]
+        assert found["results"][0]["type"] == "preference"
+        assert (told["total"], told["pending_extractions"]) == (STORES, 0)
+        assert Counter((job["kind"], job["state"]) for job in jobs) == {
+            ("extract", "complete"): STORES,
+            ("embed", "complete"): STORES,
+        }
+        assert lines == dict.fromkeys((job["id"] for job in jobs), 1)
+
+        await recall(database, "tokens", "revoke", token["accessor"])
+        for call in (first, second):
+            with pytest.raises(Refused) as refused:
+                await call("get_memory_stats")
+            assert refused.value.status == 401
+        third = await stack.enter_async_context(calling(servers[0].address, other["token"]))
+        assert (await third("get_memory_stats"))["total"] == STORES
+        assert [await process.stop() for process in (*servers, *workers)] == [0, 0, 0, 0]
+
+
+@pytest.mark.slow
+async def test_a_memory_stored_through_one_server_is_searched_by_its_vector_through_another(
+    postgres: Postgres, migrated: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(postgres.database(migrated))
+        token = (await new_token(database, ALICE))["token"]
+        servers = [Server(database), Server(database, worker_jobs=0)]
+        store = await stack.enter_async_context(opened(database))
+        await asyncio.gather(*map(stack.enter_async_context, servers))
+        writer, reader = [
+            await stack.enter_async_context(calling(server.address, token)) for server in servers
+        ]
+
+        # The reader has its matrix in memory before the second memory is there.
+        texts = ("User: My favourite dish is ramen.", "User: My favourite colour is teal.")
+        seen = []
+        for text in texts:
+            await writer("store_memory", text=text)
+            await until(lambda: done(store), DRAINED_S, "all jobs are done")
+            answer = await reader("search_memories", query=text, mode="vector")
+            seen.append([hit["text"] for hit in answer["results"]])
+
+        ramen, teal = "The user's favourite dish is ramen.", "The user's favourite colour is teal."
+        assert seen == [[ramen], [teal, ramen]]
+
+
+@pytest.mark.slow
+async def test_eight_replicas_started_at_once_migrate_one_fresh_database(
+    postgres: Postgres,
+) -> None:
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(postgres.database())
+        servers = [Server(database, worker_jobs=0) for _ in range(REPLICAS)]
+
+        await asyncio.gather(*map(stack.enter_async_context, servers))
+
+        assert all(server.alive for server in servers)
+        token = (await new_token(database, ALICE))["token"]
+        async with calling(servers[-1].address, token) as call:
+            assert (await call("get_memory_stats"))["total"] == 0
+        async with opened(database) as store, store.driver.migration() as connection:
+            rows = await connection.fetch("SELECT version FROM schema_version", {})
+        versions = sorted(row["version"] for row in rows)
+        assert versions == list(range(1, len(versions) + 1))
+        assert versions
