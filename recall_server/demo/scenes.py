@@ -19,7 +19,7 @@ from recall_server.storage.audit import AuditRecord
 
 Json = dict[str, Any]
 STORES_SHOWN = 8
-MEMORIES_SHOWN = 12
+MEMORIES_SHOWN = 14
 MEMORIES_READ = 400
 HITS_SHOWN = 2
 LINES_SHOWN = 9
@@ -67,7 +67,7 @@ async def extract(
     done = await _settled(page, agent, parts, embedded)
     took = perf_counter() - began
     stats = await agent.call("get_memory_stats")
-    memories = await agent.memories(MEMORIES_READ)
+    memories = sorted(await agent.memories(MEMORIES_READ), key=_place)
     kinds = [f"{n:,} {kind}{'s' * (n != 1)}" for kind, n in stats["by_type"].items() if n]
     active = "1 active memory" if stats["total"] == 1 else f"{stats['total']:,} active memories"
     page.heading(
@@ -104,14 +104,19 @@ async def _settled(
 
 
 def _picked(memories: Sequence[Json]) -> list[Json]:
-    """The weightiest of each type in turn, in the order in which they were said."""
+    """The weightiest and newest of each type in turn, in the order in which they were said."""
     of_type = [
-        sorted((m for m in memories if m["type"] == kind), key=lambda m: -m["importance"])
+        sorted((m for m in reversed(memories) if m["type"] == kind), key=lambda m: -m["importance"])
         for kind in MemoryType
     ]
     rounds = max(map(len, of_type))
     turns = [one[number] for number in range(rounds) for one in of_type if number < len(one)]
-    return sorted(turns[:MEMORIES_SHOWN], key=lambda m: m["source"]["said_at"])
+    return sorted(turns[:MEMORIES_SHOWN], key=_place)
+
+
+def _place(memory: Json) -> tuple[str, int, str]:
+    """Where in the conversation it was said; several may come from the same words."""
+    return memory["source"]["said_at"], memory["source"]["start"], memory["text"]
 
 
 def _list(page: Page, memories: Sequence[Json], total: int) -> None:

@@ -1,14 +1,13 @@
-"""Texts that try to give orders to a model (FEATURES I09).
+"""Texts that try to give orders to a model (FEATURES I09, I18).
 
-For our own tool descriptions a hit is a reason not to start. It is a signal and no wall: a
-paraphrase passes.
+A hit in one of our own tool descriptions is a reason not to start; one in a proposed memory, not to
+keep it. It is a signal and no wall: a paraphrase passes.
 """
 
 import re
 import unicodedata
 
-_PATTERNS = (
-    ("names an address", re.compile(r"(?:https?|ftp|file|data|javascript):", re.IGNORECASE)),
+_ORDERS = (
     (
         "overrides instructions",
         re.compile(
@@ -20,14 +19,16 @@ _PATTERNS = (
     (
         "gives a conditional order",
         re.compile(
-            r"\b(?:if|when|whenever|before|after)\b.{0,60}\b(?:you must|always call|must call|must use)\b",
+            r"\b(?:if|when|whenever|before|after)\b.{0,60}"
+            r"\b(?:you must|always call|must call|must use)\b",
             re.IGNORECASE | re.DOTALL,
         ),
     ),
     (
         "asks for secrecy",
         re.compile(
-            r"\b(?:do not|don['’]t|never)\b.{0,20}\b(?:tell|mention|reveal|show)\b.{0,30}\b(?:user|human|anyone)\b",
+            r"\b(?:do not|don['’]t|never)\b.{0,20}\b(?:tell|mention|reveal|show)\b.{0,30}"
+            r"\b(?:user|human|anyone)\b",
             re.IGNORECASE | re.DOTALL,
         ),
     ),
@@ -51,14 +52,22 @@ _PATTERNS = (
         "plays another role",
         re.compile(r"<\s*/?\s*(?:system|important|instructions?|assistant)\b", re.IGNORECASE),
     ),
+)
+_OUT_OF_PLACE = (
+    ("names an address", re.compile(r"(?:https?|ftp|file|data|javascript):", re.IGNORECASE)),
     ("hides a comment", re.compile(r"<!--")),
     ("carries encoded text", re.compile(r"[A-Za-z0-9+/]{80,}={0,2}")),
 )
 
 
+def orders(text: str) -> list[str]:
+    """In what ways `text` gives orders to a model, each as the end of a sentence about it."""
+    return [reason for reason, pattern in _ORDERS if pattern.search(text)]
+
+
 def screen(text: str) -> list[str]:
-    """What is suspicious about `text`, each as the end of a sentence about it; empty: nothing."""
-    found = [reason for reason, pattern in _PATTERNS if pattern.search(text)]
+    """What is suspicious about a text of ours: orders, and what has no place in a description."""
+    found = orders(text) + [reason for reason, pattern in _OUT_OF_PLACE if pattern.search(text)]
     if any(
         unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t" for char in text
     ):

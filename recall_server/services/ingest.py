@@ -17,6 +17,7 @@ from recall_server.domain.model import (
     Namespace,
     Source,
 )
+from recall_server.domain.screening import orders
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.domain.transcript import chunk, parse_turns
 from recall_server.providers.embedding import Embedder
@@ -159,18 +160,20 @@ class Ingest:
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
+        # What a model proposes has no authority, least of all over the models that will read it.
+        sound = [candidate for candidate in found.candidates if not orders(candidate.text)]
         async with self.store.transaction(job.namespace, entry=entry) as tx:
             await tx.lock()
             now = self.now()
-            plan = await reconcile.plan(
-                tx, episode, found.candidates, extractor=found.extractor, now=now
-            )
+            plan = await reconcile.plan(tx, episode, sound, extractor=found.extractor, now=now)
             await commit.apply(tx, plan, now)
             progress = {**job.payload, "next": reached}
             if not await tx.jobs.advance(job, progress, now + self.lease):
                 raise Fenced
             entry.ids += [job.id, episode.id, *plan.ids()]
-            entry.counts |= plan.counts() | {"rejected": found.rejected}
+            entry.counts |= plan.counts() | {
+                "rejected": found.rejected + len(found.candidates) - len(sound)
+            }
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:

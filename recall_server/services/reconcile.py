@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.attributes import canonical, normal_attribute, normal_entity
 from recall_server.domain.contradiction import Verdict, compare, same_statement
 from recall_server.domain.ids import derived_id
 from recall_server.domain.model import Candidate, Citation, Episode, Memory, Status
@@ -33,7 +33,9 @@ async def plan(
     through an episode twice adds nothing, and brings nothing back.
     """
     proposals: dict[str, tuple[Candidate, Memory]] = {}
-    for candidate in candidates:
+    for proposed in candidates:
+        fact = proposed.fact
+        candidate = replace(proposed, fact=canonical(fact) if fact else None)
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
     before = await tx.memories.get(list(proposals))

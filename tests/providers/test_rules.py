@@ -27,6 +27,27 @@ def extract(text: str) -> tuple[Candidate, ...]:
 
 # sentence, type, entity, attribute, value, flags, the value that it replaces
 STATED: list[tuple[str, str, str, str, str, str, str | None]] = [
+    ("I've lived in Oslo for ten years.", "fact", "user", "lives_in", "Oslo", "", None),
+    ("I'm Dana, a backend engineer.", "fact", "user", "name", "Dana", "", None),
+    (
+        "My flight is on Thursday, not Friday.",
+        "fact",
+        "user",
+        "flight",
+        "Thursday",
+        "CORRECTS",
+        "Friday",
+    ),
+    (
+        "I switched from VS Code to Neovim.",
+        "fact",
+        "user",
+        "uses_for_editor",
+        "Neovim",
+        "CORRECTS",
+        "VS Code",
+    ),
+    ("I don't want you to use emojis.", "preference", "user", "never", "use emojis", "", None),
     ("I prefer tabs over spaces.", "preference", "user", "preferred_indentation", "tabs", "", None),
     (
         "I prefer Python for scripting.",
@@ -1273,3 +1294,32 @@ def test_hostile_repetition_takes_no_time(unit: str) -> None:
     extract(text)
 
     assert time.perf_counter() - began < 4
+
+
+def test_a_crowd_of_speakers_takes_no_time() -> None:
+    text = "".join(f"[13:56] Speaker{n}: I live in Rome, Speaker{n + 1}!\n" for n in range(2_000))
+    began = time.perf_counter()
+
+    assert len(extract(text)) == 5
+    assert time.perf_counter() - began < 4
+
+
+def test_the_name_of_the_listener_is_left_out() -> None:
+    text = "Ana: I live in Rome, Maria Lopez!\nMaria Lopez: Nice. I live in Bern, Ana."
+
+    assert [c.text for c in extract(text)] == ["Ana lives in Rome.", "Maria Lopez lives in Bern."]
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("Ana: Harry Potter is my favorite book.", "Harry Potter is Ana's favorite book."),
+        ("Ana: Bob Smith is our tech lead.", "Bob Smith is Ana's tech lead."),
+        ("Bob Smith is our tech lead.", "Bob Smith is the team's tech lead."),
+        ("Ana: During Lent, I never eat meat.", "Ana never eats meat during Lent."),
+        ("Ana: I have two cats because I'm allergic to dogs.", "Ana is allergic to dogs."),
+        ("Ana: I finished the screenplay I wrote.", "Ana finished the screenplay they wrote."),
+    ],
+)
+def test_sentences_stand_on_their_own(said: str, text: str) -> None:
+    assert text in [c.text for c in extract(said)]

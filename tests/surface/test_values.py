@@ -1,5 +1,6 @@
 """Values that break parsers, engines or readers: a code and the next step, on both engines alike."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -18,6 +19,20 @@ from tests.conftest import Chance, Clock, settings_for
 from tests.engines import Postgres
 from tests.fakes import HashEmbedder
 from tests.surface.conftest import Json, Running
+from tests.surface.hostile import (
+    BODIES,
+    INVALID,
+    MISSING,
+    NO_CALLS,
+    OPEN,
+    REFUSED_NUMBERS,
+    REFUSED_SHAPES,
+    REFUSED_TEXTS,
+    STRANGE,
+    SYNTAX,
+    TAKEN_NUMBERS,
+    TEXTS,
+)
 
 HEADERS = {"Content-Type": "application/json", "MCP-Protocol-Version": "2025-11-25"}
 TELLTALE = re.compile(
@@ -26,73 +41,6 @@ TELLTALE = re.compile(
     re.IGNORECASE,
 )
 TOOLS = ("store_memory", "search_memories", "inspect_memories", "delete_memory", "get_memory_stats")
-
-# Every place where a caller's text goes in, with what else the call needs.
-TEXTS = {
-    "store_memory": [
-        '{"text": %s}',
-        *('{"text": "x", "%s": %%s}' % n for n in ("topic", "session_id", "agent_id")),
-        '{"text": "x", "idempotency_key": %s}',
-    ],
-    "search_memories": ['{"query": %s}'],
-    "inspect_memories": ['{"topic": %s}', '{"memory_id": %s}'],
-    "delete_memory": ['{"memory_id": %s}'],
-}
-
-INVALID, MISSING = "INVALID_ARGUMENT", "MEMORY_NOT_FOUND"
-REFUSED_TEXTS = [
-    ("store_memory", {"text": ""}, "EMPTY_TEXT"),
-    ("store_memory", {"text": " \n\t\u3000"}, "EMPTY_TEXT"),
-    ("store_memory", {"text": "canary " * 40_000}, "TEXT_TOO_LONG"),
-    ("store_memory", {"text": "x", "topic": ""}, INVALID),
-    ("store_memory", {"text": "x", "topic": "canary" * 22}, INVALID),
-    ("store_memory", {"text": "x", "topic": "canary\nforged"}, INVALID),
-    ("store_memory", {"text": "x", "topic": "canary\x1b[2J"}, INVALID),
-    ("store_memory", {"text": "x", "topic": "canary\u202e"}, INVALID),
-    ("store_memory", {"text": "x", "idempotency_key": " "}, INVALID),
-    ("store_memory", {"text": "x", "idempotency_key": "canary" * 43}, INVALID),
-    ("store_memory", {"text": "x", "session_id": "canary" * 43}, INVALID),
-    ("store_memory", {"text": "x", "agent_id": "canary\r"}, INVALID),
-    ("search_memories", {"query": ""}, "EMPTY_TEXT"),
-    ("search_memories", {"query": " \n"}, "EMPTY_TEXT"),
-    ("search_memories", {"query": "canary " * 1_200}, "TEXT_TOO_LONG"),
-    ("delete_memory", {"memory_id": ""}, MISSING),
-    ("delete_memory", {"memory_id": "canary" * 10_000}, MISSING),
-    ("delete_memory", {"memory_id": "mem_canary' OR '1'='1"}, MISSING),
-    ("inspect_memories", {"memory_id": "mem_canary"}, MISSING),
-    ("inspect_memories", {"type": "canary"}, INVALID),
-    ("search_memories", {"query": "x", "mode": "canary; DROP TABLE memories"}, INVALID),
-]
-REFUSED_SHAPES = [
-    ("store_memory", "{}"),
-    ("store_memory", '{"text": null}'),
-    ("store_memory", '{"text": 5}'),
-    ("store_memory", '{"text": ["canary"]}'),
-    ("store_memory", '{"text": "x", "canary": 1}'),
-    ("store_memory", '{"text": "x", "namespace": "canary"}'),
-    ("search_memories", '{"query": "x", "order by canary": 1}'),
-    ("search_memories", '{"query": {"canary": 1}}'),
-    ("search_memories", '{"query": "x", "explain": 1}'),
-    ("search_memories", '{"query": "x", "explain": "true"}'),
-    ("delete_memory", '{"memory_id": {"$ne": "canary"}}'),
-    ("get_memory_stats", '{"canary": 1}'),
-]
-NOT_INTEGERS = ('"5"', "5.0", "true", "null", "[5]", "1e400", "-1e400", "1e2")
-TOO_LOW, TOO_HIGH = ("-1", str(-(2**63)), "-1" + "0" * 400), (str(2**63), "1" + "0" * 400)
-REFUSED_NUMBERS = [
-    *(("search_memories", "limit", n) for n in (*NOT_INTEGERS, *TOO_LOW, *TOO_HIGH, "0", "51")),
-    *(("inspect_memories", "limit", n) for n in (*NOT_INTEGERS, *TOO_LOW, *TOO_HIGH, "0", "51")),
-    *(("inspect_memories", "offset", n) for n in (*NOT_INTEGERS, *TOO_LOW, *TOO_HIGH)),
-    *(("search_memories", "max_tokens", n) for n in (*NOT_INTEGERS, *TOO_LOW, *TOO_HIGH)),
-    *(("search_memories", w, n) for w in ("recency_weight", "mmr_lambda", "score_threshold")
-      for n in ("-0.1", "1.1", '"0.5"', "true", "1e400", "-1e400", str(2**53 + 1))),
-]  # fmt: skip
-TAKEN_NUMBERS = [
-    *(("search_memories", "limit", n) for n in ("1", "50")),
-    *(("inspect_memories", "offset", str(n)) for n in (0, 2**53 + 1, 2**63 - 1)),
-    *(("search_memories", "max_tokens", str(n)) for n in (0, 1, 2**53 + 1, 2**63 - 1)),
-    *(("search_memories", "score_threshold", n) for n in ("0", "-0.0", "1", "1e-400", "0.5")),
-]
 
 
 @dataclass(frozen=True)
@@ -105,7 +53,9 @@ class Pair:
     callers: tuple[httpx2.AsyncClient, ...]
 
     async def send(self, content: bytes) -> httpx2.Response:
-        sent = [await http.post("/mcp", content=content, headers=HEADERS) for http in self.callers]
+        sent = await asyncio.gather(
+            *(http.post("/mcp", content=content, headers=HEADERS) for http in self.callers)
+        )
         of_sqlite, of_postgres = ((answer.status_code, answer.text) for answer in sent)
         assert of_sqlite == of_postgres
         return sent[0]
@@ -161,22 +111,20 @@ async def test_bad_texts_are_refused_with_their_reason_and_keep_nothing(pair: Pa
 
 @pytest.mark.parametrize("tool", TEXTS)
 async def test_nul_is_refused_wherever_text_goes_in(pair: Pair, tool: str) -> None:
-    codes = {}
     for form in TEXTS[tool]:
         answer = await pair.call(tool, form % r'"canary\u0000tail"')
-        _assert_told(answer, answer.get("code", ""), form)
-        codes[form] = answer["code"]
-    assert set(codes.values()) <= {"INVALID_TEXT", MISSING}, codes
+        assert answer.get("code") in {"INVALID_TEXT", MISSING}, (form, answer)
+        _assert_told(answer, answer["code"], form)
     await pair.assert_unharmed()
 
 
-@pytest.mark.parametrize("lone", [r"canary\ud800", r"\udc00canary", r"\udc00\ud800", r"\uD83D!"])
-async def test_lone_surrogates_are_refused_wherever_text_goes_in(pair: Pair, lone: str) -> None:
+async def test_lone_surrogates_are_refused_wherever_text_goes_in(pair: Pair) -> None:
     for tool, forms in TEXTS.items():
         for form in forms:
-            answer = await pair.call(tool, form % f'"{lone}"')
-            assert answer.get("code") in {"INVALID_TEXT", "MALFORMED_BODY"}, (form, answer)
-            _assert_told(answer, answer["code"], form)
+            for lone in (r"canary\ud800", r"\udc00canary", r"\udc00\ud800", r"\uD83D!"):
+                answer = await pair.call(tool, form % f'"{lone}"')
+                assert answer.get("code") in {"INVALID_TEXT", "MALFORMED_BODY"}, (form, answer)
+                _assert_told(answer, answer["code"], form)
     await pair.assert_unharmed()
 
 
@@ -186,14 +134,11 @@ async def test_wrong_shapes_are_refused_and_never_repeated(pair: Pair) -> None:
     await pair.assert_unharmed()
 
 
-@pytest.mark.parametrize("arguments", ['["canary"]', '"canary"', "5", "true"])
-async def test_arguments_that_are_no_object_are_a_protocol_error(
-    pair: Pair, arguments: str
-) -> None:
-    answer = await pair.call("search_memories", arguments)
-
-    assert -32602 == answer["error"]["code"]
-    assert not TELLTALE.search(json.dumps(answer))
+async def test_arguments_that_are_no_object_are_a_protocol_error(pair: Pair) -> None:
+    for arguments in ('["canary"]', '"canary"', "5", "true"):
+        answer = await pair.call("search_memories", arguments)
+        assert -32602 == answer["error"]["code"], arguments
+        assert not TELLTALE.search(json.dumps(answer)), arguments
     await pair.assert_unharmed()
 
 
@@ -208,48 +153,16 @@ async def test_numbers_are_exact_and_within_their_limits(pair: Pair) -> None:
     await pair.assert_unharmed()
 
 
-_OPEN = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_memory_stats",'
-BODIES = {
-    "nothing": b"",
-    "blanks": b" \n",
-    "no json": b"canary",
-    "cut off": _OPEN + b'"arguments":{',
-    "two documents": b"{} {}",
-    "a comma too many": b'{"jsonrpc":"2.0",}',
-    "single quotes": b"{'canary':1}",
-    "invalid utf-8": b'{"canary":"\xff\xfe"}',
-    "an overlong slash": b'{"canary":"\xc0\xaf"}',
-    "a surrogate in utf-8": b'{"canary":"\xed\xa0\x80"}',
-    "a raw nul": b'{"canary":"\x00"}',
-    "a byte order mark": b"\xef\xbb\xbf" + _OPEN + b'"arguments":{}}}',
-    "utf-16": (_OPEN + b'"arguments":{}}}').decode().encode("utf-16"),
-    "utf-16 without a mark": (_OPEN + b'"arguments":{}}}').decode().encode("utf-16-le"),
-    "utf-32": (_OPEN + b'"arguments":{}}}').decode().encode("utf-32-be"),
-    "65 levels": _OPEN + b'"arguments":' + b'{"a":' * 63 + b"1" + b"}" * 65,
-    "1,000 levels": _OPEN + b'"arguments":' + b'{"a":' * 1_000 + b"1" + b"}" * 1_002,
-    "100,000 levels": b"[" * 100_000 + b"]" * 100_000,
-    "100,000 levels, never closed": b'{"a":' * 100_000,
-    "a name twice": b'{"jsonrpc":"2.0","jsonrpc":"2.0"}',
-    "a name twice, further down": _OPEN + b'"arguments":{"canary":1,"canary":2}}}',
-    "a name twice, once escaped": _OPEN + rb'"arguments":{"a":1,"\u0061":2}}}',
-    "NaN": _OPEN + b'"arguments":{"limit":NaN}}}',
-    "Infinity": _OPEN + b'"arguments":{"limit":Infinity}}}',
-    "-Infinity": _OPEN + b'"arguments":{"limit":-Infinity}}}',
-    "5,000 digits": _OPEN + b'"arguments":{"limit":1' + b"0" * 5_000 + b"}}}",
-}
-
-
-@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
-async def test_a_body_that_parsers_disagree_on_is_refused(pair: Pair, body: bytes) -> None:
-    answer = await pair.send(body)
-
-    assert 400 == answer.status_code
-    _assert_told(answer.json(), "MALFORMED_BODY", body[:60])
+async def test_a_body_that_parsers_disagree_on_is_refused(pair: Pair) -> None:
+    for name, body in BODIES.items():
+        answer = await pair.send(body)
+        assert 400 == answer.status_code, (name, answer.text)
+        _assert_told(answer.json(), "MALFORMED_BODY", name)
     await pair.assert_unharmed()
 
 
 async def test_deep_and_strange_but_good_bodies_are_read(pair: Pair) -> None:
-    at_the_limit = _OPEN + b'"arguments":' + b'{"a":' * 62 + b"1" + b"}" * 64
+    at_the_limit = OPEN + b'"arguments":' + b'{"a":' * 62 + b"1" + b"}" * 64
     in_a_string = json.dumps({"text": '[{"' * 1_000 + "\\" * 7 + '"}]' * 1_000})
 
     deepest = (await pair.send(at_the_limit)).json()["result"]["structuredContent"]
@@ -259,22 +172,12 @@ async def test_deep_and_strange_but_good_bodies_are_read(pair: Pair) -> None:
     assert "ok" == stored["status"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["null", "5", '"canary"', "[]", "{}", "[{}]", '{"jsonrpc":"1.0","id":1,"method":"canary"}',
-     '{"jsonrpc":"2.0","id":{"canary":1},"method":"ping"}', '{"jsonrpc":"2.0","id":1,"method":7}',
-     '{"jsonrpc":"2.0","id":1,"method":"canary"}',
-     '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["canary"]}',
-     '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}',
-     '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}',
-     '{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"name":"canary"}}'],
-)  # fmt: skip
-async def test_json_that_is_no_call_is_a_protocol_error(pair: Pair, body: str) -> None:
-    answer = await pair.send(body.encode())
-
-    assert answer.status_code in {200, 400, 404}
-    assert answer.json()["error"]["code"] in {-32700, -32600, -32601, -32602}
-    assert not re.search("traceback|pydantic", answer.text, re.IGNORECASE)
+async def test_json_that_is_no_call_is_a_protocol_error(pair: Pair) -> None:
+    for body in NO_CALLS:
+        answer = await pair.send(body.encode())
+        assert answer.status_code in {200, 400, 404}, body
+        assert answer.json()["error"]["code"] in {-32700, -32600, -32601, -32602}, body
+        assert not TELLTALE.search(answer.text), (body, answer.text)
     await pair.assert_unharmed()
 
 
@@ -298,56 +201,28 @@ async def test_a_foreign_id_is_answered_like_an_unknown_one(pair: Pair) -> None:
         assert MISSING not in await _answered(alice, "delete_memory", hers["id"])
 
 
-SYNTAX = [
-    '"', '""', '"heron', "'", "''; DROP TABLE memories; --", "NEAR(", "NEAR(heron pond, 2)", "*",
-    "heron*", "body:heron", "namespace:bob", "secret_note:heron", "-heron", "-body:", "NOT",
-    "heron NOT pond", "AND OR NOT", "heron AND", "(heron", ")", "(" * 300 + "heron" + ")" * 300,
-    "^heron", "{heron pond}:", "heron + pond", "c++", "user@example.com", "50%", "%", "_", "\\",
-    "heron \\", "[heron]", "\N{SMILING FACE WITH SUNGLASSES}", "a & (", "heron <-> pond", "<->",
-    "heron:*", ":*", "!heron", "heron | ", "heron & !pond", "'heron' && 'pond'", "$1", "%s",
-    "%(namespace)s", ":namespace", "?", "{0}", "/* heron */", "1=1", "OR 1=1", "heron\\x00",
-    " OR ".join(["heron"] * 1_000), "NOT " * 300, "[[heron]]", "heron~2", "heron^4", "\u2029",
-]  # fmt: skip
-
-
 async def test_search_syntax_is_only_characters(pair: Pair) -> None:
     await pair.assert_unharmed()
     for query in SYNTAX:
-        if not query.strip():
-            continue
-        for mode in ("keyword", "recall"):
-            answer = await pair.call("search_memories", {"query": query, "mode": mode})
-            assert "ok" == answer["status"], query
-            if "heron" in query and mode == "keyword":
-                assert 1 == len(answer["data"]["results"]), query
-        listed = await pair.call("inspect_memories", {"topic": query[:100]})
-        assert 0 == listed["data"]["total"], query
+        answer = await pair.call("search_memories", {"query": query, "mode": "keyword"})
+        assert "ok" == answer["status"], query
+        # The positive control: whatever stands around a word, the word is found.
+        assert ("heron" in query or "pond" in query) == bool(answer["data"]["results"]), query
+    for topic in ("' OR '1'='1", '"; DROP TABLE memories; --', "%", "_", "* FROM memories"):
+        listed = await pair.call("inspect_memories", {"topic": topic})
+        assert 0 == listed["data"]["total"], topic
 
 
-STRANGE = {
-    "noncharacters": "Plan \ufffe\uffff\U0001ffff stays",
-    "overrides": "abc \u202egnissorc\u202c \u2066isolate\u2069",
-    "line separators": "one\u2028two\u2029three\x85four",
-    "emoji": "family \U0001f468\u200d\U0001f469\u200d\U0001f467 flag \U0001f1f5\U0001f1f9",
-    "tags": "tagged \U000e0068\U000e0069",
-    "combining marks": "zalgo" + "\u0301" * 10_000,
-    "both forms": "cafe\u0301 caf\u00e9",
-    "control characters": "bell\x07 escape\x1b[31m delete\x7f",
-    "outer blanks": "\n  kept as it is \t\r\n",
-    "a word of 6,000 letters": "x" * 6_000,
-}
+async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
+    for name, text in STRANGE.items():
+        assert "ok" == (await pair.call("store_memory", {"text": text}))["status"], name
+        found = await pair.call("search_memories", {"query": text[:2_000], "mode": "keyword"})
+        assert any(hit["text"] in text for hit in found["data"]["results"]), name
 
-
-@pytest.mark.parametrize("text", STRANGE.values(), ids=list(STRANGE))
-async def test_strange_text_is_kept_to_the_character(pair: Pair, text: str) -> None:
-    stored = await pair.call("store_memory", {"text": text})
-    found = await pair.call("search_memories", {"query": text[:2_000], "mode": "keyword"})
-
-    assert "ok" == stored["status"]
-    assert [text.strip()] == [hit["text"].strip() for hit in found["data"]["results"]]
     for one in pair.houses:
         async with one.house.store.driver.transaction(namespace="alice", write=False) as raw:
-            assert [text] == [row["text"] for row in await raw.fetch("SELECT text FROM episodes", {})]
+            kept = {row["text"] for row in await raw.fetch("SELECT text FROM episodes", {})}
+        assert set(STRANGE.values()) == kept
 
 
 async def test_a_text_of_40_000_distinct_words_is_kept_and_found(pair: Pair) -> None:

@@ -86,6 +86,11 @@ def _who(clause: Clause) -> Reading | None:
     return Reading(_NAMED.get(noun, slug(noun)), name["value"], entity=clause.subject.entity)
 
 
+# "I'm Dana", but not "I'm German" or "I'm Swiss".
+_OWN_NAME = re.compile(
+    r"(?P<value>(?![A-Z]\w*(?:ish|ese|ian|ean|ican|tan|ic|ss|ch|lim|ew|ist|ant|ox|man)\b)"
+    r"[A-Z][a-z]+(?: [A-Z][a-z]+)?)(?=$|,| and )"
+)
 _PASSIVE = re.compile(
     r"(?P<deed>caused|fixed|written|built|created|owned|maintained|designed|introduced|approved"
     r"|rejected|postponed"
@@ -136,7 +141,7 @@ _PLAIN = ("deadline", "process", "goal", "plans", "hobby", "job_title")
 
 def _attribute(clause: Clause) -> Reading | None:
     """What is whose: "My email is ..." gives the owner's, "My dog's name is Rex" the dog's."""
-    owner, noun = clause.subject.entity, clause.subject.noun
+    owner, noun = clause.subject.entity, re.sub(r"^(?:new|current) ", "", clause.subject.noun)
     inner = re.fullmatch(r"([\w -]+)'s? ([\w -]+)", noun)
     if inner:
         owner, noun = f"{owner}'s {inner[1]}", inner[2]
@@ -211,6 +216,9 @@ def _favourite_at_end(clause: Clause) -> Reading | None:
 def _kind(clause: Clause) -> Reading | None:
     """What somebody is: an occupation, or another kind where the speaker claims it."""
     match = _KIND.match(clause.rest)
+    name = _OWN_NAME.match(clause.rest)
+    if name and clause.subject.kind == "i" and not clause.weak and not clause.negated:
+        return Reading("name", name["value"], confidence=0.7)
     if match is None or clause.tense not in ("present", "perfect"):
         return None
     value = place_of(match["value"])

@@ -110,8 +110,9 @@ def addresses_someone(clause: str) -> bool:
 def is_person(clause: Clause) -> bool:
     """Whether the subject is somebody who can have tastes, a home or a job."""
     subject = clause.subject
-    if subject.kind == "owned":
-        return subject.noun.split()[-1].lower() in nouns.PEOPLE | nouns.PETS
+    if subject.kind == "owned":  # "my sister Ana": the name stands after the noun
+        words = [word for word in subject.noun.split() if not word[0].isupper()]
+        return bool(words) and words[-1].lower() in nouns.PEOPLE | nouns.PETS
     if subject.kind == "thing":
         return subject.noun.split()[-1].lower() in nouns.PEOPLE
     return True

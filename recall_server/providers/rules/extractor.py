@@ -24,6 +24,7 @@ from recall_server.providers.rules.wording import without
 
 CANDIDATES_MAX = 5
 PASSAGE_CHARS = 1_200
+SPEAKERS_MAX = 50
 NAME = "rules/1"
 _SILENT = word_set("assistant ai bot model agent system tool claude chatgpt gpt gemini copilot")
 _USERS = word_set("user human me customer client you")
@@ -71,12 +72,12 @@ class RulesExtractor(Extractor):
 
 
 def _found(passage: Passage) -> Iterator[Candidate]:
-    speakers = frozenset(t.speaker for t in passage.turns if t.speaker)
+    vocatives = _vocatives(passage.turns)
     for turn in passage.turns:
         voice = _voice(turn.speaker)
         said = passage.text[turn.span.start : turn.span.end]
         if voice is not None and not gate.ORDERS.search(said):
-            yield from _of_turn(said, turn, voice, speakers, turn.said_at or passage.occurred_at)
+            yield from _of_turn(said, turn, voice, vocatives, turn.said_at or passage.occurred_at)
 
 
 def _voice(speaker: str | None) -> Voice | None:
@@ -90,7 +91,7 @@ def _voice(speaker: str | None) -> Voice | None:
 
 
 def _of_turn(
-    said: str, turn: Turn, voice: Voice, speakers: frozenset[str], base: datetime
+    said: str, turn: Turn, voice: Voice, vocatives: re.Pattern[str], base: datetime
 ) -> Iterator[Candidate]:
     last: Subject | None = None
     kept: list[Candidate] = []
@@ -104,7 +105,7 @@ def _of_turn(
         )
         if gate.states_nothing(sentence.text):
             continue
-        found, last = _of_sentence(sentence, voice, last, speakers, base)
+        found, last = _of_sentence(sentence, voice, last, vocatives, base)
         if found:
             before = len(kept)
             marked = corrects or bool(_CORRECTS.search(sentence.text))
@@ -114,9 +115,13 @@ def _of_turn(
 
 
 def _of_sentence(
-    sentence: Sentence, voice: Voice, last: Subject | None, speakers: frozenset[str], base: datetime
+    sentence: Sentence,
+    voice: Voice,
+    last: Subject | None,
+    vocatives: re.Pattern[str],
+    base: datetime,
 ) -> tuple[list[Draft], Subject | None]:
-    text = _without_vocative(sentence.text, speakers)
+    text = vocatives.sub("", sentence.text)
     whole = list(declarations(text, voice)) or list(declarations(opened(text), voice))
     if whole:
         return whole, last
@@ -156,15 +161,13 @@ def _is_past(clause: str) -> bool:
     return False
 
 
-def _without_vocative(text: str, speakers: frozenset[str]) -> str:
-    """Leaves out the name of the person spoken to, at either end."""
-    for name in speakers:
-        for short in {name, name.split()[0]}:
-            end = re.search(rf",? {re.escape(short)}[.!]*$", text)
-            if end and text[: end.start()].rstrip()[-1:] not in ("", "&") and "," in end[0]:
-                text = text[: end.start()]
-            text = text.replace(f", {short}!", "!").replace(f", {short},", ",")
-    return text
+def _vocatives(turns: tuple[Turn, ...]) -> re.Pattern[str]:
+    """Finds the names of those who take part, where one of them is spoken to: ", Maria!"."""
+    speakers = sorted({turn.speaker for turn in turns if turn.speaker})[:SPEAKERS_MAX]
+    names = {re.escape(name) for speaker in speakers for name in (speaker, speaker.split()[0])}
+    # Longest first: "Maria Lopez" is not to be left as "Lopez".
+    known = "|".join(sorted(names, key=len, reverse=True)) or "(?!)"
+    return re.compile(rf", (?:{known})(?=[.!]*$|!|,)")
 
 
 def _candidate(draft: Draft, sentence: Sentence, *, marked: bool) -> Candidate:

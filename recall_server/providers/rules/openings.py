@@ -55,8 +55,9 @@ _SPLIT = re.compile(
     r"|,?\s(?:and|but|so|yet|plus|although|though|while|whereas)\s(?:then |also |now |so |yes,? )?"
     r"(?=(?:i|we|my|our|he|she|they|it|this|that's|there|you|you're|it's|i've|i'm|i'd|i'll|we're"
     r"|we've|we'll|he's|she's|they're)\b)"
+    r"|,?\sand\s(?=\w+'s (?:\w+ ){1,3}(?:is|are)\b)"
     r"|,\s(?=(?:i|we|i'm|we're|i've|we've|i'll|we'll|my|it|it's|he|she|they|you|this|that's"
-    r"|but|so|not|though|right|thanks)\b)",
+    r"|but|so|though|right|thanks)\b)",
     re.IGNORECASE,
 )
 

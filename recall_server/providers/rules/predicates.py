@@ -157,7 +157,8 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
      {"type": DECISION, "tenses": frozenset({"will", "going"})}),
     ("decide agree", r"(?P<value>(?:not )?to (?!be\b).+)", "decided",
      {**_DECIDED, "confidence": SURE}),
-    ("decide agree", r"(?:that )(?P<value>.+)", "decided", _DECIDED),
+    ("decide agree", r"that (?:we (?:will |would |are going to )?)?(?P<value>.+)", "decided",
+     _DECIDED),
     ("decide", r"against (?P<value>.+)", "decided", {**_DECIDED, "negated": True}),
     ("decide settle agree", r"on (?P<value>.+)", "decided", _DECIDED),
     ("approve reject postpone delay cancel drop deprecate", (r"(?P<value>(?:the|our|a"

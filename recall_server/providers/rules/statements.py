@@ -205,6 +205,9 @@ def _wish(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
     return None
 
 
+_NOT_OLD = re.compile(r", (?:and )?not (?:on |in |at )?(?P<old>[^,.]{2,40})$")
+
+
 def _copula(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
     if clause.lemma not in ("be", "call", "name", "base"):
         return None
@@ -215,8 +218,11 @@ def _copula(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
     if entity == "":
         entity = voice.entity
     negated = clause.negated is not reading.negated
+    old = _NOT_OLD.search(clause.rest)
     return drafted(clause, voice, when, reading.attribute, reading.value, type_=reading.type,
-                  confidence=reading.confidence, entity=entity, negated=negated)  # fmt: skip
+                  confidence=reading.confidence, entity=entity, negated=negated,
+                  correction=bool(old),
+                  replaces=old["old"].strip() if old else None)  # fmt: skip
 
 
 def _plan(clause: Clause, voice: Voice, when: When | None) -> Draft | None:

@@ -48,6 +48,9 @@ _NOT_NAMES = word_set(
     " support self-care teamwork winning losing change success failure winter summer spring autumn"
     " fall"
 )
+_NOTES = word_set(
+    "lives prefers likes loves hates speaks owns wants enjoys dislikes teaches studies drinks eats"
+)
 _JOINING = word_set("and of the &")
 _CALLED = re.compile(r"(?:[Pp]roject|[Tt]eam|[Cc]lient|[Ss]ervice) [A-Z]")
 _PLURAL = re.compile(
@@ -85,11 +88,10 @@ def _left_out(words: list[str], voice: Voice) -> tuple[Subject, int, bool] | Non
     form = FORMS.get(word)
     if form is None or "base" in form.forms or word in AUXILIARIES:
         return None
-    if "past" in form.forms:
-        return speaker, 0, True
-    note = (
-        "s" in form.forms and at == 0 and not voice.named and word not in ("works", "plans", "uses")
-    )
+    if "past" in form.forms:  # but "applied in order, built by hand" describes something
+        described = word.endswith("ed") and words[at + 1].lower() in ("by", "under", "in", "as")
+        return None if described else (speaker, 0, True)
+    note = word in _NOTES and at == 0 and not voice.named
     return (speaker, 0, True) if note else None
 
 
@@ -117,7 +119,9 @@ def _noun_subject(words: list[str], voice: Voice) -> tuple[Subject, int, bool] |
 def _named(words: list[str], phrase: str) -> tuple[Subject, int, bool] | None:
     """A proper name, "project Atlas", or a plural of things ("Feature flags")."""
     name = all(w[0].isupper() or w[0].isdigit() or w.lower() in _JOINING for w in words)
-    common = words[0].lower() in _NOT_NAMES or (len(words) == 1 and phrase.endswith("ing"))
+    common = words[0].lower().split("'")[0] in _NOT_NAMES or (
+        len(words) == 1 and phrase.endswith("ing")
+    )
     if name and not common:
         return Subject("name", phrase, phrase, plural=" and " in phrase), len(words), False
     if _CALLED.match(phrase):

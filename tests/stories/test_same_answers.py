@@ -1,0 +1,91 @@
+"""The same memories and the same question give the same answer on both engines."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import cycle, islice, product
+from pathlib import Path
+
+import pytest
+
+from recall_server.app import House, house
+from recall_server.bench.texts import Texts
+from recall_server.domain.model import Query, SearchMode, Source, namespace
+from recall_server.providers.static_vectors import StaticEmbedder
+from recall_server.services.ingest import Submission
+from tests.conftest import Chance, Clock, settings_for
+from tests.engines import Postgres
+from tests.processes import Database
+
+SEED = 20260301
+EPISODES = 300
+QUERIES = 40
+ALICE = namespace("alice")
+# Lists as long as may be asked for, and shares that leave nothing to a single part of the score.
+LIMITS = (50, 20, 5)
+
+Answer = list[tuple[str, float]]
+
+
+@asynccontextmanager
+async def alike(database: Database) -> AsyncIterator[tuple[House, Clock]]:
+    """A house whose ids and times are the same whatever is under it."""
+    clock = Clock()
+    async with house(
+        settings_for(database), embedder=StaticEmbedder(), now=clock, chance=Chance()
+    ) as built:
+        yield built, clock
+
+
+def queries() -> list[Query]:
+    """The questions in all modes, each with another limit, weight and spread than the one before."""
+    texts = Texts(SEED + 1)
+    asked = [*(texts.question() for _ in range(QUERIES - 4)), "teal", "zyxgloop", "the", "1042"]
+    shapes = islice(cycle(product(LIMITS, (0.3, 0.0, 1.0), (0.5, 1.0, 0.0))), QUERIES)
+    return [
+        Query(text, limit=limit, mode=mode, recency_weight=weight, mmr_lambda=spread)
+        for text, (limit, weight, spread) in zip(asked, shapes, strict=True)
+        for mode in SearchMode
+    ]
+
+
+async def answers(database: Database) -> list[Answer]:
+    async with alike(database) as (built, clock):
+        entry = built.services.audit.begin(ALICE, "create_token", "test", None)
+        await built.services.access.issue(ALICE, entry=entry)
+        texts = Texts(SEED)
+        for number in range(EPISODES):
+            # Hours apart, so that age counts; and with some at the same moment, so that ties do.
+            clock.pass_(timedelta(hours=1 if number % 3 else 0))
+            submission = Submission(texts.conversation(), "general", None, Source())
+            entry = built.services.audit.begin(ALICE, "store_memory", "test", None)
+            await built.services.ingest.remember(ALICE, submission, entry=entry)
+            # Two of three are extracted: both memories and turns are among the answers.
+            if number % 3:
+                while await built.worker.run_once():
+                    pass
+        return [await _answer(built, query) for query in queries()]
+
+
+async def _answer(built: House, query: Query) -> Answer:
+    entry = built.services.audit.begin(ALICE, "search_memories", "test", None)
+    found = await built.services.recall.search(ALICE, query, entry=entry)
+    assert found.degraded is None
+    return [(hit.item.id, hit.scores.final) for hit in found.hits]
+
+
+@pytest.mark.slow
+async def test_both_engines_give_the_same_ids_in_the_same_order_with_the_same_scores(
+    tmp_path: Path, postgres: Postgres, migrated: str
+) -> None:
+    print(f"seed {SEED}")
+    with postgres.database(migrated) as url:
+        ours = await answers(tmp_path / "recall.db")
+        theirs = await answers(url)
+
+    for query, one, other in zip(queries(), ours, theirs, strict=True):
+        assert [i for i, _ in one] == [i for i, _ in other], query
+        assert [s for _, s in one] == pytest.approx([s for _, s in other], abs=1e-6), query
+    kinds = {i.partition("_")[0] for answer in ours for i, _ in answer}
+    assert kinds == {"mem", "ep"}
+    assert len({tuple(i for i, _ in answer) for answer in ours}) > QUERIES
