@@ -192,6 +192,10 @@ class Memory:
     agent_id: str | None = None
     extractor: str = ""
 
+    @property
+    def searchable(self) -> str:
+        return searchable(self.text, self.fact.attribute if self.fact else None)
+
 
 class ItemKind(StrEnum):
     """What a search can find: a memory, or a turn that no memory has been made of yet."""
@@ -214,6 +218,17 @@ class Item:
     importance: float
     access_count: int = 0
     type: MemoryType | None = None
+    attribute: str | None = None
+
+    @property
+    def searchable(self) -> str:
+        return searchable(self.text, self.attribute)
+
+
+def searchable(text: str, attribute: str | None) -> str:
+    """What an item is found by: its text, and the words of its attribute, so that "where does she
+    live" finds "She moved to Lisbon" (lives_in)."""
+    return f"{text} {attribute.replace('_', ' ')}" if attribute else text
 
 
 class SearchMode(StrEnum):

@@ -95,13 +95,16 @@ def ranks(scores: ById) -> dict[str, float]:
 def rrf(rankings: Sequence[ById], k: int = RRF_K) -> dict[str, float]:
     """Reciprocal rank fusion (Cormack et al. 2009), best first: id to a score in (0, 1].
 
-    `sum(1 / (k + rank))` by its maximum, `lists / (k + 1)` (FEATURES C06); an empty list is not
-    in use. Equal scores stand in the order of their ids.
+    `sum(1 / (k + rank))`, scaled so that the first of every list has 1 and what stands just past
+    the end of every list has 0 (FEATURES C06): unscaled, rank 10 would be worth 0.87 of rank 1 and
+    any other part of the score would decide. What a list lacks stands just past its end; an empty
+    list is not in use. Equal scores stand in the order of their ids.
     """
     shares: defaultdict[str, list[float]] = defaultdict(list)
     for ranking in rankings:
+        end = 1 / (k + len(ranking) + 1)
         for key, rank in ranking.items():
-            shares[key].append((k + 1) / (k + rank))
+            shares[key].append((1 / (k + rank) - end) / (1 / (k + 1) - end))
     lists = sum(1 for ranking in rankings if ranking)
     fused = {key: min(1.0, math.fsum(parts) / lists) for key, parts in shares.items()}
     return dict(sorted(fused.items(), key=lambda pair: (-pair[1], pair[0])))
@@ -258,13 +261,16 @@ def diversify(
 ) -> list[Hit]:
     """The `limit` best by maximal marginal relevance (Carbonell & Goldstein 1998; FEATURES D08).
 
-    Picks, again and again, the greatest `lambda * final - (1 - lambda) * likeness to the most
-    similar one picked`; ties go to the earlier hit. Lambda 1 keeps the order of `hits` exactly;
-    0 starts with the first hit and then only spreads. O(limit * hits).
+    Picks, again and again, the greatest `lambda * relevance - (1 - lambda) * likeness to the most
+    similar one picked`; ties go to the earlier hit. Relevance is the final score, scaled so that
+    the best hit has 1 and the last 0, as likeness does: finals lie so close together that likeness
+    alone would decide. Lambda 1 keeps the order of `hits` exactly; 0 starts with the first hit and
+    then only spreads. O(limit * hits).
     """
     if mmr_lambda >= 1.0 or not hits:
         return list(hits[:limit])
-    relevance = mmr_lambda * np.array([hit.scores.final for hit in hits])
+    finals = np.array([hit.scores.final for hit in hits])
+    relevance = mmr_lambda * (finals - finals.min()) / max(float(np.ptp(finals)), 1e-12)
     nearest = np.zeros(len(hits))
     open_ = np.ones(len(hits), dtype=bool)
     picked: list[Hit] = []

@@ -24,7 +24,7 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
         case Add(memory):
             await tx.memories.add(memory)
             if memory.status is Status.ACTIVE:
-                await tx.words.add(postings({memory.id: memory.text}))
+                await tx.words.add(postings({memory.id: memory.searchable}))
             await cover(tx, memory.citation)
         case Reinforce(memory_id, citation):
             if not await tx.memories.reinforce(memory_id):

@@ -25,7 +25,7 @@ from recall_server.domain.text import clean_text
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services import commit
-from recall_server.services.ingest import EXTRACT
+from recall_server.services.ingest import EMBED, EXTRACT
 from recall_server.storage.index import postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.vectors import Floats
@@ -60,6 +60,7 @@ class Counts:
     by_type: Mapping[MemoryType, int]
     pending_extractions: int
     failed_extractions: int
+    pending_embeddings: int
 
     @property
     def total(self) -> int:
@@ -181,13 +182,15 @@ class Recall:
         async with self.store.transaction(namespace, write=False) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
-        pending = jobs.get((EXTRACT, JobState.QUEUED), 0) + jobs.get(
-            (EXTRACT, JobState.PROCESSING), 0
-        )
+
+        def jobs_in(kind: str, *states: JobState) -> int:
+            return sum(jobs.get((kind, state), 0) for state in states)
+
         counts = Counts(
             {kind: by_type.get(kind, 0) for kind in MemoryType},
-            pending,
-            jobs.get((EXTRACT, JobState.FAILED), 0),
+            pending_extractions=jobs_in(EXTRACT, JobState.QUEUED, JobState.PROCESSING),
+            failed_extractions=jobs_in(EXTRACT, JobState.FAILED),
+            pending_embeddings=jobs_in(EMBED, JobState.QUEUED, JobState.PROCESSING),
         )
         entry.counts["memories"] = counts.total
         return counts
@@ -222,7 +225,7 @@ async def _items(tx: Transaction, ids: list[str]) -> tuple[Item, ...]:
 
 
 def _ranked(pool: _Pool, query: Query, asked: list[str], now: datetime) -> list[Hit]:
-    words = {item.id: terms(item.text) for item in pool.items}
+    words = {item.id: terms(item.searchable) for item in pool.items}
     keyword = ranking.bm25plus(
         asked, list(words.values()), idf=pool.idf, average_length=pool.average_length
     )

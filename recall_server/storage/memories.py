@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from recall_server.domain.attributes import normal_attribute, normal_entity
-from recall_server.domain.model import Citation, Item, ItemKind, Memory, MemoryType, Status
+from recall_server.domain.model import Citation, Item, ItemKind, Memory, MemoryType, Status, searchable
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import fact, moment, moment_or_none, span
@@ -71,7 +71,7 @@ class Memories:
         superseded_by: str | None = None,
         valid_until: datetime | None = None,
     ) -> str | None:
-        """End the belief in an active memory; its text, or None where there is no such."""
+        """End the belief in an active memory; what it was found by, or None where there is none."""
         rows = await self._handle.fetch(
             "retire_memory",
             id=memory_id,
@@ -80,7 +80,7 @@ class Memories:
             superseded_by=superseded_by,
             valid_until=valid_until,
         )
-        return str(rows[0]["text"]) if rows else None
+        return searchable(rows[0]["text"], rows[0]["attribute"]) if rows else None
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The active memories of one attribute of one entity."""
@@ -152,6 +152,7 @@ def _item(row: Row) -> Item:
         importance=row["importance"],
         access_count=row["access_count"],
         type=MemoryType(row["type"]),
+        attribute=row["attribute"],
     )
 
 

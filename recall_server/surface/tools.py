@@ -240,9 +240,9 @@ TOOLS = (
     Tool(
         "store_memory",
         "Store memory",
-        "Keep a conversation or a fact. Returns at once; typed memories are extracted from the text "
-        "in the background, and the text can be searched meanwhile. Transcripts read best as lines "
-        "of 'Name: words'.",
+        "Keep a conversation or a fact. Returns at once; typed memories are extracted in the "
+        "background, and the text can be searched meanwhile. Transcripts read best as lines of "
+        "'Name: words'.",
         StoreMemory,
         store_memory,
         {
@@ -304,6 +304,7 @@ TOOLS = (
             "total": {"type": "integer"},
             "pending_extractions": {"type": "integer"},
             "failed_extractions": {"type": "integer"},
+            "pending_embeddings": {"type": "integer"},
         },
         read_only=True,
         idempotent=True,

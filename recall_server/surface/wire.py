@@ -148,6 +148,7 @@ def counts(one: Counts) -> Json:
         "total": one.total,
         "pending_extractions": one.pending_extractions,
         "failed_extractions": one.failed_extractions,
+        "pending_embeddings": one.pending_embeddings,
     }
 
 

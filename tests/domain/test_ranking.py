@@ -39,6 +39,9 @@ CITATION = Citation("episode", Span(0, 1))
 COLOURS = [["red"], ["red", "green"], ["green", "green", "blue", "blue"], ["blue"], []]
 
 
+# Rank 2 where rank 1 is worth 1 and rank 3, just past the end, is worth 0.
+SECOND_OF_TWO = (1 / 62 - 1 / 63) / (1 / 61 - 1 / 63)
+
 def item(
     key: str, text: str = "x", *, days: float = 0, importance: float = 0.5, accesses: int = 0
 ) -> Item:
@@ -186,7 +189,7 @@ def test_the_first_of_every_list_has_all_of_rrf() -> None:
     fused = rrf([{"a": 1, "b": 2}, {"a": 1, "c": 2}])
 
     assert fused["a"] == 1.0
-    assert fused["b"] == fused["c"] == pytest.approx((1 / 62) / (2 / 61))
+    assert fused["b"] == fused["c"] == pytest.approx(SECOND_OF_TWO / 2)
     assert list(fused) == ["a", "b", "c"]
 
 
@@ -245,7 +248,7 @@ def test_the_four_part_score_by_hand() -> None:
     assert a.scores.final == pytest.approx(
         0.61 * 0.5 + 0.12 * math.exp(-1) + 0.17 * 0.8 + 0.10 * 0.5
     )
-    assert b.scores.rrf == pytest.approx((1 / 62 + 1 / 61) / (2 / 61))
+    assert b.scores.rrf == pytest.approx((SECOND_OF_TWO + 1) / 2)
     assert b.scores.recency == pytest.approx(math.exp(-1 / 4))
     assert b.scores.strength == 1.0
     assert (a.scores.keyword, a.scores.keyword_rank) == (1.0, 1)

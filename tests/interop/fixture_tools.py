@@ -150,7 +150,9 @@ async def _speak(context: Context, name: str) -> CallToolResult:
         if "log" in name:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the suite still tests what is deprecated
-                await context.session.send_log_message("info", f"Tool execution {words}")
+                await context.session.send_log_message(
+                    "info", f"Tool execution {words}", related_request_id=context.request_id
+                )
         else:
             await context.session.report_progress(50 * step, 100, words)
         await asyncio.sleep(_STEP_S)

@@ -33,13 +33,19 @@ class WithToken:
 
 
 @asynccontextmanager
-async def open_to_all(database: Path, instead: Server[Any] | None = None) -> AsyncIterator[str]:
-    """The address of the endpoint; `instead` takes the place of our own MCP server in it."""
+async def open_to_all(
+    database: Path, instead: Server[Any] | None = None, *, streaming: bool = False
+) -> AsyncIterator[str]:
+    """The address of the endpoint. `instead` takes the place of our own MCP server in it, and may
+    speak while it works where `streaming` is set, which we do not.
+    """
     settings = Settings(db_path=database, port=0, extractor="rules", log_level="error")
     async with house(settings) as built, working(built):
         app = built.asgi()
         if instead is not None:
-            _door(app).manager.app = instead
+            manager = _door(app).manager
+            manager.app = instead
+            manager.json_response = not streaming
         token = await _token(built)
         async with listening(WithToken(app, token), settings, bound(settings)) as address:
             yield f"{address}/mcp"

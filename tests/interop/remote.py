@@ -14,6 +14,7 @@ from tests.interop.server import Server
 ERAS: tuple[ConnectMode, ...] = ("2026-07-28", "legacy")
 TEXT = "Interop notes: over the {} bridge goes a shipment of bergamot."
 WITHIN_S = 30.0
+OPTIONS = ("--allow-http", "--transport", "http-only")
 
 
 async def check(node: Node, server: Server, report: Report) -> None:
@@ -37,6 +38,15 @@ async def check(node: Node, server: Server, report: Report) -> None:
                 told = result.structured_content or {}
                 demand(result.is_error, "it is not marked as an error")
                 demand(told.get("code") == "MEMORY_NOT_FOUND", f"it answers {told}")
+    await _check_stranger(node, server, report)
+
+
+async def _check_stranger(node: Node, server: Server, report: Report) -> None:
+    with report.check("mcp-remote: with a wrong token it ends, and shows what we say of it"):
+        shown = ("--header", "Authorization:Bearer rcl_wrong")
+        ended = await node.run("mcp-remote", server.url, *shown, *OPTIONS, within_s=WITHIN_S)
+        demand(ended.code != 0, "it ends as if all were well")
+        demand("Check that it was copied whole" in ended.out + ended.err, f"it says {ended.err}")
 
 
 def _bridge(node: Node, server: Server) -> StdioServerParameters:
@@ -49,13 +59,10 @@ def _bridge(node: Node, server: Server) -> StdioServerParameters:
     )
     return StdioServerParameters(
         command=str(node.programs / "mcp-remote"),
-        args=[
-            server.url, "--header", "Authorization:${AUTH_HEADER}",
-            "--allow-http", "--transport", "http-only", "--silent",
-        ],
+        args=[server.url, "--header", "Authorization:${AUTH_HEADER}", *OPTIONS, "--silent"],
         env=environment,
         cwd=os.fspath(node.home),
-    )  # fmt: skip
+    )
 
 
 async def _data(client: Client, tool: str, **arguments: object) -> dict[str, Any]:

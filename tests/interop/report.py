@@ -1,9 +1,11 @@
 """What was checked and how it went: a line each, and their number at the end."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 WHY_CHARS_MAX = 600
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Failed(Exception):
@@ -43,4 +45,4 @@ def demand(held: object, why: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:WHY_CHARS_MAX]
+    return " ".join(_COLOUR.sub("", text).split())[:WHY_CHARS_MAX]

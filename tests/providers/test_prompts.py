@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 from recall_server import prompts
-from recall_server.providers.claude import Entry, read_entries
+from recall_server.providers.claude_answer import Entry, read_entries
 from tests.fakes import passage_of
 
 NAMES = sorted(

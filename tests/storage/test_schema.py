@@ -75,7 +75,7 @@ async def test_a_failing_migration_leaves_nothing_of_itself(
     folder = write(
         tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;"
     )
-    with pytest.raises(Exception, match="(?i)nonsense"):
+    with pytest.raises(Exception, match=r"(?i)nonsense"):
         await run(empty, folder)
     write(folder, "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")
 

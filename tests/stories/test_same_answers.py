@@ -38,7 +38,7 @@ async def alike(database: Database) -> AsyncIterator[tuple[House, Clock]]:
 
 
 def queries() -> list[Query]:
-    """The questions in all modes, each with another limit, weight and spread than the one before."""
+    """The questions in all modes, with limits, weights and spreads in turn."""
     texts = Texts(SEED + 1)
     asked = [*(texts.question() for _ in range(QUERIES - 4)), "teal", "zyxgloop", "the", "1042"]
     shapes = islice(cycle(product(LIMITS, (0.3, 0.0, 1.0), (0.5, 1.0, 0.0))), QUERIES)

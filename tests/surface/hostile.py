@@ -4,7 +4,9 @@
 TEXTS = {
     "store_memory": [
         '{"text": %s}',
-        *('{"text": "x", "%s": %%s}' % n for n in ("topic", "session_id", "agent_id")),
+        '{"text": "x", "topic": %s}',
+        '{"text": "x", "session_id": %s}',
+        '{"text": "x", "agent_id": %s}',
         '{"text": "x", "idempotency_key": %s}',
     ],
     "search_memories": ['{"query": %s}'],
@@ -101,8 +103,8 @@ BODIES = {
 
 NO_CALLS = [
     "null", "5", '"canary"', "[]", "{}", "[{}]", '{"jsonrpc":"1.0","id":1,"method":"canary"}',
-    '{"jsonrpc":"2.0","id":{"canary":1},"method":"ping"}', '{"jsonrpc":"2.0","id":1,"method":7}',
-    '{"jsonrpc":"2.0","id":1,"method":"canary"}',
+    '{"jsonrpc":"2.0","id":1,"method":7}',
+    '{"jsonrpc":"2.0","id":1,"method":"unheard/of"}',
     '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["canary"]}',
     '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}',
     '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}',

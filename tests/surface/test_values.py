@@ -1,4 +1,4 @@
-"""Values that break parsers, engines or readers: a code and the next step, on both engines alike."""
+"""Values that break parsers, engines or readers: one code and sentence, alike on both engines."""
 
 import asyncio
 import json
@@ -73,9 +73,9 @@ class Pair:
         stored = await self.call("store_memory", {"text": text, "topic": "birds"})
         found = await self.call("search_memories", {"query": "heron"})
         counts = await self.call("get_memory_stats", {})
-        assert "ok" == stored["status"]
+        assert stored["status"] == "ok"
         assert [text] == [hit["text"] for hit in found["data"]["results"]]
-        assert 1 == counts["data"]["pending_extractions"]
+        assert counts["data"]["pending_extractions"] == 1
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def test_wrong_shapes_are_refused_and_never_repeated(pair: Pair) -> None:
 async def test_arguments_that_are_no_object_are_a_protocol_error(pair: Pair) -> None:
     for arguments in ('["canary"]', '"canary"', "5", "true"):
         answer = await pair.call("search_memories", arguments)
-        assert -32602 == answer["error"]["code"], arguments
+        assert answer["error"]["code"] == -32602, arguments
         assert not TELLTALE.search(json.dumps(answer)), arguments
     await pair.assert_unharmed()
 
@@ -149,14 +149,14 @@ async def test_numbers_are_exact_and_within_their_limits(pair: Pair) -> None:
         assert name in answer["message"]
     for tool, name, number in TAKEN_NUMBERS:
         answer = await pair.call(tool, _with_number(tool, name, number))
-        assert "ok" == answer["status"], (tool, name, number)
+        assert answer["status"] == "ok", (tool, name, number)
     await pair.assert_unharmed()
 
 
 async def test_a_body_that_parsers_disagree_on_is_refused(pair: Pair) -> None:
     for name, body in BODIES.items():
         answer = await pair.send(body)
-        assert 400 == answer.status_code, (name, answer.text)
+        assert answer.status_code == 400, (name, answer.text)
         _assert_told(answer.json(), "MALFORMED_BODY", name)
     await pair.assert_unharmed()
 
@@ -168,8 +168,8 @@ async def test_deep_and_strange_but_good_bodies_are_read(pair: Pair) -> None:
     deepest = (await pair.send(at_the_limit)).json()["result"]["structuredContent"]
     stored = await pair.call("store_memory", in_a_string)
 
-    assert INVALID == deepest["code"]  # it was read, and the tool takes no "a"
-    assert "ok" == stored["status"]
+    assert deepest["code"] == INVALID  # it was read, and the tool takes no "a"
+    assert stored["status"] == "ok"
 
 
 async def test_json_that_is_no_call_is_a_protocol_error(pair: Pair) -> None:
@@ -205,17 +205,17 @@ async def test_search_syntax_is_only_characters(pair: Pair) -> None:
     await pair.assert_unharmed()
     for query in SYNTAX:
         answer = await pair.call("search_memories", {"query": query, "mode": "keyword"})
-        assert "ok" == answer["status"], query
+        assert answer["status"] == "ok", query
         # The positive control: whatever stands around a word, the word is found.
         assert ("heron" in query or "pond" in query) == bool(answer["data"]["results"]), query
     for topic in ("' OR '1'='1", '"; DROP TABLE memories; --', "%", "_", "* FROM memories"):
         listed = await pair.call("inspect_memories", {"topic": topic})
-        assert 0 == listed["data"]["total"], topic
+        assert listed["data"]["total"] == 0, topic
 
 
 async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
     for name, text in STRANGE.items():
-        assert "ok" == (await pair.call("store_memory", {"text": text}))["status"], name
+        assert (await pair.call("store_memory", {"text": text}))["status"] == "ok", name
         found = await pair.call("search_memories", {"query": text[:2_000], "mode": "keyword"})
         assert any(hit["text"] in text for hit in found["data"]["results"]), name
 
@@ -230,8 +230,8 @@ async def test_a_text_of_40_000_distinct_words_is_kept_and_found(pair: Pair) -> 
     stored = await pair.call("store_memory", {"text": " ".join(words)})
     found = await pair.call("search_memories", {"query": words[7], "mode": "keyword"})
 
-    assert "ok" == stored["status"]
-    assert 1 == len(found["data"]["results"])
+    assert stored["status"] == "ok"
+    assert len(found["data"]["results"]) == 1
 
 
 _TEXT = st.text(st.characters(exclude_categories=()), max_size=20)

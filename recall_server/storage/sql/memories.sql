@@ -21,7 +21,7 @@ UPDATE memories
 SET status = :status, retired_at = :now, superseded_by = :superseded_by,
   valid_until = COALESCE(valid_until, :valid_until)
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
-RETURNING id, text
+RETURNING id, text, attribute
 
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + 1
@@ -69,15 +69,15 @@ WHERE m.namespace = :namespace AND m.id = ANY(:ids)
 -- query: memory_items
 -- What ranking needs of the active ones among these.
 -- in: sqlite
-SELECT m.id, m.text, m.type, m.topic, m.recorded_at, m.valid_from, m.importance, m.access_count,
-  c.episode_id, c.span_start, c.span_end
+SELECT m.id, m.text, m.type, m.topic, m.attribute, m.recorded_at, m.valid_from, m.importance,
+  m.access_count, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND m.id IN (SELECT value FROM json_each(:ids))
 -- in: postgres
-SELECT m.id, m.text, m.type, m.topic, m.recorded_at, m.valid_from, m.importance, m.access_count,
-  c.episode_id, c.span_start, c.span_end
+SELECT m.id, m.text, m.type, m.topic, m.attribute, m.recorded_at, m.valid_from, m.importance,
+  m.access_count, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
