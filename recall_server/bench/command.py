@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 
 from recall_server import observe
-from recall_server.bench.report import as_json, explain, show
-from recall_server.bench.run import SMALL, Run, Wishes, run
 from recall_server.domain.errors import RecallError
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
@@ -42,9 +40,7 @@ def load(
             show_default="one of our own",
         ),
     ] = None,
-    memories: Annotated[int, typer.Option(min=SMALL + 1, help="What the large search has.")] = (
-        10_000
-    ),
+    memories: Annotated[int, typer.Option(min=2_000, help="What the large search has.")] = (10_000),
     seconds: Annotated[
         float, typer.Option(min=0.1, help="For each operation at each concurrency.")
     ] = 2.5,
@@ -54,6 +50,10 @@ def load(
     file: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
 ) -> None:
     """Speed of store, search and inspect over HTTP, as ratios to a tool that does nothing."""
+    # Loads the client side of MCP.
+    from recall_server.bench.report import as_json, explain, show  # noqa: PLC0415
+    from recall_server.bench.run import Run, Wishes, run  # noqa: PLC0415
+
     observe.configure("warning")
     wishes = Wishes(memories, seconds, worker_jobs, db_url)
     runs: list[Run] = []

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recall_server.bench.load import FLOOR, Measured
-from recall_server.bench.run import SMALL, Run
+from recall_server.bench.run import Run
 
 STORE_MAX = 2.0
 SEARCH_MAX = 3.0
@@ -26,8 +26,14 @@ def as_json(runs: list[Run]) -> list[dict[str, Any]]:
             "fsync_ms": run.fsync_ms,
             "measured": [_row(one, floor) for one, floor in _pairs(run)],
             "targets": [
-                {"operation": name, "at_most": most, "ratio": ratio, "met": ratio <= most}
-                for name, most, ratio in _targets(run)
+                {
+                    "operation": one.operation,
+                    "client": one.client,
+                    "at_most": most,
+                    "ratio": ratio,
+                    "met": ratio <= most,
+                }
+                for one, most, ratio in _targets(run)
             ],
         }
         for run in runs
@@ -48,9 +54,11 @@ def show(run: Run, console: Console) -> None:
             if (one.client, one.concurrency) == (client, concurrency):
                 table.add_row(one.operation, *_cells(_row(one, floor)))
         console.print(table)
-    for name, most, ratio in _targets(run):
+    for one, most, ratio in _targets(run):
         verdict = "met" if ratio <= most else "[bold]missed[/bold]"
-        console.print(f"{name}: p50 {ratio:.2f} x no-op, at most {most}: {verdict}")
+        console.print(
+            f"{one.operation}, {one.client}: p50 {ratio:.2f} x no-op, at most {most}: {verdict}"
+        )
 
 
 def explain(console: Console) -> None:
@@ -58,7 +66,9 @@ def explain(console: Console) -> None:
         "\nThe no-op is a tool of the same server. Its time holds the connection, the checks of "
         "the edge, the look-up of the token in the database, the MCP SDK, the parsing of the "
         "arguments, the answer and the log line; it writes nothing, not even its line in the "
-        "book. Store, search and inspect each commit once, and with it their line in the book."
+        "book. Store, search and inspect each commit once, and with it their line in the book.\n"
+        "Through the socket a ratio says most about the server: the client of the SDK costs as "
+        "much as the server, above and below the line, and lets every ratio look better."
     )
 
 
@@ -99,11 +109,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _targets(run: Run) -> Iterator[tuple[str, float, float]]:
-    """What issue 2 asks for: medians at concurrency 1, by the client that flatters least."""
+def _targets(run: Run) -> Iterator[tuple[Measured, float, float]]:
+    """What issue 2 asks for: medians at concurrency 1. Which limit, and what was reached."""
     limits = {"store": STORE_MAX, f"search {run.memories:,}": SEARCH_MAX}
-    if run.memories <= SMALL:
-        limits.popitem()
     for one, floor in _pairs(run):
-        if (one.client, one.concurrency) == ("socket", 1) and one.operation in limits:
-            yield one.operation, limits[one.operation], one.quantile(0.5) / floor.quantile(0.5)
+        if one.concurrency == 1 and one.operation in limits:
+            yield one, limits[one.operation], one.quantile(0.5) / floor.quantile(0.5)

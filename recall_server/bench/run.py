@@ -71,8 +71,11 @@ async def run(engine: str, wishes: Wishes, say: Say) -> Run:
 
 
 def _settings(database: Path | str, worker_jobs: int = 0) -> Settings:
-    where = {"db_url": database} if isinstance(database, str) else {"db_path": database}
-    return Settings(extractor="rules", port=0, worker_jobs=worker_jobs, **where)
+    given = {"extractor": "rules", "port": 0, "worker_jobs": worker_jobs}
+    if isinstance(database, str):
+        return Settings(db_url=database, **given)
+    # The environment may name the operator's own Postgres: nothing is measured on that.
+    return Settings(db_path=database, **given).model_copy(update={"db_url": None})
 
 
 async def _prepared(database: Path | str, memories: int, say: Say) -> list[Operation]:

@@ -18,7 +18,6 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import (
     AuditEntry,
     Candidate,
-    Extraction,
     Fact,
     JobState,
     MemoryType,
@@ -28,36 +27,12 @@ from recall_server.domain.model import (
     Span,
     Status,
 )
-from recall_server.providers.extraction import Passage
+from recall_server.domain.transcript import chunk
 from recall_server.services.ingest import EXTRACT, Accepted, Submission
 from tests.conftest import NOON, Clock, Open
 from tests.fakes import HashEmbedder
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
-
-
-class Scripted:
-    """An extractor that finds what a test tells it to: a phrase of the text and its candidate."""
-
-    name = "scripted/1"
-    passage_chars = 1_000
-
-    def __init__(self, **found: Candidate) -> None:
-        self.found = found
-        self.fails: list[Exception] = []
-        self.asked = 0
-
-    async def extract(self, passage: Passage) -> Extraction:
-        self.asked += 1
-        if self.fails:
-            raise self.fails.pop(0)
-        candidates = []
-        for turn in passage.turns:
-            said = passage.text[turn.span.start : turn.span.end]
-            candidates += [c for phrase, c in self.found.items() if phrase in said]
-        return Extraction(tuple(candidates), self.name)
-
-    async def close(self) -> None:
-        """Nothing to close."""
+from tests.services.extractors import Scripted
 
 
 async def test_a_text_is_found_by_its_words_before_anything_is_extracted(open_house: Open) -> None:
@@ -288,25 +263,23 @@ async def test_a_long_transcript_is_taken_whole_and_a_crash_repeats_no_passage(
     extractor = Scripted(**found)
     async with open_house(extractor=extractor) as house:
         await enter(house)
-        await remember(house, text)
-        extractor.fails = []
-        # The third passage dies as if the process had.
-        asked = extractor.extract
+        accepted = await remember(house, text)
 
-        async def dies(passage: Passage) -> Extraction:
-            if extractor.asked == 2:
-                extractor.extract = asked  # type: ignore[method-assign]
-                raise asyncio.CancelledError
-            return await asked(passage)
+        async def die_at_the_third() -> None:
+            if extractor.asked == 3:
+                raise asyncio.CancelledError  # as if the process had died
 
-        extractor.extract = dies  # type: ignore[method-assign]
+        extractor.meanwhile = die_at_the_third
         with pytest.raises(asyncio.CancelledError):
             await drained(house)
-        before = extractor.asked
+        extractor.asked, extractor.meanwhile = 0, None
         clock.pass_(timedelta(hours=1))
         await drained(house)
+        async with house.store.transaction(ALICE, write=False) as tx:
+            episode = await tx.episodes.get(accepted.episode_id)
 
-        assert before == 2
+        assert episode is not None
+        assert extractor.asked == len(chunk(episode.turns, extractor.passage_chars)) - 2
         assert len(await memories(house, limit=50)) == 40
 
 
