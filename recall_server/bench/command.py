@@ -40,7 +40,7 @@ def load(
             show_default="one of our own",
         ),
     ] = None,
-    memories: Annotated[int, typer.Option(min=2_000, help="What the large search has.")] = (10_000),
+    memories: Annotated[int, typer.Option(min=2_000, help="What the large search has.")] = 10_000,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="For each operation at each concurrency.")
     ] = 2.5,
@@ -56,17 +56,21 @@ def load(
 
     observe.configure("warning")
     wishes = Wishes(memories, seconds, worker_jobs, db_url)
+    names = ("sqlite", "postgres") if engine is Engines.BOTH else (engine.value,)
     runs: list[Run] = []
     console = Console(soft_wrap=True)
     with Console(stderr=True).status("") as status:
-        for name in ("sqlite", "postgres") if engine is Engines.BOTH else (engine.value,):
+        for name in names:
             try:
                 done = asyncio.run(run(name, wishes, status.update))
             except RecallError as error:
                 typer.echo(f"recall: {error.message} [{error.code}]", err=True)
-                raise typer.Exit(USAGE_ERROR) from None
+                continue
             runs.append(done)
             show(done, console)
-    explain(console)
+    if runs:
+        explain(console)
     if file is not None:
         file.write_text(json.dumps(as_json(runs), indent=1) + "\n", encoding="utf-8")
+    if len(runs) < len(names):
+        raise typer.Exit(USAGE_ERROR)

@@ -227,7 +227,8 @@ class Item:
 
 def searchable(text: str, attribute: str | None) -> str:
     """What an item is found by: its text, and the words of its attribute, so that "where does she
-    live" finds "She moved to Lisbon" (lives_in)."""
+    live" finds "She moved to Lisbon" (lives_in).
+    """
     return f"{text} {attribute.replace('_', ' ')}" if attribute else text
 
 

@@ -223,7 +223,8 @@ async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:
     """Item id to text: what search finds of an episode, memories and turns."""
     memories = await tx.memories.of_episode(episode_id)
     turns = await tx.episodes.open_turns(episode_id)
-    return {memory.id: memory.searchable for memory in memories} | {turn.id: turn.text for turn in turns}
+    found = {memory.id: memory.searchable for memory in memories}
+    return found | {turn.id: turn.searchable for turn in turns}
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

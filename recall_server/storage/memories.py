@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from recall_server.domain.attributes import normal_attribute, normal_entity
-from recall_server.domain.model import Citation, Item, ItemKind, Memory, MemoryType, Status, searchable
+from recall_server.domain.model import (
+    Citation,
+    Item,
+    ItemKind,
+    Memory,
+    MemoryType,
+    Status,
+    searchable,
+)
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import fact, moment, moment_or_none, span

@@ -1,5 +1,6 @@
 """The MCP tools: what each takes, what it says of itself, and the verb it stands for."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -24,6 +25,7 @@ from recall_server.surface import wire
 Json = dict[str, Any]
 
 INT64_MAX = 2**63 - 1
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}")
 
 
 @dataclass(frozen=True)
@@ -192,19 +194,17 @@ class Tool:
             raise Invalid(self._explained(error)) from None
 
     def _explained(self, error: ValidationError) -> str:
-        faults = []
-        for fault in error.errors(include_url=False, include_input=False, include_context=False)[
-            :5
-        ]:
-            field = next((str(part) for part in fault["loc"]), "")
-            if fault["type"] == "extra_forbidden":
-                known = ", ".join(self.arguments.model_fields) or "no arguments"
-                faults.append(
-                    f"There is an argument that {self.name} does not take: it takes {known}"
-                )
-            else:
-                faults.append(f"{field}: {fault['msg']}")
-        return ". ".join(faults) + ". Correct it and call again."
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        return " ".join(self._fault(fault["type"], fault["loc"], fault["msg"]) for fault in found)
+
+    def _fault(self, kind: str, place: tuple[int | str, ...], why: str) -> str:
+        field = next((str(part) for part in place), "arguments")
+        if kind != "extra_forbidden":
+            return f"{field}: {why}."
+        known = ", ".join(self.arguments.model_fields) or "no arguments"
+        # Only what could be the name of an argument is worth repeating, and safe to.
+        named = f"'{field}'" if _NAME.fullmatch(field) else "An argument"
+        return f"{named} is not known to {self.name}, which takes {known}."
 
 
 def _plain(schema: Json) -> Json:
@@ -236,6 +236,12 @@ def _plain(schema: Json) -> Json:
 
 _ANY_ARRAY: Json = {"type": "array", "items": {"type": "object"}}
 
+
+def _or_none(kind: str) -> Json:
+    # A list of types would say the same; not every client's validator reads one.
+    return {"anyOf": [{"type": kind}, {"type": "null"}]}
+
+
 TOOLS = (
     Tool(
         "store_memory",
@@ -262,7 +268,7 @@ TOOLS = (
         {
             "results": _ANY_ARRAY,
             "total": {"type": "integer"},
-            "degraded": {"type": ["string", "null"]},
+            "degraded": _or_none("string"),
         },
         read_only=True,
         idempotent=True,
@@ -270,15 +276,15 @@ TOOLS = (
     Tool(
         "inspect_memories",
         "Inspect memories",
-        "List the active memories, newest first, page by page; or, given a memory_id, what that one "
-        "replaced and what replaced it, each with the words it cites.",
+        "List the active memories, newest first, page by page; or, given a memory_id, what that "
+        "one replaced and what replaced it, each with the words it cites.",
         InspectMemories,
         inspect_memories,
         {
             "memories": _ANY_ARRAY,
             "total": {"type": "integer"},
             "has_more": {"type": "boolean"},
-            "next_offset": {"type": ["integer", "null"]},
+            "next_offset": _or_none("integer"),
         },
         read_only=True,
         idempotent=True,
