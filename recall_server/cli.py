@@ -15,6 +15,7 @@ from rich.table import Table
 
 from recall_server import __version__, observe
 from recall_server.app import House, house
+from recall_server.bench.command import app as bench
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.domain.model import JobState, namespace
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
 app.add_typer(tokens, name="tokens")
+app.add_typer(bench, name="bench")
 
 Db = Annotated[
     str | None,

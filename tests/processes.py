@@ -81,7 +81,11 @@ class Process:
             raise AssertionError(f"it does not stop: {self.log()}") from None
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:  # nobody else will end it
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

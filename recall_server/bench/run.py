@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recall_server.app import house
 from recall_server.bench.clients import plain, sdk
-from recall_server.bench.databases import fsync_ms, scratch
+from recall_server.bench.databases import fsync_ms, scratch, settle
 from recall_server.bench.fill import fill
 from recall_server.bench.load import FLOOR, Measured, Operation, measure
 from recall_server.bench.texts import Texts
@@ -56,6 +56,7 @@ async def run(engine: str, wishes: Wishes, say: Say) -> Run:
     with scratch(engine, wishes.db_url) as database:
         say(f"{engine}: writing {SMALL:,} and {wishes.memories:,} memories")
         operations = await _prepared(database, wishes.memories, say)
+        settle(database)
         async with _served(database, wishes.worker_jobs) as address:
             measured: list[Measured] = []
             for concurrency in CONCURRENCIES:

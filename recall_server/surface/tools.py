@@ -25,6 +25,7 @@ from recall_server.surface import wire
 Json = dict[str, Any]
 
 INT64_MAX = 2**63 - 1
+FAULTS_TOLD = 5
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}")
 
 
@@ -195,7 +196,10 @@ class Tool:
 
     def _explained(self, error: ValidationError) -> str:
         found = error.errors(include_url=False, include_input=False, include_context=False)
-        return " ".join(self._fault(fault["type"], fault["loc"], fault["msg"]) for fault in found)
+        faults = [
+            self._fault(each["type"], each["loc"], each["msg"]) for each in found[:FAULTS_TOLD]
+        ]
+        return " ".join(faults)
 
     def _fault(self, kind: str, place: tuple[int | str, ...], why: str) -> str:
         field = next((str(part) for part in place), "arguments")

@@ -43,14 +43,16 @@ REFUSED_SHAPES = [
     ("store_memory", '{"text": null}'),
     ("store_memory", '{"text": 5}'),
     ("store_memory", '{"text": ["canary"]}'),
-    ("store_memory", '{"text": "x", "canary": 1}'),
+    ("store_memory", '{"text": "x", "unheard_of": "canary"}'),
+    ("store_memory", '{"text": "x", "canary forged\\n": 1}'),
     ("store_memory", '{"text": "x", "namespace": "canary"}'),
     ("search_memories", '{"query": "x", "order by canary": 1}'),
     ("search_memories", '{"query": {"canary": 1}}'),
     ("search_memories", '{"query": "x", "explain": 1}'),
     ("search_memories", '{"query": "x", "explain": "true"}'),
     ("delete_memory", '{"memory_id": {"$ne": "canary"}}'),
-    ("get_memory_stats", '{"canary": 1}'),
+    ("get_memory_stats", '{"<canary>": 1}'),
+    ("get_memory_stats", '{"' + "canary" * 1_000 + '": 1}'),
 ]
 NOT_INTEGERS = ('"5"', "5.0", "true", "null", "[5]", "1e400", "-1e400", "1e2")
 TOO_LOW, TOO_HIGH = ("-1", str(-(2**63)), "-1" + "0" * 400), (str(2**63), "1" + "0" * 400)

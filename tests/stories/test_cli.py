@@ -1,0 +1,350 @@
+"""The command line as an operator uses it, mistakes included."""
+
+import asyncio
+import ctypes
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from recall_server import __version__
+from recall_server.cli import app
+from tests.processes import Server, calling
+from tests.surface.logs import real_logs
+
+COMMANDS = (
+    (), ("serve",), ("worker",), ("create-token",), ("tokens",), ("tokens", "list"),
+    ("tokens", "revoke"), ("audit",), ("status",), ("demo",),
+)  # fmt: skip
+TOKEN = r"rcl_[0-9A-Za-z]{38}"
+SECRET = "hunter2canary"
+DRAIN_S = 1
+WITHIN_S = 30
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> object:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A folder of its own, no settings in the environment, the log as it was afterwards."""
+    for name in [name for name in os.environ if name.startswith(("RECALL_", "ANTHROPIC_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RECALL_EMBEDDER", "none")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with real_logs():
+        yield
+
+
+def recall(*command: object, **settings: object) -> Said:
+    """`recall COMMAND`, with these settings in the environment."""
+    env = {name.upper(): str(value) for name, value in settings.items()}
+    done = CliRunner().invoke(app, [str(part) for part in command], env=env)
+    assert isinstance(done.exception, SystemExit | None), done.exception
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
+def spawned(*command: str, may_override: bool = True, **settings: object) -> Said:
+    """The same in a process of its own; `may_override=False`: file modes hold for root too."""
+    done = subprocess.run(
+        [sys.executable, "-m", "recall_server", *command],
+        env={**os.environ, **{name.upper(): str(value) for name, value in settings.items()}},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+        preexec_fn=None if may_override else _obey_modes,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def _obey_modes() -> None:
+    # PR_CAPBSET_DROP of CAP_DAC_OVERRIDE; fails, and need not succeed, where we are not root.
+    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+def refused(said: Said, code: str, *named: str) -> None:
+    """One clear line on standard error, exit code 2, and nothing else."""
+    assert (said.code, said.out) == (2, ""), said
+    assert re.fullmatch(rf"recall: [^\n]+\. \[(?:{code})\]\n", said.err), said.err
+    assert "Traceback" not in said.err
+    for name in named:
+        assert name in said.err
+
+
+@pytest.fixture
+def url(database: Path | str) -> str:
+    """The database of the test as a person writes it after --db."""
+    if isinstance(database, Path):
+        return str(database)
+    return f"postgresql:///?{urlencode(psycopg.conninfo.conninfo_to_dict(database))}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    said = recall(*command, "--help")
+
+    assert (said.code, said.err) == (0, "")
+    assert "Usage: " in said.out
+    assert not list(Path.cwd().iterdir())  # asking makes no database
+
+
+def test_the_version_is_told() -> None:
+    assert recall("--version") == Said(0, f"recall-server {__version__}\n", "")
+
+
+def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
+    told = recall("create-token", "alice", "--label", "laptop", "--db", url)
+    made = recall("create-token", "bob", "--db", url, "--json").json()
+    listed = recall("tokens", "list", "--db", url)
+    as_json = recall("tokens", "list", "--db", url, "--json").json()
+    bobs = recall("tokens", "list", "bob", "--db", url, "--json").json()
+    assert isinstance(made, dict)
+    assert isinstance(as_json, list)
+    accessor = made["accessor"]
+    revoked = recall("tokens", "revoke", accessor, "--db", url)
+    again = recall("tokens", "revoke", accessor, "--db", url)
+    after = recall("tokens", "list", "bob", "--db", url, "--json").json()
+
+    assert len(re.findall(TOKEN, told.out)) == 1
+    assert re.fullmatch(TOKEN, made["token"])
+    assert set(made) == {"token", "accessor", "namespace"}
+    assert [(one["namespace"], one["label"]) for one in as_json] == [
+        ("alice", "laptop"),
+        ("bob", ""),
+    ]
+    assert bobs == [one for one in as_json if one["namespace"] == "bob"]
+    for one in as_json:  # whole, so that it can be copied and searched for
+        assert one["accessor"] in listed.out
+    assert not re.search("rcl_", listed.out + json.dumps(as_json))
+    assert (revoked.code, again.code) == (0, 0)
+    assert accessor in revoked.out
+    assert "before" in again.out
+    assert isinstance(after, list)
+    assert after[0]["revoked_at"]
+
+
+def test_an_unknown_accessor_is_refused(url: str) -> None:
+    recall("create-token", "alice", "--db", url)
+
+    refused(recall("tokens", "revoke", "acc_nobody", "--db", url), "TOKEN_NOT_FOUND")
+    refused(recall("tokens", "revoke", "", "--db", url), "TOKEN_NOT_FOUND")
+    refused(recall("tokens", "revoke", "acc_\n\x1b[2J", "--db", url), "TOKEN_NOT_FOUND")
+
+
+def test_the_book_and_the_counts_are_shown(url: str) -> None:
+    empty = recall("audit", "--db", url)
+    for name in ("alice", "bob", "alice"):
+        recall("create-token", name, "--db", url)
+    newest = recall("audit", "--tail", "2", "--db", url, "--json").json()
+    bobs = recall("audit", "--namespace", "bob", "--db", url, "--json").json()
+    table = recall("audit", "--db", url)
+    state = recall("status", "--db", url, "--json").json()
+    text = recall("status", "--db", url)
+
+    assert "empty" in empty.out
+    assert isinstance(newest, list)
+    assert isinstance(bobs, list)
+    assert isinstance(state, dict)
+    assert [line["namespace"] for line in newest] == ["bob", "alice"]
+    assert [line["operation"] for line in bobs] == ["create_token"]
+    assert table.out.count("create_token") == 3
+    assert state["engine"] == ("postgres" if "://" in url else "sqlite")
+    assert (state["namespaces"], state["findable_items"]) == (2, 0)
+    assert state["engine"] in text.out
+    for bad in ("0", "-1", "x", "10001"):
+        assert recall("audit", "--tail", bad, "--db", url).code == 2
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["[/bold] [red]", "\x1b[2Jcleared", "two\nlines", "\udcff", "x" * 10_000],
+    ids=["markup", "escape", "line break", "no utf-8", "long"],
+)
+def test_a_hostile_label_breaks_no_listing(label: str) -> None:
+    made = recall("create-token", "alice", "--label", label)
+    listed = recall("tokens", "list")
+
+    if made.code:
+        refused(made, "[A-Z_]+")
+        assert "cleared" not in made.err
+    assert listed.code == 0
+    assert "\x1b" not in listed.out
+    good = recall("create-token", "alice", "--label", "laptop", "--json").json()
+    assert isinstance(good, dict)
+    assert good["accessor"] in recall("tokens", "list").out
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_default(
+    database: Path | str, url: str
+) -> None:
+    def engine(*flags: str, **settings: object) -> tuple[str, int]:
+        state = recall("status", "--json", *flags, **settings).json()
+        assert isinstance(state, dict)
+        return state["engine"], state["namespaces"]
+
+    recall("create-token", "alice")
+    assert Path("recall.db").is_file()
+    for name in ("alice", "bob"):
+        recall("create-token", name, "--db", "named.db")
+    for name in ("alice", "bob", "carol"):
+        recall("create-token", name, "--db", url)
+    here = ("postgres" if "://" in url else "sqlite", 3)
+    named: dict[str, object] = {"recall_db_url" if "://" in url else "recall_db_path": url}
+
+    assert engine() == ("sqlite", 1)
+    assert engine(**named) == here
+    assert engine("--db", "named.db", **named) == ("sqlite", 2)
+    assert engine("--db", url, recall_db_path="named.db") == here
+    assert engine(recall_db_path="named.db") == ("sqlite", 2)
+
+
+URLS = (
+    f"postgresql://recall:{SECRET}@127.0.0.1:1/x",
+    f"postgres://recall:{SECRET}@127.0.0.1:1/x?sslmode={SECRET}",
+    f"postgresql://recall:{SECRET}@127.0.0.1:port/x",
+    f"postgresql://recall:{SECRET}@[bad/x",
+    f"postgresql://recall:{SECRET}@127.0.0.1:1/x?{SECRET}=1",
+    f"postgresql+psycopg://recall:{SECRET}@127.0.0.1/x",
+    f"mysql://recall:{SECRET}@127.0.0.1/x",
+    f"://{SECRET}",
+)
+
+
+@pytest.mark.parametrize("wrong", URLS)
+def test_a_wrong_url_is_refused_and_its_password_not_shown(wrong: str) -> None:
+    for said in (recall("status", "--db", wrong), recall("status", recall_db_url=wrong)):
+        refused(said, "DATABASE_UN[A-Z]+|INVALID_ARGUMENT")
+        assert SECRET not in said.err
+    assert not list(Path.cwd().iterdir())
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is() -> None:
+    Path("garbage.db").write_bytes(b"canary " * 1_000)
+    Path("folder.db").mkdir()
+
+    for name in ("garbage.db", "folder.db", "folder.db/no/such.db/\x7f"):
+        if name.startswith("folder.db/"):
+            Path("folder.db").rmdir()
+            Path("folder.db").write_text("not a folder")
+        refused(recall("status", "--db", name), "DATABASE_UNUSABLE", name.split("/")[0])
+    assert Path("garbage.db").read_bytes() == b"canary " * 1_000
+
+
+def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
+    recall("create-token", "alice", "--db", "whole.db")
+    whole = Path("whole.db").read_bytes()
+    Path("cut.db").write_bytes(whole[:8_000])
+    Path("overwritten.db").write_bytes(whole[:100] + b"canary" * 2_000 + whole[12_100:])
+
+    for name in ("cut.db", "overwritten.db"):
+        refused(recall("status", "--db", name), "DATABASE_UNUSABLE", name)
+    assert recall("status", "--db", "whole.db").code == 0
+
+
+def test_a_read_only_file_or_folder_is_refused() -> None:
+    recall("create-token", "alice", "--db", "mine.db")
+    Path("mine.db").chmod(0o400)
+    Path("folder").mkdir(mode=0o500)
+
+    of_file = spawned("status", "--db", "mine.db", may_override=False)
+    of_folder = spawned("serve", "--port", "0", "--db", "folder/new.db", may_override=False)
+
+    refused(of_file, "DATABASE_UNUSABLE", "mine.db")
+    refused(of_folder, "DATABASE_UNUSABLE", "folder")
+
+
+SETTINGS = (
+    ("status", {"recall_extractor": "canary"}, "extractor"),
+    ("status", {"recall_embedder": "canary"}, "RECALL_EMBEDDER"),
+    ("status", {"recall_extractor": "anthropic"}, "ANTHROPIC_API_KEY"),
+    ("status", {"recall_log_level": "loud"}, "log_level"),
+    ("status", {"recall_deadline_s": "soon"}, "deadline_s"),
+    ("status", {"recall_lease_s": "nan"}, "lease_s"),
+    ("status", {"recall_lease_s": "-1"}, "lease_s"),
+    ("serve", {"recall_port": "99999"}, "port"),
+    ("serve", {"recall_host": "0.0.0.0"}, "--allow-public"),
+    ("serve", {"recall_host": "::"}, "--allow-public"),
+    ("serve", {"recall_host": "memory.example"}, "--allow-public"),
+)
+
+
+@pytest.mark.parametrize(("command", "settings", "named"), SETTINGS, ids=str)
+def test_a_wrong_setting_is_refused_by_name(
+    command: str, settings: dict[str, str], named: str
+) -> None:
+    said = recall(command, **settings)
+
+    refused(said, "INVALID_ARGUMENT", named)
+    assert "canary" not in said.err
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Bad Name", "a/b", "acme\n", "\u0430cme", "\x1b[2J", "a" * 65]
+)
+def test_a_bad_namespace_is_refused_by_every_command(name: str) -> None:
+    for command in (("create-token",), ("audit", "--namespace"), ("tokens", "list")):
+        refused(recall(*command, name), "INVALID_ARGUMENT", "1 to 64")
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        said = spawned("serve", "--port", port)
+
+    refused(said, "INVALID_ARGUMENT", port, "--port")
+
+
+async def test_one_server_to_a_file_and_it_stops_when_told_to(tmp_path: Path) -> None:
+    file = str(tmp_path / "recall.db")
+    made = (await asyncio.to_thread(recall, "create-token", "alice", "--db", file, "--json")).json()
+    assert isinstance(made, dict)
+    async with Server(Path(file), drain_s=DRAIN_S, embedder="none") as server:
+        second = await asyncio.to_thread(spawned, "serve", "--port", "0", "--db", file)
+        beside = await asyncio.to_thread(recall, "status", "--db", file)
+        port = int(server.address.rpartition(":")[2])
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        async with calling(server.address, made["token"]) as call:
+            await call("get_memory_stats")
+            code, seconds = await _timed_stop(server)
+        log = server.log()
+        writer.close()
+    after = await asyncio.to_thread(recall, "status", "--db", file)
+
+    refused(second, "DATABASE_UNUSABLE", file)
+    assert beside.code == 0  # the other commands may look meanwhile
+    assert code == 0, log
+    assert seconds < DRAIN_S + 3
+    assert "Traceback" not in log
+    assert after.code == 0
+
+
+async def _timed_stop(server: Server) -> tuple[int, float]:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    return await server.stop(), loop.time() - started
