@@ -153,6 +153,14 @@ CREATE TABLE postings (
   PRIMARY KEY (namespace, term, item_id)
 );
 
+-- In how many findable items of the namespace a term stands.
+CREATE TABLE terms (
+  namespace TEXT NOT NULL,
+  term TEXT NOT NULL,
+  documents BIGINT NOT NULL,
+  PRIMARY KEY (namespace, term)
+);
+
 GRANT SELECT, INSERT, UPDATE ON namespaces TO recall_app;
 GRANT SELECT, INSERT ON namespaces TO recall_system;
 ALTER TABLE namespaces ENABLE ROW LEVEL SECURITY;
@@ -201,5 +209,12 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON postings TO recall_app;
 ALTER TABLE postings ENABLE ROW LEVEL SECURITY;
 ALTER TABLE postings FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON postings TO recall_app
+  USING (namespace = current_setting('recall.namespace', true))
+  WITH CHECK (namespace = current_setting('recall.namespace', true));
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON terms TO recall_app;
+ALTER TABLE terms ENABLE ROW LEVEL SECURITY;
+ALTER TABLE terms FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON terms TO recall_app
   USING (namespace = current_setting('recall.namespace', true))
   WITH CHECK (namespace = current_setting('recall.namespace', true));

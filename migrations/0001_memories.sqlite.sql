@@ -131,6 +131,14 @@ CREATE TABLE postings (
   PRIMARY KEY (namespace, term, item_id)
 ) WITHOUT ROWID;
 
+-- In how many findable items of the namespace a term stands.
+CREATE TABLE terms (
+  namespace TEXT NOT NULL,
+  term TEXT NOT NULL,
+  documents INTEGER NOT NULL,
+  PRIMARY KEY (namespace, term)
+) WITHOUT ROWID;
+
 CREATE TRIGGER episodes_are_append_only BEFORE UPDATE ON episodes
 BEGIN
   SELECT RAISE(ABORT, 'episodes are never changed');

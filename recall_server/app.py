@@ -71,7 +71,9 @@ class House:
         app = Starlette(
             routes=[*http.routes(self.check, lambda: self.stopping), Route("/mcp", door)],
             lifespan=lifespan,
+            exception_handlers={404: http.not_found},
         )
+        app.router.redirect_slashes = False
         return Edge(
             BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],

@@ -106,7 +106,7 @@ def list_tokens(
     """List tokens by their accessors."""
 
     async def show(built: House) -> None:
-        found = await built.services.access.tokens(namespace(name) if name else None)
+        found = await built.services.access.tokens(namespace(name) if name is not None else None)
         rows = [
             {
                 "accessor": info.accessor,
@@ -153,7 +153,9 @@ def audit(
     """Show the book: every operation, who asked for it and how it ended."""
 
     async def show(built: House) -> None:
-        records = await built.services.audit.newest(namespace(name) if name else None, tail)
+        records = await built.services.audit.newest(
+            namespace(name) if name is not None else None, tail
+        )
         rows = [
             {
                 "at": record.at.isoformat(timespec="milliseconds"),
@@ -289,10 +291,10 @@ def _print_table(rows: list[dict[str, Any]], nothing: str) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for key in rows[0]:
-        table.add_column(key, overflow="fold")
+        table.add_column(key, overflow="fold", no_wrap=not sys.stdout.isatty())
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    Console(width=None if sys.stdout.isatty() else 10_000, markup=False).print(table)
 
 
 def _cell(value: Any) -> str:

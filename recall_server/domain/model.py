@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, NamedTuple, NewType
 
 from recall_server.domain.errors import Invalid
 
@@ -204,9 +204,11 @@ class ItemKind(StrEnum):
     TURN = "turn"
 
 
-@dataclass(frozen=True)
-class Item:
-    """One thing that a search can find, with all that ranking needs to know of it."""
+class Item(NamedTuple):
+    """One thing that a search can find, with all that ranking needs to know of it.
+
+    A tuple, as each search makes a few hundred; `citation` is filled in for those that are shown.
+    """
 
     id: str
     kind: ItemKind
@@ -214,7 +216,7 @@ class Item:
     topic: str
     recorded_at: datetime
     valid_from: datetime
-    citation: Citation
+    citation: Citation | None
     importance: float
     access_count: int = 0
     type: MemoryType | None = None
@@ -254,8 +256,7 @@ class Query:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Why a hit ranks where it does (FEATURES D21): every part, and the rank in each list."""
 
     final: float
@@ -269,8 +270,7 @@ class Scores:
     cosine_rank: int | None = None
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """One answer of a search."""
 
     item: Item

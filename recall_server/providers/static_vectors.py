@@ -7,6 +7,7 @@ import importlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -38,7 +39,7 @@ class StaticEmbedder:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
         self._loaded: tuple[Tokenize, Vectors] | None = None
 
-    @property
+    @cached_property
     def model(self) -> str:
         try:
             return f"wordllama/{DIMENSIONS}/{metadata.version('wordllama')}"

@@ -5,8 +5,11 @@ from datetime import datetime
 
 from recall_server.domain.errors import TokenNotFound, Unauthenticated
 from recall_server.domain.model import AuditEntry, Namespace, TokenInfo
+from recall_server.domain.text import clean_label
 from recall_server.domain.tokens import new_token, token_hash, well_formed
 from recall_server.storage.store import Store
+
+LABEL_CHARS_MAX = 128
 
 
 class Access:
@@ -25,6 +28,7 @@ class Access:
         """A new token for `namespace`, which is made where it is new. The token is told this once;
         only its hash is kept.
         """
+        label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
         token = new_token()
         info = TokenInfo(self._new_id("acc"), namespace, self._now(), label=label)
         async with self._store.transaction(namespace, entry=entry) as tx:

@@ -21,7 +21,7 @@ from recall_server.domain.model import (
     SearchMode,
 )
 from recall_server.domain.plan import Forget, Plan
-from recall_server.domain.text import clean_text
+from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services import commit
@@ -127,13 +127,11 @@ class Recall:
         self, tx: Transaction, query: Query, asked: list[str], vector: Floats | None
     ) -> _Pool:
         size = max(POOL_MIN, POOL_PER_HIT * query.limit)
-        statistics = await tx.words.statistics()
-        average = statistics.words / max(statistics.documents, 1)
-        idf: dict[str, float] = {}
+        statistics = await tx.words.statistics(asked)
+        idf = ranking.bm25_weights(statistics.frequencies, statistics.documents)
         ids: dict[str, None] = {}
-        if query.mode is not SearchMode.VECTOR and asked:
-            idf = ranking.bm25_weights(await tx.words.frequencies(asked), statistics.documents)
-            ids |= dict.fromkeys(await tx.words.pool(idf, average, size))
+        if query.mode is not SearchMode.VECTOR:
+            ids |= dict.fromkeys(await tx.words.pool(idf, statistics, size))
         vectors: dict[str, Floats] = {}
         cosines: dict[str, float] = {}
         if vector is not None and self.embedder is not None:
@@ -144,7 +142,7 @@ class Recall:
             vectors = matrix.rows(list(ids))
             # One by one, so that no cosine depends on which others stand beside it.
             cosines = {i: round(float(np.dot(row, vector)), 6) for i, row in vectors.items()}
-        return _Pool(await _items(tx, list(ids)), idf, average, cosines, vectors)
+        return _Pool(await _items(tx, list(ids)), idf, statistics.average_length, cosines, vectors)
 
     async def inspect(
         self,
@@ -157,6 +155,7 @@ class Recall:
         entry: AuditEntry,
     ) -> Page:
         """One page of the active memories, newest first (FEATURES D12)."""
+        storable(topic)
         async with self.store.transaction(namespace, write=False) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
@@ -170,6 +169,7 @@ class Recall:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
         words it cites (FEATURES H10). Raises `MemoryNotFound`.
         """
+        storable(memory_id)
         async with self.store.transaction(namespace, write=False) as tx:
             chain = await tx.memories.lineage(memory_id)
         if not chain:
@@ -200,6 +200,7 @@ class Recall:
 
         Raises `MemoryNotFound` where this namespace has no active one of that id.
         """
+        storable(item_id)
         async with self.store.transaction(namespace, entry=entry) as tx:
             await tx.lock()
             found = await _items(tx, [item_id])
@@ -240,7 +241,7 @@ def _ranked(pool: _Pool, query: Query, asked: list[str], now: datetime) -> list[
 async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:
     memories = await tx.memories.get([hit.item.id for hit in hits])
     return [
-        replace(hit, item=replace(hit.item, citation=memories[hit.item.id].citation))
+        hit._replace(item=hit.item._replace(citation=memories[hit.item.id].citation))
         if hit.item.id in memories
         else hit
         for hit in hits

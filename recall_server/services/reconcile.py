@@ -153,11 +153,8 @@ class _Known:
 
     async def similar(self, memory: Memory) -> list[Memory]:
         """Memories in nearly the same words."""
-        statistics = await self.tx.words.statistics()
-        asked = terms(memory.text)
-        weights = bm25_weights(await self.tx.words.frequencies(asked), statistics.documents)
-        pool = await self.tx.words.pool(
-            weights, statistics.words / max(statistics.documents, 1), SIMILAR_LOOKED_AT
-        )
-        stored = await self.tx.memories.active(list(pool))
+        statistics = await self.tx.words.statistics(terms(memory.text))
+        weights = bm25_weights(statistics.frequencies, statistics.documents)
+        pool = await self.tx.words.pool(weights, statistics, SIMILAR_LOOKED_AT)
+        stored = await self.tx.memories.active(pool)
         return [other for other in [*stored, *self._added] if other.id not in self._dropped]

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from recall_server.domain.model import AuditEntry, Namespace, Outcome, Usage
-from recall_server.storage.driver import Row
+from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment
 
@@ -44,8 +43,8 @@ class Audit:
             operation=entry.operation,
             accessor=entry.accessor,
             request_id=entry.request_id,
-            ids={"ids": entry.ids},
-            counts=entry.counts,
+            ids=Document(entry.ids),
+            counts=Document(entry.counts),
             outcome=entry.outcome,
             code=entry.code,
             milliseconds=entry.elapsed_ms(),
@@ -65,7 +64,6 @@ class Audit:
 
 
 def _record(row: Row) -> AuditRecord:
-    ids: Any = document(row["ids"])
     return AuditRecord(
         namespace=Namespace(row["namespace"]),
         at=moment(row["at"]),
@@ -73,7 +71,7 @@ def _record(row: Row) -> AuditRecord:
         operation=row["operation"],
         accessor=row["accessor"],
         request_id=row["request_id"],
-        ids=tuple(ids["ids"]),
+        ids=tuple(document(row["ids"])),
         counts=document(row["counts"]),
         outcome=Outcome(row["outcome"]),
         code=row["code"],

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Engine = Literal["sqlite", "postgres"]
@@ -9,9 +10,16 @@ Row = Mapping[str, Any]
 Params = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Document:
+    """A parameter that is JSON."""
+
+    value: Any
+
+
 class Connection(Protocol):
     """One open transaction. Values may be str, int, float, bool, bytes, None, datetime (aware),
-    dict (a JSON document) or list (of ids or terms).
+    Document, or list (of ids or terms).
     """
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:

@@ -2,47 +2,56 @@
 (SECURITY: a shared index tells one tenant of another's words).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recall_server.domain.ranking import K1, B
 from recall_server.domain.words import term_counts
+from recall_server.storage.driver import Document
 from recall_server.storage.handle import Handle
 
-FREQUENCY_CAP = 10_000
+POSTINGS_READ = 2_000
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a namespace holds: findable items, their words, and the version of its vectors."""
+    """What a namespace holds: findable items, their words, the version of its vectors, and in how
+    many items each term asked for stands (none: left out).
+    """
 
-    documents: int
-    words: int
-    vector_version: int
+    documents: int = 0
+    words: int = 0
+    vector_version: int = 0
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def average_length(self) -> float:
+        return max(self.words / max(self.documents, 1), 1.0)
 
 
 @dataclass(frozen=True)
 class Postings:
     """What the index has to hold of some items: made outside a transaction, as it takes a while."""
 
-    rows: tuple[Mapping[str, str | int], ...]
+    rows: tuple[tuple[str, str, int, int], ...]
     documents: int
     words: int
+
+    def frequencies(self) -> dict[str, int]:
+        return Counter(term for term, *_ in self.rows)
 
 
 def postings(texts: Mapping[str, str]) -> Postings:
     """The postings of items (item id to text). They follow from the text alone, so what was added
     with a text can be removed with it.
     """
-    rows: list[Mapping[str, str | int]] = []
+    rows: list[tuple[str, str, int, int]] = []
     words = 0
     for item_id, text in texts.items():
         counts, length = term_counts(text)
         words += length
-        rows += [
-            {"term": term, "item_id": item_id, "occurrences": occurrences, "length": length}
-            for term, occurrences in counts.items()
-        ]
+        rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
     return Postings(tuple(rows), len(texts), words)
 
 
@@ -54,44 +63,57 @@ class WordIndex:
 
     async def add(self, added: Postings) -> None:
         """Make items findable by their words."""
-        await self._handle.many("add_posting", added.rows)
-        await self._count(added.documents, added.words)
+        await self._count(added, 1)
+        await self._handle.fetch("add_postings", rows=Document(added.rows))
 
     async def remove(self, removed: Postings) -> None:
         """Undo `add`."""
-        await self._handle.many(
-            "remove_posting",
-            [{"term": row["term"], "item_id": row["item_id"]} for row in removed.rows],
+        await self._count(removed, -1)
+        await self._handle.fetch("remove_postings", rows=Document(removed.rows))
+        await self._handle.fetch("drop_unused_terms", terms=list(removed.frequencies()))
+
+    async def _count(self, changed: Postings, sign: int) -> None:
+        await self._handle.fetch(
+            "count_documents", documents=sign * changed.documents, words=sign * changed.words
         )
-        await self._count(-removed.documents, -removed.words)
+        counts = {term: sign * number for term, number in changed.frequencies().items()}
+        await self._handle.fetch("count_terms", counts=Document(counts))
 
-    async def _count(self, documents: int, words: int) -> None:
-        if documents:
-            await self._handle.fetch("count_documents", documents=documents, words=words)
-
-    async def statistics(self) -> Statistics:
-        rows = await self._handle.fetch("namespace_statistics")
+    async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
+        rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
-            return Statistics(0, 0, 0)
-        return Statistics(rows[0]["documents"], rows[0]["words"], rows[0]["vector_version"])
-
-    async def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """In how many items each term stands, counted up to `FREQUENCY_CAP`."""
-        rows = await self._handle.fetch(
-            "document_frequencies", terms=sorted(set(terms)), cap=FREQUENCY_CAP
+            return Statistics()
+        return Statistics(
+            rows[0]["documents"],
+            rows[0]["words"],
+            rows[0]["vector_version"],
+            {row["term"]: int(row["frequency"]) for row in rows if row["term"] is not None},
         )
-        return {row["term"]: int(row["documents"]) for row in rows}
 
     async def pool(
-        self, weights: Mapping[str, float], average_length: float, limit: int
-    ) -> dict[str, float]:
-        """The ids of the `limit` items with the best BM25 score, with that score."""
+        self, weights: Mapping[str, float], statistics: Statistics, limit: int
+    ) -> list[str]:
+        """The ids of the `limit` items with the best BM25 score, best first.
+
+        The rarest terms decide: of the others no more are looked at than make `POSTINGS_READ`
+        postings together, so that the cost does not grow with the namespace.
+        """
+        rarest = sorted(weights, key=lambda term: (statistics.frequencies[term], term))
+        chosen: dict[str, float] = {}
+        read = 0
+        for term in rarest:
+            read += statistics.frequencies[term]
+            if chosen and read > POSTINGS_READ:
+                break
+            chosen[term] = weights[term]
+        if not chosen:
+            return []
         rows = await self._handle.fetch(
             "keyword_pool",
-            weights=dict(weights),
-            average=max(average_length, 1.0),
+            weights=Document(chosen),
+            average=statistics.average_length,
             k1=K1,
             b=B,
             limit=limit,
         )
-        return {row["item_id"]: float(row["score"]) for row in rows}
+        return [row["item_id"] for row in rows]

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from recall_server.domain.model import Job, JobState, Namespace
-from recall_server.storage.driver import Row
+from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment
 
@@ -20,7 +20,7 @@ class Jobs:
 
     async def add(self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime) -> None:
         await self._handle.fetch(
-            "add_job", id=job_id, kind=kind, payload=dict(payload), due_at=now, now=now
+            "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
         )
 
     async def next_due(self, after: str, now: datetime) -> tuple[Namespace, str] | None:
@@ -43,7 +43,7 @@ class Jobs:
                 "advance_job",
                 id=job.id,
                 attempt=job.attempt,
-                payload=dict(payload),
+                payload=Document(dict(payload)),
                 lease_until=lease_until,
             )
         )

@@ -156,7 +156,7 @@ def _item(row: Row) -> Item:
         topic=row["topic"],
         recorded_at=moment(row["recorded_at"]),
         valid_from=moment(row["valid_from"]),
-        citation=Citation(row["episode_id"], span(row)),
+        citation=None,
         importance=row["importance"],
         access_count=row["access_count"],
         type=MemoryType(row["type"]),

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from recall_server.storage.driver import Connection, Engine, Params, Row
+from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
@@ -132,7 +132,8 @@ class _PostgresConnection:
 
 def _plain(params: Params) -> dict[str, Any]:
     return {
-        name: Jsonb(value) if isinstance(value, dict) else value for name, value in params.items()
+        name: Jsonb(value.value) if isinstance(value, Document) else value
+        for name, value in params.items()
     }
 
 
@@ -153,6 +154,12 @@ def _translated() -> Iterator[None]:
         raise DatabaseUnavailable(
             "The database took too long and the call was stopped. Try again, or ask for less."
         ) from error
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
+        raise DatabaseUnusable(
+            "This is not a Postgres URL. Write postgresql://USER:PASSWORD@HOST:PORT/NAME."
+        ) from None
     except psycopg.OperationalError as error:
         raise DatabaseUnavailable(
             "The Postgres server cannot be reached. Check that it runs and that RECALL_DB_URL is "

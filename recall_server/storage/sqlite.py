@@ -15,7 +15,7 @@ from typing import Any
 import aiosqlite
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from recall_server.storage.driver import Connection, Engine, Params, Row
+from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
@@ -136,7 +136,9 @@ def _plain(params: Params) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
-    if isinstance(value, list | dict):
+    if isinstance(value, Document):
+        return json.dumps(value.value, ensure_ascii=False)
+    if isinstance(value, list):
         return json.dumps(value, ensure_ascii=False)
     return value
 

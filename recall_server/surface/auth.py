@@ -56,7 +56,7 @@ class BearerAuth:
                 )
             info = await self._verify(token)
         except RecallError as error:
-            log.info("refused", code=error.code, path=scope["path"])
+            log.info("refused", code=error.code)
             await wire.http_error(error, _challenge(error, shown=shown))(scope, receive, send)
             return
         admit(scope, Caller(info.namespace, info.accessor))

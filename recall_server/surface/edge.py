@@ -3,15 +3,18 @@
 import json
 import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
+from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.domain.errors import Denied, Invalid, LimitReached, RecallError
+from recall_server.domain.errors import Denied, Invalid, InvalidText, LimitReached, RecallError
 from recall_server.surface import wire
 
 MISDIRECTED = 421
+UNSUPPORTED = 415
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]')
 
 
@@ -31,6 +34,12 @@ class MalformedBody(Invalid):
     """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
 
     code = "MALFORMED_BODY"
+
+
+class UnsupportedMedia(Invalid):
+    """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
+
+    code = "UNSUPPORTED_MEDIA"
 
 
 class BodyTooLarge(LimitReached):
@@ -63,11 +72,15 @@ class Edge:
             return
         try:
             self._check_headers(scope)
-            body = await self._body(receive) if scope["method"] == "POST" else None
+            if scope["method"] == "POST":
+                self._check_kind(scope)
+            body = await self._body(scope, receive) if scope["method"] == "POST" else None
         except RecallError as error:
             response = wire.http_error(error)
             if isinstance(error, HostNotAllowed):
                 response = JSONResponse(wire.failed(error), MISDIRECTED)
+            elif isinstance(error, UnsupportedMedia):
+                response = JSONResponse(wire.failed(error), UNSUPPORTED)
             # What was not read yet would be taken for the next request.
             response.headers["Connection"] = "close"
             await response(scope, receive, send)
@@ -79,13 +92,31 @@ class Edge:
         for name, value in scope["headers"]:
             headers.setdefault(name, []).append(value.decode("latin-1"))
         hosts = headers.get(b"host", [])
-        if len(hosts) != 1 or (urlsplit(f"//{hosts[0]}").hostname or "") not in self._hosts:
+        match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        if match is None or match[1].strip("[]") not in self._hosts:
             raise HostNotAllowed
+        own = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
         for origin in headers.get(b"origin", []):
-            if origin not in self._origins and urlsplit(origin).netloc != hosts[0]:
+            if origin not in self._origins and origin not in own:
                 raise OriginNotAllowed
+        lengths = headers.get(b"content-length", [])
+        if lengths and b"transfer-encoding" in headers:
+            # Two lengths, two readings: a proxy may take the rest for the next request.
+            raise Invalid("The request has Content-Length and Transfer-Encoding. Send one.")
+        if any(int(length) > self._body_bytes_max for length in lengths):
+            raise BodyTooLarge(
+                f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+            )
 
-    async def _body(self, receive: Receive) -> bytes:
+    def _check_kind(self, scope: Scope) -> None:
+        headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
+        kind = headers.get(b"content-type", "").partition(";")[0].strip()
+        if kind != "application/json":
+            raise UnsupportedMedia
+        if headers.get(b"content-encoding", "identity") not in ("", "identity"):
+            raise UnsupportedMedia
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
         parts: list[bytes] = []
         size = 0
         more = True
@@ -101,11 +132,11 @@ class Edge:
                 )
             more = message.get("more_body", False)
         body = b"".join(parts)
-        check_json(body, self._json_depth_max)
+        scope["recall.json"] = check_json(body, self._json_depth_max)
         return body
 
 
-def check_json(body: bytes, depth_max: int) -> None:
+def check_json(body: bytes, depth_max: int) -> Any:
     """Raise `MalformedBody` on what parsers disagree on or break over: other encodings than UTF-8,
     a byte order mark, a name that stands twice in an object, numbers that are none, and nesting
     deeper than `depth_max`.
@@ -121,9 +152,15 @@ def check_json(body: bytes, depth_max: int) -> None:
         if depth > depth_max:
             raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
     try:
-        json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise MalformedBody from None
+    if _SURROGATE.search(body):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidText from None
+    return value
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from recall_server import __version__
-from recall_server.domain.errors import RecallError
+from recall_server.domain.errors import NotFound, RecallError
 from recall_server.surface import wire
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
@@ -29,3 +29,7 @@ def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -
         return JSONResponse({"status": "ready"})
 
     return [Route("/health", health), Route("/ready", ready)]
+
+
+async def not_found(_: Request, __: Exception) -> JSONResponse:
+    return wire.http_error(NotFound("There is nothing at this path. MCP is at /mcp."))

@@ -80,6 +80,18 @@ class McpDoor:
             )
             await response(scope, receive, send)
             return
+        if not _is_message(scope.get("recall.json")):
+            # The SDK would answer with what pydantic says of it, input and all.
+            response = JSONResponse(
+                {
+                    "jsonrpc": "2.0",
+                    "id": None,
+                    "error": {"code": -32600, "message": "Send one JSON-RPC 2.0 request."},
+                },
+                400,
+            )
+            await response(scope, receive, send)
+            return
         await self.manager.handle_request(scope, receive, send)
 
     async def _list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -106,6 +118,16 @@ class McpDoor:
         except RecallError as error:
             return _result(wire.failed(error), is_error=True)
         return _result(wire.ok(data))
+
+
+def _is_message(value: Any) -> bool:
+    """Whether `value` is one JSON-RPC request or notification."""
+    return (
+        isinstance(value, dict)
+        and value.get("jsonrpc") == "2.0"
+        and isinstance(value.get("method"), str)
+        and isinstance(value.get("params", {}), dict)
+    )
 
 
 def _result(envelope: dict[str, Any], *, is_error: bool = False) -> CallToolResult:

@@ -75,7 +75,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "valid_from": moment(item.valid_from),
         "score": round(one.scores.final, 6),
     }
-    if explain:
+    if explain and item.citation is not None:
         scores = one.scores
         shown["scores"] = {
             "final": scores.final,

@@ -42,6 +42,7 @@ COLOURS = [["red"], ["red", "green"], ["green", "green", "blue", "blue"], ["blue
 # Rank 2 where rank 1 is worth 1 and rank 3, just past the end, is worth 0.
 SECOND_OF_TWO = (1 / 62 - 1 / 63) / (1 / 61 - 1 / 63)
 
+
 def item(
     key: str, text: str = "x", *, days: float = 0, importance: float = 0.5, accesses: int = 0
 ) -> Item:

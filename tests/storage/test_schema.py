@@ -23,6 +23,7 @@ TENANT_TABLES = {
     "citations",
     "embeddings",
     "postings",
+    "terms",
     "api_tokens",
     "tool_call_records",
     "operations",

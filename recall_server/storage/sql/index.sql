@@ -1,57 +1,81 @@
--- query: add_posting
-INSERT INTO postings (namespace, term, item_id, occurrences, length)
-VALUES (:namespace, :term, :item_id, :occurrences, :length)
-
--- query: remove_posting
-DELETE FROM postings WHERE namespace = :namespace AND term = :term AND item_id = :item_id
-
 -- query: count_documents
+-- First of all changes of the index: it is also the lock that keeps two of them from waiting for
+-- each other's terms.
 UPDATE namespaces SET documents = documents + :documents, words = words + :words
 WHERE namespace = :namespace
 
--- query: namespace_statistics
-SELECT documents, words, vector_version FROM namespaces WHERE namespace = :namespace
-
--- query: document_frequencies
--- Counted up to a cap: beyond it a term is frequent, and how frequent no longer matters.
+-- query: add_postings
 -- in: sqlite
-SELECT w.value AS term, (
-  SELECT count(*) FROM (
-    SELECT 1 FROM postings p
-    WHERE p.namespace = :namespace AND p.term = w.value LIMIT :cap
-  )
-) AS documents
-FROM json_each(:terms) w
+INSERT INTO postings (namespace, term, item_id, occurrences, length)
+SELECT :namespace, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows)
 -- in: postgres
-SELECT w.term, (
-  SELECT count(*) FROM (
-    SELECT 1 FROM postings p
-    WHERE p.namespace = :namespace AND p.term = w.term LIMIT :cap
-  ) AS counted
-) AS documents
-FROM unnest(CAST(:terms AS text[])) AS w (term)
+INSERT INTO postings (namespace, term, item_id, occurrences, length)
+SELECT :namespace, r ->> 0, r ->> 1, CAST(r ->> 2 AS bigint), CAST(r ->> 3 AS bigint)
+FROM jsonb_array_elements(:rows) AS r
+
+-- query: remove_postings
+-- in: sqlite
+DELETE FROM postings WHERE namespace = :namespace
+  AND (term, item_id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows))
+-- in: postgres
+DELETE FROM postings p USING jsonb_array_elements(:rows) AS r
+WHERE p.namespace = :namespace AND p.term = r ->> 0 AND p.item_id = r ->> 1
+
+-- query: count_terms
+-- in: sqlite
+INSERT INTO terms (namespace, term, documents)
+SELECT :namespace, key, value FROM json_each(:counts) WHERE TRUE
+ON CONFLICT (namespace, term) DO UPDATE SET documents = documents + excluded.documents
+-- in: postgres
+INSERT INTO terms AS t (namespace, term, documents)
+SELECT :namespace, c.key, CAST(c.value AS bigint) FROM jsonb_each_text(:counts) AS c
+ON CONFLICT (namespace, term) DO UPDATE SET documents = t.documents + excluded.documents
+
+-- query: drop_unused_terms
+-- A word that stands nowhere any more must not stand here either.
+-- in: sqlite
+DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
+  AND term IN (SELECT value FROM json_each(:terms))
+-- in: postgres
+DELETE FROM terms WHERE namespace = :namespace AND documents <= 0 AND term = ANY(:terms)
+
+-- query: statistics
+-- Of the namespace, and of the terms asked for that stand anywhere in it.
+-- in: sqlite
+SELECT n.documents, n.words, n.vector_version, t.term, t.documents AS frequency
+FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
+  AND t.term IN (SELECT value FROM json_each(:terms))
+WHERE n.namespace = :namespace
+-- in: postgres
+SELECT n.documents, n.words, n.vector_version, t.term, t.documents AS frequency
+FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
+  AND t.term = ANY(:terms)
+WHERE n.namespace = :namespace
 
 -- query: keyword_pool
 -- BM25 with the namespace's own statistics. Rounded, so that both engines cut at the same place
--- however they add up.
+-- however they add up. The terms lead: each is one range of the key, and nothing else is read.
 -- in: sqlite
-SELECT p.item_id, round(sum(
+SELECT p.item_id, CAST(round(1000000 * sum(
   w.value * p.occurrences * (:k1 + 1.0)
   / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))
-), 6) AS score
+)) AS INTEGER) AS score
 FROM json_each(:weights) w CROSS JOIN postings p
 WHERE p.namespace = :namespace AND p.term = w.key
 GROUP BY p.item_id
 ORDER BY score DESC, p.item_id
 LIMIT :limit
 -- in: postgres
-SELECT p.item_id, CAST(round(CAST(sum(
+SELECT p.item_id, CAST(round(1000000 * sum(
   CAST(w.value AS double precision) * p.occurrences * (CAST(:k1 AS double precision) + 1.0)
   / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
     + :b * p.length / CAST(:average AS double precision)))
-) AS numeric), 6) AS double precision) AS score
-FROM jsonb_each_text(:weights) w JOIN postings p ON p.term = w.key
-WHERE p.namespace = :namespace
+)) AS bigint) AS score
+FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
+  SELECT item_id, occurrences, length FROM postings
+  WHERE namespace = :namespace AND term = w.key
+  OFFSET 0
+) p
 GROUP BY p.item_id
 ORDER BY score DESC, p.item_id COLLATE "C"
 LIMIT :limit

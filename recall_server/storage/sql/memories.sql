@@ -69,18 +69,14 @@ WHERE m.namespace = :namespace AND m.id = ANY(:ids)
 -- query: memory_items
 -- What ranking needs of the active ones among these.
 -- in: sqlite
-SELECT m.id, m.text, m.type, m.topic, m.attribute, m.recorded_at, m.valid_from, m.importance,
-  m.access_count, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-WHERE m.namespace = :namespace AND m.retired_at IS NULL
-  AND m.id IN (SELECT value FROM json_each(:ids))
+SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, access_count
+FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL
+  AND id IN (SELECT value FROM json_each(:ids))
 -- in: postgres
-SELECT m.id, m.text, m.type, m.topic, m.attribute, m.recorded_at, m.valid_from, m.importance,
-  m.access_count, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
+SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, access_count
+FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL AND id = ANY(:ids)
 
 -- query: active_memories
 -- in: sqlite
