@@ -92,7 +92,7 @@ def create_token(
         typer.echo(f"Token for the namespace {ns} (accessor {info.accessor}):\n\n  {token}\n")
         typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
 
-    _in_house(db, issue)
+    _in_house(db, issue, create=True)
 
 
 @tokens.command("list")
@@ -248,9 +248,17 @@ def _settings(db: str | None, **given: Any) -> Settings:
     return settings
 
 
-def _in_house(db: str | None, act: Any) -> None:
+def _in_house(db: str | None, act: Any, *, create: bool = False) -> None:
+    settings = _settings(db)
+    if not create and isinstance(settings.database, Path) and not settings.database.exists():
+        _fail(
+            f"There is no database at {settings.database}. Name it with --db, or make one with "
+            "`recall create-token NAMESPACE`.",
+            "DATABASE_UNUSABLE",
+        )
+
     async def inside() -> None:
-        async with house(_settings(db)) as built:
+        async with house(settings) as built:
             await act(built)
 
     _run(inside())

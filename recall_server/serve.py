@@ -108,6 +108,16 @@ def _no_signals() -> Any:
     yield
 
 
+@asynccontextmanager
+async def _able(built: House) -> AsyncIterator[None]:
+    """Load the embedder before anybody waits for it. Raises `EmbedderUnavailable`: at the start
+    that is a wrong setting; later, search goes on without.
+    """
+    if built.embedder is not None:
+        await built.embedder.embed(["ready"])
+    yield
+
+
 async def serve(
     settings: Settings,
     announce: Callable[[str, House], None],
@@ -126,6 +136,7 @@ async def serve(
         listener = bound(settings)
         async with (
             house(settings) as built,
+            _able(built),
             working(built),
             listening(app(built), settings, listener) as address,
         ):
@@ -141,6 +152,6 @@ async def work(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with house(settings) as built, working(built):
+    async with house(settings) as built, _able(built), working(built):
         log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
         await stop.wait()

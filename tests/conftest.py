@@ -98,7 +98,9 @@ async def store(database: Path | str) -> AsyncIterator[Store]:
 
 def settings_for(database: Path | str, **given: object) -> Settings:
     where = {"db_url": database} if isinstance(database, str) else {"db_path": database}
-    return Settings(**{"extractor": "rules", **where, **given})
+    settings = Settings(**{"extractor": "rules", **where, **given})
+    # A file is meant even where the developer's environment names a Postgres.
+    return settings if isinstance(database, str) else settings.model_copy(update={"db_url": None})
 
 
 Open = Callable[..., AbstractAsyncContextManager[House]]

@@ -11,10 +11,10 @@ Json = dict[str, Any]
 ASKED = 4
 WORDS_MAX = 8
 BY_HEART = (
-    "How do we deploy billing?",
     "Which database did billing move to?",
     "Who looks after the PDF renderer?",
     "Is Owen vegetarian?",
+    "How do we deploy billing?",
 )
 # They say that something was, not what; the value says it all.
 _VAGUE = frozenset({"did", "has", "is", "is_a", "correction"})

@@ -176,9 +176,7 @@ async def search(page: Page, agent: Agent, questions: Sequence[str]) -> None:
     )
     page.line(" score   rrf  kw  mean   rec   imp   use  found", style="dim")
     for question in questions:
-        answer = await agent.call(
-            "search_memories", query=question, limit=HITS_SHOWN, mmr_lambda=1.0, explain=True
-        )
+        answer = await agent.call("search_memories", query=question, limit=HITS_SHOWN, explain=True)
         degraded = f" ({answer['degraded']})" if answer["degraded"] else ""
         page.line(f"? {shown(question, page.width - 4)}{degraded}", style="bold")
         for rank, hit in enumerate(answer["results"]):

@@ -60,6 +60,9 @@ _SINGLE = {
     "salary": "pay",
     "process": "how something is done, in order",
     "native_language": "mother tongue",
+    "work_mode": "from home, remotely, in the office",
+    "port": "the port a service listens on",
+    "expires": "until when it is good",
 }
 _MANY = {
     "likes": "a thing or activity it likes",
@@ -97,6 +100,11 @@ _MANY = {
     "never": "a standing prohibition",
     "decided": "a decision without a category",
     "habit": "a regular activity",
+    "can": "an ability or, denied, what is not possible",
+    "rule": "what must hold for it",
+    "supports": "what it works with",
+    "sent_to": "where it goes as a rule",
+    "expects": "what or how much is expected",
     "eats": "what it eats as a rule",
     "drinks": "what it drinks as a rule",
     "teaches": "a subject, school or group it teaches",

@@ -59,20 +59,24 @@ def bm25plus(
     Give those of the namespace: in a pool chosen for holding the rare word of the query, that
     word is no longer rare. A term asked twice counts once; a document without any scores 0.
     """
-    asked = list(dict.fromkeys(query_terms))
-    if not any(term in document for document in map(frozenset, pool) for term in asked):
+    asked = dict.fromkeys(query_terms)
+    # Of a document no more counts than what was asked for, and how long it is.
+    matching = [[term for term in document if term in asked] for document in pool]
+    if not any(matching):
         return [0.0] * len(pool)  # also where the library would divide by zero
     # The library pays delta to every document, so that none scores 0; the paper pays it for a
     # term that occurs. So it is asked without, and delta is added here.
-    library = BM25Plus(pool, k1=K1, b=B, delta=0)
+    library = BM25Plus(matching, k1=K1, b=B, delta=0)
+    library.doc_len = [len(document) for document in pool]
+    library.avgdl = average_length or sum(library.doc_len) / len(pool)
     if idf is not None:
         library.idf = idf
-    if average_length is not None and average_length > 0:
-        library.avgdl = average_length
     worth = [(term, DELTA * library.idf.get(term, 0.0)) for term in asked]
     return [
         float(without) + math.fsum(weight for term, weight in worth if term in frequencies)
-        for without, frequencies in zip(library.get_scores(asked), library.doc_freqs, strict=True)
+        for without, frequencies in zip(
+            library.get_scores(list(asked)), library.doc_freqs, strict=True
+        )
     ]
 
 
@@ -214,13 +218,16 @@ def likeness(
     ones as 0. All other pairs: Jaccard of their terms (FEATURES D08). Rounded to 6 digits.
     """
     matrix, have = _matrix([vectors.get(hit.item.id) for hit in hits])
+    if have.all():
+        # Below 6 digits float32 is noise, and noise must not break a tie.
+        alike: list[Row] = list(np.round(np.clip(matrix @ matrix.T, 0.0, 1.0), 6))
+        return alike.__getitem__
     overlap = _overlap([frozenset(words.get(hit.item.id, ())) for hit in hits])
 
     def similar(position: int) -> Row:
         cosine = np.clip(matrix @ matrix[position], 0.0, 1.0)
-        both = have & have[position]
-        # Below 6 digits float32 is noise, and noise must not break a tie.
-        return np.round(cosine if both.all() else np.where(both, cosine, overlap(position)), 6)
+        mixed: Row = np.where(have & have[position], cosine, overlap(position))
+        return np.round(mixed, 6)
 
     return similar
 

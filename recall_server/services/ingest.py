@@ -220,11 +220,14 @@ def _read(episode: Episode) -> tuple[Episode, Postings]:
 
 
 async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:
-    """Item id to text: what search finds of an episode, memories and turns."""
+    """Item id to the text of its vector, for all that search finds of an episode.
+
+    A turn goes without its speaker: the name would draw it to every question that names them.
+    """
     memories = await tx.memories.of_episode(episode_id)
     turns = await tx.episodes.open_turns(episode_id)
     found = {memory.id: memory.searchable for memory in memories}
-    return found | {turn.id: turn.searchable for turn in turns}
+    return found | {turn.id: turn.citation.quote for turn in turns if turn.citation}
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

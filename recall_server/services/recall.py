@@ -32,7 +32,7 @@ from recall_server.storage.vectors import Floats
 
 # Of each list; beyond this more candidates change nothing (RETRIEVAL: 50 to 500 are the same).
 POOL_MIN = 50
-POOL_PER_HIT = 3
+POOL_PER_HIT = 2
 QUERY_TERMS_MAX = 64
 
 

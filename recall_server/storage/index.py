@@ -11,7 +11,7 @@ from recall_server.domain.words import term_counts
 from recall_server.storage.driver import Document
 from recall_server.storage.handle import Handle
 
-POSTINGS_READ = 2_000
+POSTINGS_READ = 1_000
 
 
 @dataclass(frozen=True)

@@ -67,11 +67,12 @@ class Matrix:
         count = len(self._ids)
         if not count or not np.any(query):
             return {}
-        cosines = np.where(self._findable[:count], np.round(self._rows[:count] @ query, 6), -np.inf)
-        best = np.argpartition(-cosines, min(limit, count) - 1)[:limit]
+        cosines = self._rows[:count] @ query
+        cosines[~self._findable[:count]] = -np.inf
+        last = count - min(limit, count)
         # Rows as close as the last one are all candidates; which stay is decided by id.
-        best = np.flatnonzero(cosines >= cosines[best].min())
-        found = {self._ids[i]: float(cosines[i]) for i in best if cosines[i] > -np.inf}
+        best = np.flatnonzero(cosines >= np.partition(cosines, last)[last] - 1e-6)
+        found = {self._ids[i]: round(float(cosines[i]), 6) for i in best if cosines[i] > -np.inf}
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
 
     def rows(self, ids: Sequence[str]) -> dict[str, Floats]:

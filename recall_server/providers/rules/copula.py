@@ -3,87 +3,81 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from recall_server.domain.model import MemoryType
 from recall_server.providers.rules import nouns
-from recall_server.providers.rules.clauses import Clause
-from recall_server.providers.rules.drafts import is_person, says_something, slug
-from recall_server.providers.rules.states import STATES
+from recall_server.providers.rules.dates import When
+from recall_server.providers.rules.drafts import Draft, drafted, is_person, says_something, slug
+from recall_server.providers.rules.named import (
+    LISTED,
+    NAMED,
+    SPECIFIC,
+    attribute,
+    favourite_at_end,
+    former,
+    who,
+)
+from recall_server.providers.rules.parsing import Clause
+from recall_server.providers.rules.states import SPEAKER, Reading, first_state, placed
+from recall_server.providers.rules.subjects import Voice
 from recall_server.providers.rules.wording import place_of, value_of
 
-_NAMED = {
-    "name": "name", "full name": "name", "first name": "name", "nickname": "nickname",
-    "birthday": "birthday", "date of birth": "birthday", "age": "age", "email": "email",
-    "e-mail": "email", "email address": "email", "phone number": "phone", "phone": "phone",
-    "number": "phone", "cell": "phone", "address": "address", "job": "job_title",
-    "title": "job_title", "job title": "job_title", "position": "job_title",
-    "role": "job_title", "profession": "job_title",
-    "timezone": "timezone", "time zone": "timezone", "pronouns": "pronouns", "hometown": "from",
-    "deadline": "deadline", "due date": "deadline", "launch date": "release_date",
-    "release date": "release_date", "start date": "start_date", "budget": "budget",
-    "native language": "native_language", "mother tongue": "native_language",
-    "first language": "native_language", "goal": "goal", "aim": "goal", "plan": "plans",
-    "dream": "goal", "hobby": "hobby", "main hobby": "hobby", "salary": "salary",
-    "process": "process", "manager": "reports_to", "boss": "reports_to",
-}  # fmt: skip
-_FAVOURITE = re.compile(
-    r"(?:all[- ]time )?favou?rite (?P<what>[\w -]{2,40}?)(?: of all time)?$", re.IGNORECASE
-)
-_FAVOURITE_END = re.compile(
-    r"(?P<value>)(?:one of )?(?:my|our|their|his|her|the user's)?\s?(?:all[- ]time )?"
-    r"favou?rite (?P<what>[\w -]{2,40})",
-    re.IGNORECASE,
-)
-_SPECIFIC = re.compile(
-    r"\d|https?://|\b[A-Z][a-z]+|\b[A-Z]{2,}|@|\b(?:daily|weekly|monthly|every)\b"
-)
-
-
 _KIND = re.compile(r"(?P<value>(?:an?|the|our|my) (?P<noun>[^,.;]{2,60}))")
-_LISTED = re.compile(r"(?P<noun>[\w -]+?) (?:for|of|on) (?P<thing>(?:the )?[\w .-]{2,40})$")
+_NOT_OLD = re.compile(r", (?:and )?not (?:on |in |at )?(?P<old>[^,.]{2,40})$")
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What "is" was found to say."""
+def being(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
+    """What a clause with "be" (or "is called") says of its subject."""
+    if clause.lemma not in ("be", "call", "name", "base"):
+        return None
+    reading = _reading(clause)
+    if reading is None:
+        return None
+    old = _NOT_OLD.search(clause.rest)
+    return drafted(clause, voice, when, reading.attribute, reading.value, type_=reading.type,
+                   confidence=reading.confidence,
+                   entity=voice.entity if reading.entity == SPEAKER else reading.entity,
+                   negated=clause.negated is not reading.negated, correction=bool(old),
+                   replaces=old["old"].strip() if old else None)  # fmt: skip
 
-    attribute: str
-    value: str
-    type: MemoryType = MemoryType.FACT
-    confidence: float = 0.9
-    negated: bool = False
-    entity: str | None = None  # another one than the subject: the owner of the attribute
 
-
-def read_copula(clause: Clause) -> Reading | None:
-    """What a clause with "be" says of its subject, or None."""
+def _reading(clause: Clause) -> Reading | None:
+    if clause.lemma in ("call", "name"):
+        return _called(clause)
     if clause.tense in ("past", "past_ing", "will", "would", "can"):
-        return _birth(clause) or _passive(clause)
-    rest = clause.rest
+        return _birth(clause) or former(clause) or _to_come(clause)
     if clause.subject.kind == "owned" and not is_person(clause):
-        return _attribute(clause)
-    favourite = _favourite_at_end(clause)
+        return attribute(clause)
+    favourite = favourite_at_end(clause)
     if favourite:
         return favourite
-    if clause.subject.kind == "thing":
+    if clause.subject.kind == "thing" and not is_person(clause):
         return _thing(clause)
-    found = _first_state(rest)
+    found = first_state(clause.rest)
     if found or clause.lemma != "be":
         return found
-    return _kind(clause) or _who(clause)
+    return _kind(clause) or who(clause) or _tool(clause)
 
 
-def _who(clause: Clause) -> Reading | None:
-    """Whose name: "My manager is Helena Ortiz" tells of the speaker who their manager is."""
-    name = re.match(
-        r"(?:called |named )?(?P<value>[A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,3})(?=$|[ .,])",
-        clause.rest,
-    )
-    if clause.subject.kind != "owned" or name is None:
-        return _passive(clause)
-    noun = clause.subject.noun.lower()
-    return Reading(_NAMED.get(noun, slug(noun)), name["value"], entity=clause.subject.entity)
+def _called(clause: Clause) -> Reading | None:
+    name = re.match(r"(?P<value>[A-Z][\w.'-]*(?: [A-Z\d][\w.'-]*){0,3})", clause.rest)
+    if name is None or clause.subject.kind in ("i", "we", "both"):
+        return None
+    return Reading("name", name["value"].rstrip("."))
+
+
+def _to_come(clause: Clause) -> Reading | None:
+    """Where or when a thing will be: "Our offsite will be in Ghent"."""
+    return None if clause.tense != "will" or is_person(clause) else placed(clause.rest)
+
+
+def _tool(clause: Clause) -> Reading | None:
+    """What is in use: "We're on Python 3.12"."""
+    on = re.match(r"(?:still |all )?on (?P<value>.+)", clause.rest)
+    value = place_of(on["value"]) if on else ""
+    kind = nouns.category(value)
+    if kind is None or clause.subject.kind not in ("i", "we", "name"):
+        return None
+    return Reading(f"uses_for_{kind}", value)
 
 
 # "I'm Dana", but not "I'm German" or "I'm Swiss".
@@ -91,26 +85,6 @@ _OWN_NAME = re.compile(
     r"(?P<value>(?![A-Z]\w*(?:ish|ese|ian|ean|ican|tan|ic|ss|ch|lim|ew|ist|ant|ox|man)\b)"
     r"[A-Z][a-z]+(?: [A-Z][a-z]+)?)(?=$|,| and )"
 )
-_PASSIVE = re.compile(
-    r"(?P<deed>caused|fixed|written|built|created|owned|maintained|designed|introduced|approved"
-    r"|rejected|postponed"
-    r"|cancelled|canceled|delayed|merged|released|deployed|migrated|moved|replaced|renamed"
-    r"|deprecated|removed"
-    r"|scheduled|run|handled|reviewed|signed|encrypted|stored|backed up|generated|assigned"
-    r"|limited|set)"
-    r" (?P<how>by|to|on|in|from|at|with|until|for) (?P<value>.+)"
-)
-
-
-def _passive(clause: Clause) -> Reading | None:
-    """What was done to a thing: "The bug was caused by an expired certificate"."""
-    match = _PASSIVE.match(clause.rest)
-    value = value_of(match["value"]) if match else ""
-    if match is None or clause.subject.kind not in ("thing", "owned", "name"):
-        return None
-    if not says_something(value):
-        return None
-    return Reading(f"{slug(match['deed'])}_{match['how']}", value, confidence=0.7)
 
 
 def _birth(clause: Clause) -> Reading | None:
@@ -123,60 +97,13 @@ def _birth(clause: Clause) -> Reading | None:
     return None
 
 
-def _first_state(rest: str) -> Reading | None:
-    for state in STATES:
-        match = state.pattern.match(rest)
-        if match is None:
-            continue
-        value = (place_of if state.place else value_of)(match["value"])
-        if says_something(value) or state.attribute == "diet":
-            denies = state.attribute.startswith("not ")
-            return Reading(state.attribute.removeprefix("not "), value, state.type,
-                           state.confidence, negated=denies)  # fmt: skip
-    return None
-
-
-_PLAIN = ("deadline", "process", "goal", "plans", "hobby", "job_title")
-
-
-def _attribute(clause: Clause) -> Reading | None:
-    """What is whose: "My email is ..." gives the owner's, "My dog's name is Rex" the dog's."""
-    owner, noun = clause.subject.entity, re.sub(r"^(?:new|current) ", "", clause.subject.noun)
-    inner = re.fullmatch(r"([\w -]+)'s? ([\w -]+)", noun)
-    if inner:
-        owner, noun = f"{owner}'s {inner[1]}", inner[2]
-    value = value_of(re.sub(r"^(?:called|named) ", "", clause.rest))
-    favourite = _FAVOURITE.match(noun)
-    if favourite:
-        kind = MemoryType.PREFERENCE
-        if not says_something(value):
-            return None
-        return Reading(f"favorite_{slug(favourite['what'])}", value, kind, entity=owner)
-    known = _NAMED.get(noun.lower())
-    if known in _PLAIN and not says_something(re.sub(r"^to ", "", value)):
-        return None
-    if (
-        known
-        and value
-        and not re.match(r"(?:to (?:be|make|get|keep)|not|so|very|going|it)\b", value)
-    ):
-        return Reading(known, value, entity=owner)
-    listed = _LISTED.match(noun)
-    if listed and listed["noun"].lower() in _NAMED:
-        return Reading(_NAMED[listed["noun"].lower()], value, entity=listed["thing"])
-    named = clause.lemma in ("call", "name")
-    if (named or _SPECIFIC.search(value)) and says_something(value) and len(value.split()) <= 8:
-        return Reading(slug(noun), value, confidence=0.7, entity=owner)
-    return None
-
-
 def _thing(clause: Clause) -> Reading | None:
     noun, value = clause.subject.noun, value_of(clause.rest)
-    listed = _LISTED.match(noun)
-    if listed and listed["noun"].lower() in _NAMED and value:
+    listed = LISTED.match(noun)
+    if listed and listed["noun"].lower() in NAMED and value:
         entity = re.sub(r"^the ", "", listed["thing"])
-        return Reading(_NAMED[listed["noun"].lower()], value, entity=entity)
-    if noun.lower() in _NAMED and noun.lower() not in (
+        return Reading(NAMED[listed["noun"].lower()], value, entity=entity)
+    if noun.lower() in NAMED and noun.lower() not in (
         "goal",
         "plan",
         "number",
@@ -185,32 +112,20 @@ def _thing(clause: Clause) -> Reading | None:
         "dream",
     ):
         return (
-            Reading(_NAMED[noun.lower()], value, entity="team") if _SPECIFIC.search(value) else None
+            Reading(NAMED[noun.lower()], value, entity="team") if SPECIFIC.search(value) else None
         )
-    state = _first_state(clause.rest)
+    somewhere = placed(clause.rest)
+    if somewhere:
+        return somewhere
+    state = first_state(clause.rest)
     if state and state.attribute in ("deadline", "hosted_on", "written_in", "lives_in"):
         attribute = "located_in" if state.attribute == "lives_in" else state.attribute
         return Reading(attribute, state.value, confidence=0.9)
-    passive = _passive(clause)
-    if passive:
-        return passive
-    at = re.match(r"(?:at|on|every|in) (?P<value>.*\d.*|\w+day.*)", clause.rest)
-    if at and says_something(value):
-        return Reading("schedule", value, confidence=0.7)
-    if _SPECIFIC.search(value) and says_something(value) and len(value.split()) <= 7:
+    if SPECIFIC.search(value) and says_something(value) and len(value.split()) <= 7:
+        if nouns.SHARED.search(noun):  # as "our staging database" would be
+            return Reading(slug(noun), value, confidence=0.7, entity="team")
         return Reading("is", value, confidence=0.7)
     return None
-
-
-def _favourite_at_end(clause: Clause) -> Reading | None:
-    match = _FAVOURITE_END.match(clause.rest)
-    if match is None or clause.subject.kind not in ("name", "thing"):
-        return None
-    if not re.search(r"\b(?:my|our|user's)\b", clause.rest[:16], re.IGNORECASE):
-        return None
-    what = slug(value_of(match["what"]))
-    attribute = "likes" if clause.rest.startswith("one of") else f"favorite_{what}"
-    return Reading(attribute, clause.subject.shown, MemoryType.PREFERENCE, entity="")
 
 
 def _kind(clause: Clause) -> Reading | None:
@@ -245,13 +160,15 @@ def _relation(noun: str, clause: Clause) -> Reading | None:
     if last not in nouns.PEOPLE:
         return None
     name = "reports_to" if last in ("boss", "manager") else last
-    return Reading(name, clause.subject.shown, entity="")
+    return Reading(name, clause.subject.shown, entity=SPEAKER)
 
 
 _PRAISE = re.compile(
-    r"\b(?:good|great|amazing|awesome|incredible|natural|wonderful|true|real|best|inspiring|fantastic"
+    r"\b(?:good|great|amazing|awesome|incredible|natural|wonderful|true|real|best|inspiring"
+    r"|fantastic"
     r"|perfect|bit|lot|little|mess|huge|ton|sucker|wreck|tad|step|way|fan|must|big|better|keeper"
-    r"|winner|lifesaver|stress|road|ride|journey|day|week|time|year|whole|while|part|blast|beginner|work)\b",
+    r"|winner|lifesaver|stress|road|ride|journey|day|week|time|year|whole|while|part|blast"
+    r"|beginner|work)\b",
     re.IGNORECASE,
 )
 

@@ -1,46 +1,29 @@
-"""Finds what a sentence says of time, and resolves it against the day on which it was said."""
+"""Finds the times that a sentence names: that of the deed, and the others, which it writes out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
-_DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-_NUMBERS = {
-    word: value
-    for value, words in enumerate(
-        ("", "a an one", "two couple", "three", "four", "five", "six", "seven", "eight", "nine",
-         "ten", "eleven", "twelve")
-    )
-    for word in words.split()
-}  # fmt: skip
-_MONTH = (
-    r"(?:Jan(?:uary)?|Feb(?:ruary)?|March|april|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
-    r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
-    r"|january|february|june|july|august|september|october|november|december)\b"
-)
-_DAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-# Shortened only after "last" and "next": elsewhere "sat" and "sun" are other words.
-_ANY_DAY = rf"{_DAY}|(?<=(?:last|next) )(?:mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
-_PART = r"(?:\s(?:morning|afternoon|evening|night))?"
+from recall_server.providers.rules.moments import EXPRESSIONS, named_day
+
+_TIMES_MAX = 4
 _PREPOSITION = re.compile(
-    r"\b(?:back in|in|on|at|since|by|until|till|during|around)\s$", re.IGNORECASE
+    r"\b(?:back in|in|on|at|since|by|until|till|during|around|starting|effective|beginning|from"
+    r"|as of)\s$",
+    re.IGNORECASE,
+)
+_BARE = ("yesterday", "today", "tomorrow", "tonight", "last ", "next ", "this ")
+_KEPT = ("since", "by", "until", "till", "for")
+_BEGINS = ("starting", "effective", "beginning", "from", "as of", "since")
+# "A flight for 3 December": what is arranged lies ahead, and is not when it was arranged.
+_PURPOSE = re.compile(r"\bfor (?:the )?$", re.IGNORECASE)
+_LEANING = re.compile(
+    r"\b(?:of|from|for|than|like|had|spent|took|have|has|about|before|after|the|my|our|all|was|is"
+    r"|are|were|until|and)$",
+    re.IGNORECASE,
 )
 
 
@@ -52,223 +35,99 @@ class When:
     end: int
     at: datetime
     shown: str
-    relative: bool
+    relative: bool  # the words mean nothing without the day on which they were said
     partial: bool = False  # a date that lacks only its year: "5 June"
-
-
-_Found = tuple[datetime, str] | None
-_Resolver = Callable[[re.Match[str], datetime, bool], _Found]
-
-
-def day_shown(at: datetime) -> str:
-    """A day as people write it: "7 May 2023"."""
-    return f"{at.day} {_MONTHS[at.month - 1]} {at.year}"
+    purpose: bool = False  # what something is for: "a table for Friday"
+    begins: bool = False  # from when on something holds: "starting Monday"
 
 
 def find_when(text: str, base: datetime, *, past: bool) -> When | None:
     """The first time named in the text; a bare "in May" lies behind if `past`, else ahead."""
     midnight = base.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return _first(text, 0, midnight, past)
+
+
+def dated(text: str, base: datetime, *, past: bool) -> tuple[str, When | None]:
+    """The text, freed of the relative words for the time of the deed, and that time.
+
+    Any other time that it names stays where it is, written out.
+    """
+    whens = list(_all(text, base, past))
+    main = next((when for when in whens if not when.purpose), None)
+    for when in reversed(whens):
+        if when is main:
+            continue
+        written = _written_out(text, when)
+        text = text[: when.start] + written + text[when.end :]
+        if main is not None and main.start > when.start:
+            by = len(written) - (when.end - when.start)
+            main = replace(main, start=main.start + by, end=main.end + by)
+    return _without(text, main), main
+
+
+def _all(text: str, base: datetime, past: bool) -> Iterator[When]:
+    midnight = base.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    at = 0
+    for _ in range(_TIMES_MAX):
+        when = _first(text, at, midnight, past)
+        if when is None:
+            return
+        yield when
+        at = when.end
+
+
+def _first(text: str, since: int, midnight: datetime, past: bool) -> When | None:
     best: When | None = None
-    for pattern, resolve, relative in _EXPRESSIONS:
-        match = pattern.search(text)
+    for pattern, resolve, relative in EXPRESSIONS:
+        match = pattern.search(text, since)
         if match is None or (best is not None and match.start() >= best.start):
             continue
+        purpose = bool(_PURPOSE.search(text, max(0, match.start() - 8), match.start())) or (
+            match[0].lower().startswith("for ")
+        )
         try:
-            found = resolve(match, midnight, past)
+            behind = match[0].lower().startswith("since ")
+            found = resolve(match, midnight, behind or (past and not purpose))
         except (ValueError, OverflowError):
             continue
         if found is not None:
-            partial = resolve is _named_day and relative
-            best = When(match.start(), match.end(), found[0], found[1], relative, partial)
+            partial = resolve is named_day and relative
+            best = When(match.start(), match.end(), found[0], found[1], relative, partial, purpose)
     return _with_preposition(text, best) if best else None
-
-
-_BARE = ("yesterday", "today", "tomorrow", "tonight", "last ", "next ", "this ")
 
 
 def _with_preposition(text: str, when: When) -> When:
     """Takes a preposition before the words along, and keeps the ones that say which way."""
-    before = _PREPOSITION.search(text, max(0, when.start - 9), when.start)
     if when.partial or text[when.start : when.end].lower().startswith(_BARE):
         return when
+    before = _PREPOSITION.search(text, max(0, when.start - 10), when.start)
     start = before.start() if before else when.start
     word = text[start : when.end].split(maxsplit=1)[0].lower()
-    kept = f"{word} " if word in ("since", "by", "until", "till") else ""
-    return When(start, when.end, when.at, kept + when.shown, when.relative)
+    begins = text[start : when.end].lower().startswith(_BEGINS)
+    kept = f"{word} " if word in _KEPT else "from " if begins else ""
+    return replace(when, start=start, shown=kept + when.shown, begins=begins)
 
 
-def _shift_months(at: datetime, months: int) -> datetime:
-    index = at.year * 12 + at.month - 1 + months
-    return at.replace(year=index // 12, month=index % 12 + 1, day=1)
+def _written_out(text: str, when: When) -> str:
+    said = text[when.start : when.end]
+    if not when.relative:
+        return said
+    if when.partial or when.purpose or not said.lower().startswith(_BARE):
+        return when.shown
+    return f"{'on' if when.shown[:1].isdigit() and ' ' in when.shown else 'in'} {when.shown}"
 
 
-def _month_number(name: str) -> int:
-    return next(
-        i for i, month in enumerate(_MONTHS, 1) if month.lower().startswith(name[:3].lower())
-    )
-
-
-def _month_shown(at: datetime) -> str:
-    return f"{_MONTHS[at.month - 1]} {at.year}"
-
-
-def _day(match: re.Match[str], base: datetime, _past: bool) -> _Found:
-    said = match[0].lower()
-    days = 0
-    if "before yesterday" in said:
-        days = -2
-    elif "yesterday" in said or said == "last night":
-        days = -1
-    elif "after tomorrow" in said:
-        days = 2
-    elif "tomorrow" in said:
-        days = 1
-    at = base + timedelta(days=days)
-    return at, day_shown(at)
-
-
-def _counted(match: re.Match[str], base: datetime, _past: bool) -> _Found:
-    word, unit = match["count"].lower(), match["unit"].lower()
-    few = word == "few"
-    count = 3 if few else _NUMBERS.get(word) or int(word)
-    if match["ahead"] is None:
-        count = -count
-    if unit in ("day", "night"):
-        at = base + timedelta(days=count)
-        return at, ("around " if few else "") + day_shown(at)
-    if unit == "weekend":
-        at = base + timedelta(
-            days=5 - base.weekday() + 7 * (count + (base.weekday() > 4 and count < 0))
-        )
-        return at, "weekend of " + day_shown(at)
-    if unit == "week":
-        at = base + timedelta(weeks=count)
-        return at, "around " + day_shown(at)
-    if unit == "month":
-        at = _shift_months(base, count)
-        return at, ("around " if few else "") + _month_shown(at)
-    at = base.replace(year=base.year + count, month=1, day=1)
-    return at, ("around " if few else "") + str(at.year)
-
-
-def _period(match: re.Match[str], base: datetime, _past: bool) -> _Found:
-    step = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}
-    by, unit = step[match["which"].lower()], match["unit"].lower()
-    if unit == "week":
-        at = base + timedelta(days=7 * by - base.weekday())
-        return at, "week of " + day_shown(at)
-    if unit == "weekend":
-        saturday = base + timedelta(days=5 - base.weekday() + 7 * by)
-        if by < 0 and base.weekday() == 6:
-            saturday = base - timedelta(days=8)
-        return saturday, "weekend of " + day_shown(saturday)
-    if unit == "month":
-        at = _shift_months(base, by)
-        return at, _month_shown(at)
-    if unit == "year":
-        at = base.replace(year=base.year + by, month=1, day=1)
-        return at, str(at.year)
-    if unit == "quarter":
-        at = _shift_months(base, 3 * by - (base.month - 1) % 3)
-        return at, f"Q{(at.month - 1) // 3 + 1} {at.year}"
-    return _season(unit, by, base)
-
-
-def _season(unit: str, by: int, base: datetime) -> _Found:
-    month = {"spring": 3, "summer": 6, "fall": 9, "autumn": 9, "winter": 12}[unit]
-    start = base.replace(month=month, day=1)
-    if by < 0 and start + timedelta(days=60) > base:
-        start = start.replace(year=start.year - 1)
-    if by > 0 and start <= base:
-        start = start.replace(year=start.year + 1)
-    return start, f"{unit} {start.year}"
-
-
-def _weekday(match: re.Match[str], base: datetime, past: bool) -> _Found:
-    which = (match["which"] or "").lower()
-    wanted = next(i for i, day in enumerate(_DAYS) if day.startswith(match["day"][:3].lower()))
-    back = which in ("last", "past", "previous") or (
-        which not in ("next", "coming", "this") and past
-    )
-    days = (wanted - base.weekday()) % 7
-    if back:
-        days = days - 7
-    elif which != "this" and days == 0:
-        days = 7
-    at = base + timedelta(days=days)
-    return at, day_shown(at)
-
-
-def _named_month(match: re.Match[str], base: datetime, past: bool) -> _Found:
-    month = _month_number(match["month"])
-    at = base.replace(month=month, day=1)
-    which = (match["which"] or "").lower()
-    if (past or which == "last") and at > base:
-        at = at.replace(year=at.year - 1)
-    if not past and which != "last" and (at.year, at.month) < (base.year, base.month):
-        at = at.replace(year=at.year + 1)
-    if which == "last" and (at.year, at.month) == (base.year, base.month):
-        at = at.replace(year=at.year - 1)
-    return at, _month_shown(at)
-
-
-def _named_day(match: re.Match[str], base: datetime, past: bool) -> _Found:
-    month, day = _month_number(match["m1"] or match["m2"]), int(match["d1"] or match["d2"])
-    year = match["year"]
-    at = base.replace(year=int(year) if year else base.year, month=month, day=day)
-    if not year and past and at > base:
-        at = at.replace(year=at.year - 1)
-    if not year and not past and at < base:
-        at = at.replace(year=at.year + 1)
-    return at, day_shown(at)
-
-
-def _month_of_year(match: re.Match[str], base: datetime, _past: bool) -> _Found:
-    at = base.replace(year=int(match["year"]), month=_month_number(match["month"]), day=1)
-    return at, _month_shown(at)
-
-
-def _year(match: re.Match[str], base: datetime, _past: bool) -> _Found:
-    at = base.replace(year=int(match["year"]), month=1, day=1)
-    return at, match["year"]
-
-
-def _iso(match: re.Match[str], _base: datetime, _past: bool) -> _Found:
-    at = datetime(int(match[1]), int(match[2]), int(match[3]), tzinfo=UTC)
-    return at, day_shown(at)
-
-
-def _compile(pattern: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w'’-])(?:{pattern})(?![\w'\u2019])", flags)
-
-
-_WHICH = r"(?P<which>last|past|previous|this|next|coming)"
-# pattern, how to resolve it, and whether the words mean nothing without the day they were said on
-_EXPRESSIONS: tuple[tuple[re.Pattern[str], _Resolver, bool], ...] = (
-    (_compile(r"(\d{4})-(\d\d)-(\d\d)"), _iso, False),
-    (_compile(rf"(?:(?:the )?(?P<d1>\d\d?)(?:st|nd|rd|th)? (?:of )?(?P<m1>{_MONTH})"
-              rf"|(?P<m2>{_MONTH}) (?P<d2>\d\d?)(?:st|nd|rd|th)?),? (?P<year>\d{{4}})"),
-     _named_day, False),
-    (_compile(rf"(?P<month>{_MONTH})(?: of|,)? (?P<year>\d{{4}})", 0), _month_of_year, False),
-    (_compile(r"(?:the )?day before yesterday|yesterday" + _PART + r"|last night|today|tonight"
-              r"|this (?:morning|afternoon|evening)|(?:the )?day after tomorrow|tomorrow" + _PART),
-     _day, True),
-    (_compile(r"(?:about "
-    r"|around )?(?:(?P<ahead>in )(?=\S+ (?:of )?\w+(?! ago)))?(?:(?:a )(?=couple|few))?"
-              r"(?P<count>\d{1,3}|an?|one|two|couple|few|three|four|five|six|seven|eight|nine|ten"
-              r"|eleven|twelve)(?: of)? (?P<unit>day|night|weekend|week|month|year)s?"
-              r"(?(ahead)(?: from now| time)?| (?:ago|back)(?! (?:in|on|at|to)\b))"),
-     _counted, True),
-    (_compile(_WHICH + r" (?P<unit>weekend|week|month|year|quarter|spring|summer|fall|autumn"
-    r"|winter)"),
-     _period, True),
-    (_compile(rf"(?:{_WHICH} |(?:on|by|until|till|since) )(?P<day>{_ANY_DAY})(?!s?\s(?:morning"
-    rf"|afternoon|evening|night)s){_PART}"), _weekday, True),
-    (_compile(rf"(?:(?P<m2>{_MONTH}) (?P<d2>\d\d?)(?:st|nd|rd|th)?"
-              rf"|(?:the )?(?P<d1>\d\d?)(?:st|nd|rd|th)? (?:of )?(?P<m1>{_MONTH}))"
-              r"(?P<year>)(?! \d)"),
-     _named_day, True),
-    (_compile(rf"(?:(?:back in|in|since|by|until|till|during|early|late|around)"
-              rf"|(?P<which>last|next|this)) (?P<month>{_MONTH})(?! \d)"), _named_month, True),
-    (_compile(r"(?:back in|in|since|by|until|around) (?P<year>(?:19|20)\d\d)"), _year, False),
-)  # fmt: skip
+def _without(text: str, when: When | None) -> str:
+    """The text without relative words of time; where the phrase leans on them they stay."""
+    if when is None or not when.relative:
+        return text
+    before, after = text[: when.start].rstrip(), text[when.end :].lstrip()
+    if when.partial:
+        joint = " " if after[:1].isalnum() else ""
+        return f"{before} {when.shown}{joint}{after}".strip()
+    if _LEANING.search(before):
+        return text
+    if not before:
+        return after.lstrip(", ")
+    joint = "" if not after or after[0] in ",.!;" else " "
+    return before + joint + after

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.model import MemoryType
-from recall_server.providers.rules import nouns
-from recall_server.providers.rules.clauses import Clause
 from recall_server.providers.rules.dates import When
-from recall_server.providers.rules.subjects import Voice
+from recall_server.providers.rules.moments import NUMBERS
+from recall_server.providers.rules.parsing import Clause
+from recall_server.providers.rules.subjects import Subject, Voice
 from recall_server.providers.rules.verbs import word_set
 from recall_server.providers.rules.wording import outside, sentence_of
 
@@ -19,6 +19,10 @@ VALUE_CHARS_MAX = 120
 _PERSONAL = word_set(
     "lives_in has_pet has_child has_sibling visited attended owns watched relationship_status "
     "partner bought likes dislikes did made has met plays"
+)
+_WORK = word_set(
+    "support deploy ship release maintain monitor deprecate merge refactor migrate provision "
+    "rewrite log benchmark patch onboard standardise standardize document sprint"
 )
 _POINTS_AWAY = re.compile(
     r"(?:it|its|this|that|that's|these|those|them|him|her|me|us|you|your|yours|he|she|they|we|how"
@@ -74,14 +78,26 @@ def entity_of(clause: Clause, voice: Voice, attribute: str, type_: MemoryType) -
     """Whom a statement is about; "we" is the team, or the speaker where the matter is personal."""
     subject = clause.subject
     if subject.kind == "owned":
-        return f"{subject.entity}'s {subject.noun}"
+        return _owned(subject)
     if subject.kind != "we" or subject.entity == "team":
         return subject.entity
     if type_ is MemoryType.DECISION or attribute.startswith("uses"):
         return "team"
-    if voice.named:
-        return voice.entity
-    return voice.entity if attribute in _PERSONAL else "team"
+    if clause.lemma in _WORK or attribute == "supports":
+        return "team"
+    return voice.entity if voice.named or attribute in _PERSONAL else "team"
+
+
+_COUNT = re.compile(r"(?:\d+|one|two|three|four|five|six|other|own) ")
+
+
+def _owned(subject: Subject) -> str:
+    """Whose what: "user's sister"; a named person goes by the name, a team's thing by its noun."""
+    noun = _COUNT.sub("", subject.noun)
+    name = re.fullmatch(r"(?:[a-z-]+ )+(?P<name>[A-Z][\w'-]*(?: [A-Z][\w'-]*)?)", noun)
+    if name and not subject.inanimate:
+        return name["name"]
+    return noun if subject.entity == "team" else f"{subject.entity}'s {noun}"
 
 
 def shown_entity(entity: str, voice: Voice) -> str:
@@ -109,13 +125,7 @@ def addresses_someone(clause: str) -> bool:
 
 def is_person(clause: Clause) -> bool:
     """Whether the subject is somebody who can have tastes, a home or a job."""
-    subject = clause.subject
-    if subject.kind == "owned":  # "my sister Ana": the name stands after the noun
-        words = [word for word in subject.noun.split() if not word[0].isupper()]
-        return bool(words) and words[-1].lower() in nouns.PEOPLE | nouns.PETS
-    if subject.kind == "thing":
-        return subject.noun.split()[-1].lower() in nouns.PEOPLE
-    return True
+    return not clause.subject.inanimate
 
 
 def slug(words: str) -> str:
@@ -133,21 +143,34 @@ def drafted(
     about = entity if entity is not None else entity_of(clause, voice, attribute, type_)
     ahead = ahead or clause.tense in _STILL_AHEAD or attribute in _UNDATED
     rest = clause.rest
-    if clause.subject.kind in ("name", "thing", "owned"):
-        rest = _of_speaker(rest, voice)
+    own = clause.subject.inanimate and clause.subject.entity == voice.entity
+    if clause.subject.kind in ("name", "thing", "owned") and not own:
+        rest, value = of_speaker(rest, voice), of_speaker(value, voice)
     text = sentence_of(clause, rest, when)
-    if clause.subject.kind == "we" and about != clause.subject.entity:
+    if clause.subject.kind == "we" and entity is None and about != clause.subject.entity:
         old = clause.subject.shown
         text = shown_entity(about, voice) + text[len(old) :] if text.startswith(old) else text
+    if attribute in _DEEDS:
+        value = value.removeprefix("to ")
+    value = _as_number(value) if attribute == "age" else outside(value)
     return Draft(
-        text=text, type=type_, entity=about, attribute=attribute, value=outside(value),
+        text=text, type=type_, entity=about.replace('"', "").strip(), attribute=attribute,
+        value=value,
         confidence=min(confidence, 0.7) if clause.weak else confidence, negated=negated,
-        valid_from=None if ahead or when is None else when.at,
+        valid_from=when.at if when and (not ahead or _begins(when, attribute)) else None,
         correction=correction, replaces=replaces,
     )  # fmt: skip
 
 
-def _of_speaker(rest: str, voice: Voice) -> str:
+def _as_number(value: str) -> str:
+    return str(NUMBERS.get(value.lower(), value))
+
+
+def _begins(when: When, attribute: str) -> bool:
+    return when.begins and attribute == "schedule"
+
+
+def of_speaker(rest: str, voice: Voice) -> str:
     """In a sentence about somebody else, "my" and "me" need the speaker's name."""
     ours = f"{voice.shown}'s" if voice.named else "the team's"
     mine = voice.shown if voice.named else "the user"
@@ -160,4 +183,5 @@ def _of_speaker(rest: str, voice: Voice) -> str:
 _UNDATED = word_set(
     "deadline release_date start_date plans birthday schedule wants goal decided needs"
 )
+_DEEDS = word_set("goal wants decided plans")  # whose value is a verb phrase, without "to"
 _STILL_AHEAD = frozenset({"will", "going", "would"})

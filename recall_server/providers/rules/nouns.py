@@ -24,7 +24,9 @@ PEOPLE = (
         "friend friends boss manager colleague colleagues coworker coworkers teammate roommate "
         "flatmate neighbor neighbour mentor mentee therapist doctor teacher coach client clients "
         "customer team company employer startup landlord tenant assistant intern lead director "
-        "ceo cto group band"
+        "ceo cto group band teammates roommates flatmates housemate neighbors neighbours "
+        "cofounder grandson granddaughter grandchildren grandkids godson goddaughter ex buddy mate "
+        "mates sister-in-law brother-in-law mother-in-law father-in-law son-in-law daughter-in-law"
     )
 )
 PETS = word_set(
@@ -37,6 +39,10 @@ POSSESSIONS = word_set(
     "laptop macbook phone iphone garden farm shop store business company studio restaurant "
     "bakery van camera telescope condo cottage degree license licence visa passport "
     "certificate podcast blog channel website violin ukulele drone collection thinkpad"
+)
+PRIVATE = word_set(
+    "honeymoon wedding house home apartment flat garden kitchen car holiday vacation trip baby "
+    "anniversary marriage mortgage bedroom landlord street village parents dinner"
 )
 CONDITIONS = word_set(
     "asthma diabetes adhd arthritis migraines insomnia anxiety depression epilepsy celiac "
@@ -68,6 +74,18 @@ _OCCUPATION = re.compile(
     r"|translator|interpreter|librarian|tutor|coach|trainer|instructor|curator|producer|gamer"
     r"|stylist|hairdresser|barber|tailor|florist|realtor|secretary|assistant|clerk|cashier|owner"
     r"|postdoc|undergraduate|postgraduate|sophomore|freshman|veteran|nanny|guide|streamer)s?\b",
+    re.IGNORECASE,
+)
+EVENTS = re.compile(
+    r"\b(?:class|course|lesson|workshop|seminar|webinar|lecture|talk|meeting|meetup|conference"
+    r"|convention|summit|concert|gig|festival|parade|party|wedding|funeral|ceremony|reception"
+    r"|reading"
+    r"|show|play|opera|musical|match|game|race|tournament|competition|event|reunion|fair|rally"
+    r"|march"
+    r"|protest|retreat|camp|group|session|service|picnic|barbecue|bbq|dinner|gala|fundraiser"
+    r"|auction"
+    r"|interview|audition|appointment|exhibition|screening|premiere|launch|hackathon|demo|training"
+    r"|rehearsal|birthday|graduation|baby shower|potluck)s?\b(?! (?:store|shop|room|hall|park)\b)",
     re.IGNORECASE,
 )
 SHARED = re.compile(
@@ -120,10 +138,10 @@ _PHRASES = {
     "visual studio code": "editor", "google meet": "video_calls", "zoom": "video_calls",
     "microsoft teams": "chat_tool", "ms teams": "chat_tool", "new relic": "monitoring",
     "fly.io": "cloud", "sql server": "database", "rest": "api_style", "graphql": "api_style",
-    "grpc": "api_style", "monorepo": "repository_layout", "a monorepo": "repository_layout",
+    "grpc": "api_style", "monorepo": "repository_layout",
     "tailwind": "css_framework", "bootstrap": "css_framework", "window seat": "seat",
-    "the window seat": "seat", "aisle seat": "seat", "aisle seats": "seat", "window seats": "seat",
-    "an aisle seat": "seat", "a window seat": "seat", "metric units": "units",
+    "aisle seat": "seat", "aisle seats": "seat", "window seats": "seat",
+    "metric units": "units",
     "imperial units": "units", "celsius": "units", "fahrenheit": "units",
 }  # fmt: skip
 CATEGORY = {word: name for name, words in _CATEGORIES.items() for word in words.split()} | _PHRASES
@@ -131,7 +149,7 @@ CATEGORY = {word: name for name, words in _CATEGORIES.items() for word in words.
 
 def category(value: str) -> str | None:
     """What kind of choice a value is: "Postgres 15" is a database; None where nobody knows."""
-    plain = value.lower().strip(" .,")
+    plain = re.sub(r"^(?:the|an?|our|my) ", "", value.lower().strip(" .,"))
     if plain in CATEGORY:
         return CATEGORY[plain]
     words = plain.split()

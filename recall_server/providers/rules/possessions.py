@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from recall_server.providers.rules import nouns
-from recall_server.providers.rules.clauses import Clause
 from recall_server.providers.rules.dates import When
 from recall_server.providers.rules.drafts import Draft, drafted, is_person
+from recall_server.providers.rules.parsing import Clause
 from recall_server.providers.rules.subjects import Voice
 from recall_server.providers.rules.wording import value_of
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from recall_server.domain.model import MemoryType
 
+AHEAD = frozenset({"will", "going"})
 NOW = frozenset({"present", "progressive", "perfect", "perfect_ing", "used"})
 DONE = frozenset({"past", "perfect"})
 ANY = NOW | DONE | {"past_ing"}
@@ -31,6 +32,7 @@ class Predicate:
     listed: bool = False  # the value may be an enumeration
     negated: bool = False
     correction: bool = False
+    deed: bool = False  # the value begins with the verb: "approve the budget"
 
 
 def _rules(*rows: tuple[str, str, str, dict[str, object]]) -> dict[str, tuple[Predicate, ...]]:
@@ -52,6 +54,17 @@ _DECIDED: dict[str, object] = {"type": DECISION, "tenses": DONE | {"present"}}
 _PERSON: dict[str, object] = {"people": True}
 _THINGS: dict[str, object] = {"confidence": LIKELY, "things": True}
 
+_SWITCH: dict[str, object] = {"correction": True, "tenses": ANY}
+_FOR_KEY = r"for (?:our |my |the |all |an? )?(?P<key>(?!now\b|good\b|the time)[\w /-]{2,40})"
+_TIME = (
+    r"(?:(?:every|each) |(?:the )?\d{1,2}(?::\d\d| ?[ap]\.?m\b|(?:st|nd|rd|th)\b| [A-Z][a-z]+)"
+    r"|noon\b"
+    r"|midnight\b|(?:next )?(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|(?:early "
+    r"|late )?mornings?\b"
+    r"|afternoons?\b|evenings?\b)"
+)
+_NUMBER_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|eighteen"
+
 PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     # taste
     ("prefer", rf"(?P<value>.+?) {_OVER} (?P<over>.+)", "preferred_{category}", _TASTE),
@@ -60,6 +73,18 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     ("like love enjoy adore", _V, "likes", _TASTE),
     ("hate dislike detest despise loathe", _V, "likes", {**_TASTE, "negated": True}),
     ("stand", _V, "likes", {**_TASTE, "tenses": frozenset({"can"})}),
+    # things: when, where and on what
+    ("run listen", r"(?:only )?on port (?P<value>\d+)", "port", _THINGS),
+    ("move change shift", rf"(?:from (?P<old>.+?) )?to (?P<value>{_TIME}.*)", "schedule",
+     {"things": True, "tenses": ANY | AHEAD, "correction": True}),
+    ("move change shift push postpone reschedule",
+     (rf"(?P<about>(?:the|our|my) [\w -]{{2,40}}?) (?:back )?(?:from (?P<old>.+?) )?to "
+      rf"(?P<value>{_TIME}.*)"), "schedule",
+     {"tenses": ANY | AHEAD, "correction": True}),
+    ("run start begin happen occur", rf"(?:at|on) (?P<value>{_TIME}.*)", "schedule", _THINGS),
+    ("go", rf"out (?:at|on|every) (?P<value>{_TIME}.*)", "schedule", _THINGS),
+    ("go", r"(?:straight |directly )?to (?P<value>.+)", "sent_to", _THINGS),
+    ("expire", r"(?:on |in )?(?P<value>.+)", "expires", _THINGS),
     # home, work
     ("live", r"(?:\w+ )?(?:in|at|on|near|outside) " + _V, "lives_in",
      {"place": True, "people": True}),
@@ -76,9 +101,14 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     ("work", r"(?:\w+-time )?as (?:an? |the )?" + _V, "job_title", {"people": True, "place": True}),
     ("work", r"in (?P<value>(?:the )?[\w& -]{3,40})", "works_in", {"people": True, "place": True}),
     ("work", r"(?:on|with) " + _V, "working_on", {"tenses": NOW}),
-    ("work", (r"(?P<value>remotely|from home|part[- ]time|full[- ]time|nights|weekends"
-    r"|night shifts?)"),
-     "schedule", _PERSON),
+    ("work", r"(?P<value>remotely|from home)", "work_mode", _PERSON),
+    ("work", r"(?P<value>part[- ]time|full[- ]time|nights|weekends|night shifts?)", "schedule",
+     _PERSON),
+    ("be", (r"(?:(?:never|only) )?to (?P<value>(?-i:[A-Z])[\w' -]*?)"
+     r"(?: (?:once|twice|yet|before|many times|\w+ times))?$"), "visited",
+     {"tenses": frozenset({"perfect"}), "people": True}),
+    ("turn", rf"(?P<value>\d{{1,3}}|{_NUMBER_WORDS})\b(?! (?:it|the|into|to)\b)", "age", _PAST),
+    ("run own manage", r"(?P<value>an? [\w -]+ (?:in|on|near) (?-i:[A-Z]).+)", "owns", _PERSON),
     ("report", r"to " + _V, "reports_to", {"place": True, "people": True}),
     ("manage lead supervise", _V, "responsible_for", {"people": True}),
     ("teach", _V, "teaches", _PERSON),
@@ -116,12 +146,15 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
      {"tenses": frozenset({"present"}), "people": True}),
     ("drink", _V, "drinks", {"tenses": frozenset({"present"}), "people": True}),
     ("need require", (r"(?P<value>(?!an? (?:break|change|minute|hand|rest|bit)\b)(?:an?|the"
-    r"|at least"
+    r"|at least|two|three|four|five|six|ten|some|more"
      r"|\d+|(?-i:[A-Z])) ?.+)"), "needs", _WEAK),
+    ("expect", r"(?P<value>(?:about |around )?\d.+)", "expects", _WEAK),
     # wishes and plans
-    ("want", (r"(?P<value>(?!to (?:say|thank|know|see|hear|share|show|make sure|ask|tell|help"
-    r"|give|be"
-     r" (?:there|able))\b).+)"), "wants", {"type": PREFERENCE}),
+    ("want", (r"(?!to (?:say|thank|know|hear|share|show|make sure|ask|tell|help|give|be|keep"
+        r"|meet|talk"
+     r"|chat|think|get (?:to|it|any|out|back|there)|see (?:you|it|how|that|more|if|what))\b)"
+     r"(?:to )?(?P<value>.+)"), "wants",
+     {"type": PREFERENCE}),
     ("wish", r"to (?P<value>.+)", "wants", {"type": PREFERENCE}),
     ("hope aim intend", r"to (?P<value>(?!(?:see|hear|talk|catch)\b).+)", "goal", {}),
     ("plan", r"(?:to|on|for) (?P<value>(?!it\b).+)", "plans", {"tenses": ANY}),
@@ -155,22 +188,28 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
      r"(?P<key>(?!now\b|good\b|the time)[\w /-]{2,40}))?$"),
      "uses_for_{key}",
      {"type": DECISION, "tenses": frozenset({"will", "going"})}),
-    ("decide agree", r"(?P<value>(?:not )?to (?!be\b).+)", "decided",
-     {**_DECIDED, "confidence": SURE}),
-    ("decide agree", r"that (?:we (?:will |would |are going to )?)?(?P<value>.+)", "decided",
-     _DECIDED),
+    ("decide agree", r"(?P<not>not )?to (?P<value>(?!be\b).+)", "decided", _DECIDED),
+    ("decide agree", (r"that (?:(?:we|i) (?:(?:will|would|do|are going to) )?"
+     r"(?P<not>not (?:to )?|never )?)?(?P<value>.+)"), "decided", _DECIDED),
     ("decide", r"against (?P<value>.+)", "decided", {**_DECIDED, "negated": True}),
     ("decide settle agree", r"on (?P<value>.+)", "decided", _DECIDED),
-    ("approve reject postpone delay cancel drop deprecate", (r"(?P<value>(?:the|our|a"
-    r"|support for) .+)"), "decided",
-     {"type": DECISION, "tenses": DONE, "confidence": LIKELY}),
+    ("drop", r"support for (?P<value>.+)", "supports",
+     {"type": DECISION, "tenses": DONE, "negated": True, "correction": True}),
+    ("approve reject postpone delay cancel drop deprecate", r"(?P<value>(?:the|our|a) .+)",
+     "decided", {"type": DECISION, "tenses": DONE, "confidence": LIKELY, "deed": True}),
+    ("sign", r"(?P<value>off (?:on )?(?:the|our|an?) .+)", "decided",
+     {"type": DECISION, "tenses": DONE, "confidence": LIKELY, "deed": True}),
     # changes
-    ("switch migrate move change convert", r"(?:(?P<key>(?:our |my "
-    r"|the )?[\w /-]{2,40}?) )?(?:over )?"
-     r"from (?P<old>.+?) (?:over )?to " + _V, "uses_for_{key}",
-     {"correction": True, "tenses": ANY, "type": FACT}),
-    ("switch migrate change convert", r"(?:over )?to " + _V, "uses_for_{category}",
+    ("switch migrate move change convert upgrade",
+     rf"(?:over )?from (?P<old>.+?) (?:over )?to (?P<value>.+?) {_FOR_KEY}$", "uses_for_{key}",
+     _SWITCH),
+    ("switch migrate move change convert upgrade downgrade transition",
+     (r"(?:(?P<key>(?:our |my |the )?[\w /-]{2,40}?) )?(?:over )?from (?P<old>.+?) (?:over )?to "
+      r"(?P<value>.+)"), "uses_for_{key}", _SWITCH),
+    ("switch migrate change convert upgrade downgrade", r"(?:over )?to (?P<value>.+)",
+     "uses_for_{category}",
      {"correction": True, "tenses": DONE}),
+    ("swap trade ditch exchange", r"(?P<old>.+?) for " + _V, "uses_for_{category}", _SWITCH),
     ("replace", r"(?P<old>.+?) (?:with|by) " + _V, "uses_for_{category}",
      {"correction": True, "tenses": ANY}),
     ("stop quit", r"(?P<value>(?!using|drinking|eating|playing)\w+ing\b.*)", "habit",
@@ -178,100 +217,3 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     ("stop quit", r"(?:using|drinking|eating|playing) (?P<value>.+)", "uses",
      {"negated": True, "tenses": DONE, "correction": True, "confidence": LIKELY}),
 )  # fmt: skip
-
-_GO_VISITED = (
-    r"(?:(?:back|over|out|up|down|away) )?(?:to|on) "
-    r"(?P<value>(?:an?|the|my|our|this|[A-Z]|\w+ing).+)"
-)
-_THING = (
-    r"(?P<value>(?:an?|the|my|our|some|two|three|four|five|\d+|[A-Z][\w'-]+|\"|new|another|more)"
-    r" ?.+)"
-)
-EVENTS: tuple[tuple[str, str, str], ...] = (
-    ("go travel fly drive", _GO_VISITED, "visited"),
-    ("go", r"(?P<value>\w{3,}ing\b.*)", "did"),
-    ("visit explore", r"(?P<value>.+)", "visited"),
-    ("return get come", r"back from (?P<value>.+)", "visited"),
-    ("attend", r"(?P<value>.+)", "attended"),
-    (
-        "volunteer participate present speak perform compete",
-        r"(?:at|in|for|with|on) (?P<value>.+)",
-        "attended",
-    ),
-    ("buy purchase order rent", _THING, "bought"),
-    ("adopt", _THING, "has_pet"),
-    (
-        "get receive earn land",
-        (
-            r"(?P<value>(?:an?|my|our|some|two|three|\d+|the|[A-Z]\w+|new|"
-            r"promoted|hired|fired|laid off|married|engaged|divorced|accepted|into) ?.*)"
-        ),
-        "received",
-    ),
-    (
-        (
-            "make paint cook bake build write create design draw develop sew knit carve plant"
-            " compose film"
-            " record photograph publish post"
-        ),
-        _THING,
-        "made",
-    ),
-    ("start launch open begin", r"(?!(?:to feel|feeling|off|out|over)\b)(?P<value>.+)", "started"),
-    ("finish complete release ship deploy merge submit", r"(?P<value>.+)", "finished"),
-    ("graduate", r"(?:from )?(?P<value>(?!to\b).+)", "studied"),
-    (
-        "join sign enroll enrol register",
-        r"(?:(?:up )?(?:for|to|with|in|as|at) )?(?!up\b|off\b|in\b)(?P<value>.+)",
-        "joined",
-    ),
-    ("leave quit retire resign", r"(?:from )?(?P<value>(?:my|our|the|a|[A-Z]).+)", "left"),
-    ("lose", r"(?P<value>(?:my|our|the|a|an|[A-Z]).+)", "lost"),
-    ("win", r"(?P<value>.+)", "won"),
-    ("meet", r"(?!up\b)(?P<value>.+)", "met"),
-    ("read", r"(?P<value>(?:\"|[A-Z]|an?|the|my|some|this|about).+)", "read"),
-    ("watch see", r"(?P<value>(?:\"|[A-Z]|an?|the|my|our).+)", "watched"),
-    (
-        "learn discover",
-        r"(?:that )?(?P<value>(?:about|how|an?|the|to|[A-Z]|\w+ing\b).+)",
-        "learned",
-    ),
-    ("find", r"(?P<value>(?:an?|my|our|two|three|\d|[A-Z]).+)", "found"),
-    (
-        (
-            "donate send give raise teach mentor organize organise host help run hike climb swim"
-            " camp cycle"
-            " bike walk take do try have hold fix upgrade downgrade install implement refactor"
-            " rename test"
-            " hire fire promote interview replace repair renovate celebrate marry propose injure"
-            " break sell"
-            " move decorate assemble serve support set bring pass fail schedule book throw"
-            " become hurt"
-            " sprain recover plan research study spend train practice practise collect play tour"
-            " feed catch"
-            " end pay clean announce score wrap whip skype pick reconnect chat contribute"
-            " accomplish achieve"
-            " remodel secure recommend fund pitch negotiate upload automate document configure"
-            " provision"
-            " rotate revoke restore benchmark optimise optimize debug reproduce escalate resolve"
-            " patch bump"
-            " pin enable disable nominate elect appoint reschedule reserve inherit overhaul"
-            " audit onboard"
-            " apply tune replace cancel postpone share reach"
-        ),
-        r"(?P<value>.+)",
-        "did",
-    ),
-)
-"""Deeds worth remembering: (verbs, what must follow, attribute); past and perfect tense only."""
-
-
-def _event_table() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
-    table: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {}
-    for lemmas, pattern, attribute in EVENTS:
-        for lemma in lemmas.split():
-            table[lemma] = (*table.get(lemma, ()), (re.compile(pattern), attribute))
-    return table
-
-
-DEEDS = _event_table()

@@ -7,7 +7,7 @@ import re
 from recall_server.domain.model import MemoryType
 from recall_server.providers.rules.drafts import Draft, says_something, slug
 from recall_server.providers.rules.subjects import Voice
-from recall_server.providers.rules.verbs import FORMS, third_person
+from recall_server.providers.rules.verbs import FORMS, third_person, word_set
 from recall_server.providers.rules.wording import finished, outside, value_of
 
 _TO_DO = re.compile(
@@ -18,6 +18,13 @@ _TO_DO = re.compile(
 )
 _STEPWORDS = re.compile(
     r"\b(?:first|then|finally|afterwards|next,|after that|followed by|and run|before)\b|->|→|=>"
+)
+_ORDERS = word_set(
+    "push pull tag bump click select press enter type copy paste fill wait ask preheat mix stir"
+    " pour"
+    " turn insert attach confirm verify ping restart reboot commit squash rebase export import"
+    " drain"
+    " unplug plug scan"
 )
 _EVERY = re.compile(
     r"(?P<when>(?:before|after|when|on|for|with|in) (?:every|each"
@@ -87,9 +94,24 @@ def _owner(low: str, as_said: str, voice: Voice) -> tuple[str, str]:
     return as_said[:-2], as_said
 
 
+def _is_steps(text: str, steps: str) -> bool:
+    """Whether two or more of the parts are orders: "run the tests, tag the release and ..."."""
+    if _STEPWORDS.search(steps):
+        return True
+    if not text.lower().startswith(("to ", "in order to ")):
+        return False
+    parts = re.split(r",(?: and| then)? | and ", steps)
+    orders = [part for part in parts if _is_order(part.split(maxsplit=1)[0].lower())]
+    return len(parts) >= 2 and len(orders) >= 2 and parts[0] in orders
+
+
+def _is_order(word: str) -> bool:
+    return word in _ORDERS or (word in FORMS and "base" in FORMS[word].forms)
+
+
 def procedure(text: str, _voice: Voice) -> Draft | None:
     match = _TO_DO.match(text)
-    if match and _STEPWORDS.search(match["steps"]):
+    if match and _is_steps(text, match["steps"]):
         steps = match["steps"].strip(" .")
         said = re.sub(r"\b(?:we|you|i)\b ", "", text[: match.start("steps")], flags=re.IGNORECASE)
         return Draft(finished(said + outside(steps), None), MemoryType.PROCEDURE, "team",

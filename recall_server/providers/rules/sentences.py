@@ -1,6 +1,4 @@
-"""Sentences and clauses of a turn, and the gates that keep out what states nothing:
-questions, greetings, hypotheticals, jokes, quoted speech, and text that tries to give orders.
-"""
+"""Cuts a turn into sentences, each with its place in the text; code and quoted lines blanked."""
 
 from __future__ import annotations
 
@@ -24,75 +22,30 @@ _FENCE = re.compile(r"```.{0,20000}?```|~~~.{0,20000}?~~~", re.DOTALL)
 _QUOTED_LINE = re.compile(r"^[ \t]{0,3}>[^\n]*", re.MULTILINE)
 _EMOJI = "\U0001f300-\U0001faff\u2600-\u27bf"
 _END = re.compile(rf"[.!?…]+[\"')\]*_]{{0,3}}(?=\s|$|[{_EMOJI}])|[{_EMOJI}\ufe0f\u200d]+|\n\s*")
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|approx|no|inc|ltd|co|a\.m|p\.m|jr|sr|dept|est"
-    r"|fig|min|max)|\b[A-Z])\.$",
+# After these nothing ends; after the others a sentence ends if the next word begins one.
+_UNFINISHED = re.compile(
+    r"\b(?:mr|mrs|ms|prof|vs|e\.g|i\.e|approx|fig|cf|dept|est|gov|sen|capt|lt|sgt|ca)\.$",
     re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"\b(?:no|nos|vol|pp?|min|max)\.\s\d", re.IGNORECASE)
+_ABBREVIATION = re.compile(
+    r"\b(?:st|dr|ave?|rd|blvd|ln|etc|inc|ltd|co|corp|jr|sr|min|max|hrs?|a\.m|p\.m|ph\.d|u\.s|u\.k"
+    r"|\w)\.$",
+    re.IGNORECASE,
+)
+_BEGINS = re.compile(
+    r"\s+(?:[^\w\s]|(?:I|I'\w+|We|You|He|She|It|They|My|Our|Your|His|Her|Its|Their|The|A|An"
+    r"|This|That"
+    r"|These|Those|There|Here|And|But|So|Or|Then|Now|Also|Actually|Yes|No|Yeah|Ok|Okay|What"
+    r"|When|Where"
+    r"|Who|Why|How|Which|If|In|On|At|After|Before|Since|Because|While|Not|Is|Are|Do|Does|Did"
+    r"|Can|Let"
+    r"|Please|Thanks|Last|Next|Every|Some|All|Most|One|Both|For|From|With|As|To|Once|It's|We're"
+    r"|We've"
+    r"|That's|There's|She's|He's|They're)\b)|\s*$"
 )
 _BULLET = re.compile(r"\s*(?:[-*•+]\s+|\d{1,2}[.)]\s+|#{1,6}\s+|\[[ x]\]\s*)+")
 _STRAIGHT = str.maketrans("’‘“”\u00a0\t", "''\"\"  ")
-
-ORDERS = re.compile(
-    r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:instructions?|rules|prompts?"
-    r"|guidelines|restrictions|guardrails)\b"
-    r"|\byou are now\b|\bsystem prompt\b|\bjailbreak|\bdeveloper mode\b|\bDAN mode\b"
-    r"|\b(?:pretend|act) (?:to be|as if|as though|like you|as an? (?:unrestricted|evil))"
-    r"|\bnew instructions?:|</?(?:system|instructions?|assistant|tool)>|\[/?INST\]|<\|im_"
-    r"|\b(?:reveal|print|repeat|leak) (?:your|the) (?:prompt|instructions|system|secrets?)"
-    r"|\bdo anything now\b|\bsave (?:this|the following) (?:as|to) (?:a )?memory\b",
-    re.IGNORECASE,
-)
-_QUESTION_START = re.compile(
-    r"(?:so|and|but|oh|hey|well|btw|by the way|ok|okay|also|wow|hi|yeah)?,?\s*"
-    r"(?:who|whom|whose|what|what's|whats|when|where|where's|why|how|how's|which|do|does|did|don't"
-    r"|doesn't|didn't|are|aren't|is|isn't|was|wasn't|were|have you|haven't|has|had you|can|can't"
-    r"|could|would|will|won't|should|shall|may i|am i|any)\b(?! (?:said|works|lives)\b)",
-    re.IGNORECASE,
-)
-_WH_STATEMENT = re.compile(
-    r"(?:when|where|what|how|why|who)\b[^,]{3,80}(?:,| is\b| was\b)", re.IGNORECASE
-)
-_GREETING = re.compile(
-    r"(?:hi|hey|hello|yo|thanks?|thank you|thx|cheers|bye|goodbye|good (?:morning|night|evening"
-    r"|afternoon|luck|job|point)|see you|see ya|take care|congrat\w*|sorry|welcome|no problem"
-    r"|no worries|you're welcome|sure|ok|okay|got it|sounds good|lol|haha|nice|wow|yes|no|yep|nope)"
-    r"\b(?:,? [\w'-]{1,20}){0,2}[!., ]*",
-    re.IGNORECASE,
-)
-_JOKE = re.compile(
-    r"\b(?:just kidding|kidding|jk|j/k|joking|joke|sarcasm|sarcastic|pulling your leg"
-    r"|april fools)\b"
-    r"|(?<!\w)/s\b|\bha(?:ha)+\b|\blol\b|\blmao\b",
-    re.IGNORECASE,
-)
-_TAKEN_BACK = re.compile(
-    r"\b(?:just kidding|kidding|jk|j/k|joking|april fools|scratch that|strike that"
-    r"|never ?mind that|ignore that)\b",
-    re.IGNORECASE,
-)
-_HYPOTHETICAL = re.compile(
-    r"\b(?:if|imagine|suppose|supposing|pretend|hypothetically|what if|unless|whether"
-    r"|in theory|let's say|in another life|in my dreams|as though)\b",
-    re.IGNORECASE,
-)
-_UNCERTAIN = re.compile(
-    r"\b(?:might|(?-i:may)|maybe|perhaps|possibly|probably|apparently|supposedly|allegedly"
-    r"|rumou?rs?"
-    r"|not sure|unsure|no idea|i guess|i suppose|i assume|i bet|i wonder|i doubt|i think"
-    r"|i'm thinking"
-    r"|i was thinking|thinking (?:of|about)|i thought|seems?|seemed|sounds like|looks like|could"
-    r"|considering|i don't know|dunno|undecided|debating|as far as i know|iirc|i heard|i've heard"
-    r"|they say|people say|should've|could've|would've|wouldn't|couldn't|wish)\b",
-    re.IGNORECASE,
-)
-_WOULD = re.compile(r"\bwould\b(?! (?:rather|prefer|like|love)\b)|\bshould\b", re.IGNORECASE)
-_REPORTED = re.compile(
-    r"\b(?:said|says|told|asked|claims?|claimed|thinks|thought|believes|wonders|mentioned|suggested"
-    r"|suggests|proposed|argued|reckons|joked)\b|\bthe (?:song|book|movie|lyrics?|quote) (?:goes"
-    r"|says)",
-    re.IGNORECASE,
-)
-_SPEECH = re.compile(r'"([^"]{1,400})"')
 _ENGLISH = re.compile(r"[A-Za-z]")
 
 
@@ -112,15 +65,21 @@ def sentences(text: str, offset: int) -> Iterator[Sentence]:
     """The sentences of a masked turn that starts at `offset` in the episode's text."""
     start = 0
     for match in _END.finditer(text):
-        if match[0][0] == "." and _ABBREVIATION.search(
-            text, max(start, match.end() - 8), match.end()
-        ):
+        if match[0] == "." and _abbreviates(text, start, match.end()):
             continue
         if match[0][0] == "\n" and _runs_on(text, start, match.start(), match.end()):
             continue
         yield from _trimmed(text, start, match.end(), offset)
         start = match.end()
     yield from _trimmed(text, start, len(text), offset)
+
+
+def _abbreviates(text: str, start: int, end: int) -> bool:
+    """Whether a full stop belongs to an abbreviation, and does not end its sentence as well."""
+    said = text[max(start, end - 8) : end]
+    if _UNFINISHED.search(said) or _NUMBERED.search(said[-5:] + text[end : end + 2]):
+        return True
+    return bool(_ABBREVIATION.search(said)) and not _BEGINS.match(text, end)
 
 
 def _runs_on(text: str, start: int, stop: int, after: int) -> bool:
@@ -142,38 +101,3 @@ def _trimmed(text: str, start: int, end: int, offset: int) -> Iterator[Sentence]
         end -= 1
     if 6 <= end - start <= SENTENCE_CHARS_MAX and _ENGLISH.search(text, start, end):
         yield Sentence(offset + start, offset + end, text[start:end])
-
-
-def takes_back(sentence: str) -> bool:
-    """Whether a sentence unsays the one before it ("just kidding", "scratch that")."""
-    return _TAKEN_BACK.search(sentence) is not None
-
-
-def is_question(sentence: str) -> bool:
-    """Whether a sentence asks; also without a question mark, and with a tag ("..., right?")."""
-    if "?" in sentence[-5:]:
-        return True
-    return bool(_QUESTION_START.match(sentence)) and not _WH_STATEMENT.match(sentence)
-
-
-def states_nothing(sentence: str) -> bool:
-    """Whether a whole sentence is to be passed over: asked, greeted, supposed, joked or quoted."""
-    if is_question(sentence) or _GREETING.fullmatch(sentence) or _JOKE.search(sentence):
-        return True
-    if _HYPOTHETICAL.search(sentence) or _is_foreign(sentence):
-        return True
-    return any(len(quote.split()) > 3 and _is_speech(quote) for quote in _SPEECH.findall(sentence))
-
-
-def is_doubtful(clause: str) -> bool:
-    """Whether a clause only reports, doubts or weighs something."""
-    return bool(_UNCERTAIN.search(clause) or _WOULD.search(clause) or _REPORTED.search(clause))
-
-
-def _is_speech(quote: str) -> bool:
-    return quote[-1] in ".!?," or bool(re.search(r"\b(?:I|we|you|my)\b", quote, re.IGNORECASE))
-
-
-def _is_foreign(sentence: str) -> bool:
-    letters = [c for c in sentence if c.isalpha()]
-    return sum(c > "\u024f" for c in letters) * 5 > len(letters)

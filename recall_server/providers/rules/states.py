@@ -1,4 +1,4 @@
-"""The table of states: what may follow "is", and which attribute it states."""
+"""The table of states: what may follow "is", and which attribute it states; where and when."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from recall_server.domain.model import MemoryType
 from recall_server.providers.rules import nouns
+from recall_server.providers.rules.drafts import says_something
+from recall_server.providers.rules.wording import place_of, value_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ def _is(
 
 
 STATES = (
-    _is(r"(?P<value>\d{1,3}) (?:years? old|yo|y/o)\b", "age"),
+    _is(r"(?P<value>\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten|eleven"
+        r"|twelve) (?:years? old|yo|y/o)\b", "age"),
     _is(r"(?:turning )?(?P<value>\d{2})(?= now|$)", "age"),
     _is(r"(?:originally |actually )?from (?P<value>[A-Z].+)", "from", place=True),
     _is(r"(?:born|raised|born and raised) in (?P<value>[A-Z].+)", "from", place=True),
@@ -66,7 +69,52 @@ STATES = (
     _is(r"(?:currently )?(?P<value>(?:out of office|ooo|on (?:parental|maternity|paternity"
     r"|sick)? ?leave"
         r"|on vacation|on holiday|on call|on-call)\b.*)", "status"),
-    _is(r"(?:a |an )?(?:proud |active )?(?:member|part) of (?P<value>(?:an?|the|our|my|[A-Z]).+)",
+    _is(r"(?:a |an )?(?:proud |active )?(?:member|part) of (?!.*\b(?:life|lives|world|journey"
+        r"|story|routine)\b)(?P<value>(?:an?|the|our|my|[A-Z]).+)",
         "member_of"),
     _is(r"(?:training|studying) to be(?:come)? (?P<value>.+)", "goal"),
 )  # fmt: skip
+_TIMED = re.compile(
+    r"(?:every|each) \w+|\d{1,2}(?::\d\d| ?[ap]\.?m\b)|noon\b|midnight\b|(?:mon|tues|wednes|thurs"
+    r"|fri|satur|sun)days?\b|\d{1,2} [A-Z][a-z]+(?: \d{4})?$",
+    re.IGNORECASE,
+)
+SPEAKER = "<speaker>"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What "is" was found to say."""
+
+    attribute: str
+    value: str
+    type: MemoryType = MemoryType.FACT
+    confidence: float = 0.9
+    negated: bool = False
+    entity: str | None = None  # another one than the subject: the owner of the attribute
+
+
+def first_state(rest: str) -> Reading | None:
+    for state in STATES:
+        match = state.pattern.match(rest)
+        if match is None:
+            continue
+        value = (place_of if state.place else value_of)(match["value"])
+        if says_something(value) or state.attribute == "diet":
+            denies = state.attribute.startswith("not ")
+            return Reading(state.attribute.removeprefix("not "), value, state.type,
+                           state.confidence, negated=denies)  # fmt: skip
+    return None
+
+
+def placed(rest: str) -> Reading | None:
+    """Where or when a thing is: "in Ghent", "at 9:30", "every second Thursday"."""
+    match = re.match(r"(?P<how>(?:in|at|on|every|each)\b )(?P<value>.+)", rest)
+    if match is None:
+        return None
+    how = match["how"] if match["how"].startswith(("every", "each")) else ""
+    value = value_of(how + match["value"])
+    if _TIMED.match(value):
+        return Reading("schedule", value, confidence=0.8)
+    known = re.match(r"(?:the )?[A-Z]", value) and says_something(value)
+    return Reading("located_in", place_of(value), confidence=0.8) if known else None

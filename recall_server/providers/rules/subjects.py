@@ -24,11 +24,21 @@ class Voice:
 class Subject:
     """What a clause is about. `noun` is what is possessed ("sister", "favorite color")."""
 
-    kind: str  # "i", "we", "name", "owned" (my sister), "thing" (the staging server)
+    kind: str  # "i", "we", "both" (my wife and I), "name", "owned" (my sister), "thing"
     entity: str
     shown: str
     noun: str = ""
     plural: bool = False
+
+    @property
+    def inanimate(self) -> bool:
+        """Whether it can have no tastes, home or job."""
+        if self.kind not in ("owned", "thing"):
+            return False
+        # "My sister Ana": the name stands after the noun.
+        words = [word for word in self.noun.split() if not word[0].isupper()]
+        people = nouns.PEOPLE | nouns.PETS if self.kind == "owned" else nouns.PEOPLE
+        return not words or words[-1].lower() not in people
 
 
 _NP_BREAK = word_set(
@@ -48,9 +58,15 @@ _NOT_NAMES = word_set(
     " support self-care teamwork winning losing change success failure winter summer spring autumn"
     " fall"
 )
+_SOMEBODY = r"(?:(?:[Mm]y|[Oo]ur) (?:[\w-]+ ){0,2}?[\w-]+|[A-Z][\w-]+(?: [A-Z][\w-]+)?)"
+_BOTH = re.compile(
+    rf"(?:(?P<one>{_SOMEBODY}) and (?:I|i|me|myself)|[Mm]e and (?P<two>{_SOMEBODY}))(?= )"
+)
 _NOTES = word_set(
     "lives prefers likes loves hates speaks owns wants enjoys dislikes teaches studies drinks eats"
 )
+_COUNTS = word_set("one two three four five six seven eight nine ten several few other")
+_PLACED = re.compile(r"(?P<name>[A-Z][a-z]+(?<!s)(?: [A-Z][a-z]+)?) (?:from|in|at|of) [\w ]{2,30}")
 _JOINING = word_set("and of the &")
 _CALLED = re.compile(r"(?:[Pp]roject|[Tt]eam|[Cc]lient|[Ss]ervice) [A-Z]")
 _PLURAL = re.compile(
@@ -68,10 +84,27 @@ def subject_of(
         return Subject("i", voice.entity, voice.shown), 1, False
     if first == "we":
         return Subject("we", voice.entity, voice.shown), 1, False
-    if first in ("she", "he", "they"):
-        return (last, 1, True) if last and (first != "they" or last.plural) else None
+    if first in ("she", "he", "they", "it"):
+        return (last, 1, True) if last and _stands_for(first, last) else None
+    both = _BOTH.match(" ".join(words[:8]))
+    if both:
+        return _together(both, voice)
     elliptical = _left_out(words, voice)
     return elliptical or _noun_subject(words, voice)
+
+
+def _stands_for(pronoun: str, last: Subject) -> bool:
+    if pronoun == "they":
+        return last.plural
+    named = bool(_CALLED.match(last.shown))
+    return (last.inanimate or named) and not last.plural if pronoun == "it" else not last.inanimate
+
+
+def _together(both: re.Match[str], voice: Voice) -> tuple[Subject, int, bool]:
+    """ "My wife and I": the speaker with somebody else."""  # noqa: D210
+    other = re.sub(r"^(?:my|our) ", "their ", both["one"] or both["two"], flags=re.IGNORECASE)
+    shown = f"{voice.shown} and {other}"
+    return Subject("both", voice.entity, shown, plural=True), len(both[0].split()), False
 
 
 def _left_out(words: list[str], voice: Voice) -> tuple[Subject, int, bool] | None:
@@ -113,11 +146,13 @@ def _noun_subject(words: list[str], voice: Voice) -> tuple[Subject, int, bool] |
     if _DETERMINED.match(phrase):
         bare = phrase.split(" ", 1)[1]
         return Subject("thing", bare, phrase[0].upper() + phrase[1:], bare, plural), end, False
-    return _named(words[:end], phrase)
+    return _named(words[:end], phrase, _is_base(words[end]))
 
 
-def _named(words: list[str], phrase: str) -> tuple[Subject, int, bool] | None:
+def _named(words: list[str], phrase: str, base: bool) -> tuple[Subject, int, bool] | None:
     """A proper name, "project Atlas", or a plural of things ("Feature flags")."""
+    if base and len(words) == 1 and _PLURAL.search(phrase) and phrase.lower() not in _NOT_NAMES:
+        return Subject("thing", phrase, phrase, phrase, plural=True), 1, False
     name = all(w[0].isupper() or w[0].isdigit() or w.lower() in _JOINING for w in words)
     common = words[0].lower().split("'")[0] in _NOT_NAMES or (
         len(words) == 1 and phrase.endswith("ing")
@@ -126,10 +161,19 @@ def _named(words: list[str], phrase: str) -> tuple[Subject, int, bool] | None:
         return Subject("name", phrase, phrase, plural=" and " in phrase), len(words), False
     if _CALLED.match(phrase):
         return Subject("name", phrase, phrase[0].upper() + phrase[1:]), len(words), False
-    plural = 2 <= len(words) <= 4 and _PLURAL.search(words[-1]) and not common
+    placed = _PLACED.fullmatch(phrase)
+    if placed and not common:
+        return Subject("name", placed["name"], phrase), len(words), False
+    counted = words[0].isdigit() or words[0].lower() in _COUNTS
+    plural = 2 <= len(words) <= 4 and _PLURAL.search(words[-1]) and not common and not counted
     if plural and phrase[1:].islower() and words[0].lower() not in FORMS:
         return Subject("thing", phrase, phrase, phrase, plural=True), len(words), False
     return None
+
+
+def _is_base(word: str) -> bool:
+    form = FORMS.get(word.lower().strip(","))
+    return word.lower() in ("are", "have", "do") or (form is not None and "base" in form.forms)
 
 
 def _owned(phrase: str, voice: Voice) -> tuple[str, str, str] | None:
@@ -154,7 +198,7 @@ def _owned(phrase: str, voice: Voice) -> tuple[str, str, str] | None:
 
 
 def _is_private(noun: str) -> bool:
-    return noun.rsplit(maxsplit=1)[-1].lower() in nouns.PEOPLE | nouns.PETS
+    return noun.rsplit(maxsplit=1)[-1].lower() in nouns.PEOPLE | nouns.PETS | nouns.PRIVATE
 
 
 def _noun_phrase_end(words: list[str]) -> int | None:
@@ -169,9 +213,18 @@ def _noun_phrase_end(words: list[str]) -> int | None:
         following = words[at + 1].lower().strip(",") if at + 1 < len(words) else ""
         if word in AUXILIARIES or (word in ADVERBS and following in FORMS):
             return at
+        if _is_noun_here(word, following):
+            continue
         if word in FORMS and _agrees(FORMS[word].forms, before, together="and" in words[:at]):
             return at
     return None
+
+
+def _is_noun_here(word: str, following: str) -> bool:
+    """ "Bug reports go to Ines": before another finite verb, what looks like one is a noun."""  # noqa: D210
+    forms = FORMS[following].forms if following in FORMS else frozenset[str]()
+    helps = word in FORMS and FORMS[word].lemma in ("help", "let", "make", "go", "come")
+    return word in FORMS and "base" in forms and not helps and "s" in FORMS[word].forms
 
 
 def _agrees(forms: frozenset[str], before: str, *, together: bool) -> bool:

@@ -48,7 +48,8 @@ provision rotate revoke restore backup benchmark optimise optimize debug reprodu
 resolve patch bump pin enable disable rollback nominate elect appoint reschedule reserve inherit
 overhaul audit onboard rewire tune commission retrain announce approve reject review provide
 serve sponsor call name base locate cost speak meditate exercise drive wear ride remember forget
-rely depend run contain include follow
+rely depend run contain include follow turn listen happen occur expire push shift swap trade ditch
+exchange transition rotate convert appoint close deliver go stay
 """.replace("\n", " ").split()
 _AUXILIARY_THIRD = {"am": "is", "are": "is", "have": "has", "do": "does", "were": "was"}
 
@@ -76,7 +77,7 @@ def third_person(lemma: str) -> str:
 
 _DOUBLING = word_set(
     "prefer plan stop ship drop jog log quit enrol swim refer begin run get put set cut hit let"
-    " split win shut knit skip chat"
+    " split win shut knit skip chat swap"
 )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from recall_server.providers.rules.clauses import Clause
 from recall_server.providers.rules.dates import When
+from recall_server.providers.rules.parsing import Clause
+from recall_server.providers.rules.verbs import FORMS, third_person, word_set
 
 _PRONOUNS = tuple(
     (re.compile(rf"(?<![\w'-]){said}(?![\w'-])"), written)
@@ -25,7 +26,7 @@ _DURATION = (
     r"|nearly|quite|some time|ages|\d|(?:\w+ )?(?:years|months|weeks|days|hours)\b)"
 )
 _STOPS = re.compile(
-    rf"\s*(?:{_COMMA}|[;!?]\s|[,;!?:]$|\.\s|\.$|\s[-–—]\s|[—(]|\s(?:because|'cause|since|so|when"
+    rf"\s*(?:{_COMMA}|[;!?]\s|[,;!?:]$|\.$|\s[-–—]\s|[—(]|\s(?:because|'cause|since|so|when"
     r"|cause (?=i |we |it |she |he |they |the |my )|while|but|although|though|which|who|where|if"
     r"|whenever|after|before|until|unless|except|now|right now|for now|any ?more|any longer|too"
     r"|and (?:things|everything|life|i|we|it|she|he|they|my|our|that|this|am|is|was|have|had|so"
@@ -48,9 +49,28 @@ _PLACE_STOPS = re.compile(
 _YEAR = re.compile(r"\s(?:back )?(?:in|on|since|by|until) (?:[A-Z][a-z]+ )?(?:19|20)\d\d$")
 
 
-def value_of(rest: str) -> str:
-    """The noun or verb phrase at the beginning of the rest of a clause."""
-    match = _STOPS.search(rest)
+_WHOLE_CHARS_MAX = 90
+_ADJECTIVE = (
+    r"(?:safe|big|small|nice|good|warm|long|old|new|quiet|calm|short|simple|cosy|cozy|happy|sad"
+    r"|kind"
+    r"|bright|dark|clean|open|strong|soft|hard|cool|fresh|slow|fast|deep|free|young|large|tiny|huge"
+    r"|fun|great|low|high|[a-z]{2,}(?:ful|ous|ive|able|ible|less|ish|al|ic|ing|ed|ly|ant|ent))"
+)
+# In "a safe, inviting place" the comma parts two adjectives.
+_ADJECTIVES = re.compile(
+    rf"\b(?:an?|the|my|our|their|very|so|more) {_ADJECTIVE}(?P<comma>), (?={_ADJECTIVE} [a-z]+)"
+)
+
+
+def value_of(rest: str, *, whole: bool = False) -> str:
+    """The noun or verb phrase at the beginning of the rest of a clause; `whole` where it may be
+    a longer one, which is cut only if it runs on.
+    """
+    if whole and len(rest) <= _WHOLE_CHARS_MAX:
+        return rest.strip(" .!")
+    within = {match.start("comma") for match in _ADJECTIVES.finditer(rest)}
+    stops = (match for match in _STOPS.finditer(rest) if match.start() not in within)
+    match = next(stops, None)
     value = _YEAR.sub("", rest[: match.start()] if match else rest)
     value = re.sub(r"^(?:any|on (?=[A-Z\d])) ?", "", value.strip(" \t\n.,;:!?*_~\"'`)"))
     return (value if value.count('"') % 2 == 0 else value.replace('"', "")).strip()
@@ -70,30 +90,45 @@ def outside(text: str) -> str:
     return text
 
 
-def without(text: str, when: When | None) -> str:
-    """The text without relative words of time; where the phrase leans on them they stay."""
-    if when is None or not when.relative:
-        return text
-    before, after = text[: when.start].rstrip(), text[when.end :].lstrip()
-    if when.partial:
-        joint = " " if after[:1].isalnum() else ""
-        return f"{before} {when.shown}{joint}{after}".strip()
-    if re.search(r"\b(?:of|from|for|than|like|had|spent|took|have|has|about|before|after|the|my"
-    r"|our|all"
-                 r"|was|is|are|were|until|and)$", before, re.IGNORECASE):  # fmt: skip
-        return text
-    joint = "" if not before or not after or after[0] in ",.!;" else " "
-    return (
-        before.rstrip(",") + joint + after.lstrip(", ") if not before else before + joint + after
-    ).strip()
+_ALSO_NOUNS = word_set(
+    "work play design travel research study test plan change dance plant draw film record book"
+    " visit"
+    " drink cook coach practice exercise start finish show share support love need help sleep walk"
+    " run swim climb garden perform share release store cache log track report schedule post camp"
+)
 
 
 def sentence_of(clause: Clause, rest: str, when: When | None) -> str:
     """The whole statement as a sentence."""
     owned = clause.subject.kind == "owned"
     shown = f"{clause.subject.shown} {clause.subject.noun}" if owned else clause.subject.shown
-    body = outside(rest)
+    body = outside(_agreeing(clause, rest))
     return finished(f"{shown} {clause.verb} {body}", when)
+
+
+_SECOND_VERB = re.compile(
+    r"^and (?P<first>[a-z]+)(?![\w'-])"
+    r"|(?<![\w'-])and (?P<verb>[a-z]+)(?=$|[.!,]| (?:the|an?|my|our|to|in|on|at|with|for|every)\b)"
+)
+_TAKES_VERBS = word_set("like love enjoy hate want need prefer let make help do have can")
+
+
+def _agreeing(clause: Clause, rest: str) -> str:
+    """ "I watch movies and hike" is "watches movies and hikes" of a third person."""  # noqa: D210
+    subject = clause.subject
+    if clause.tense != "present" or (subject.plural and subject.kind != "we"):
+        return rest
+
+    def third(match: re.Match[str]) -> str:
+        verb = match["first"] or match["verb"]
+        form = FORMS.get(verb)
+        unsure = match["verb"] and (clause.lemma in _TAKES_VERBS or verb in _ALSO_NOUNS)
+        infinitive = re.search(r"\bto\b", rest[: match.start()])
+        if form is None or "base" not in form.forms or unsure or infinitive:
+            return match[0]
+        return f"and {third_person(form.lemma)}"
+
+    return _SECOND_VERB.sub(third, rest)
 
 
 def finished(text: str, when: When | None) -> str:

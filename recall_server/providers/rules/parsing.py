@@ -17,9 +17,19 @@ from recall_server.providers.rules.verbs import (
 
 CLAUSE_WORDS_MAX = 80
 _VERB_GROUP_WORDS_MAX = 9
-_BEING = ("am", "is", "are", "was", "were", "been")
+_GAPPING = word_set("use prefer choose pick take need buy")
+_GAPPED = re.compile(
+    r"(?P<one>[^,]{1,60}? for [^,]{2,60}?)(?:, and|,| and) (?P<two>[^,]{1,60}? for [^,]{2,60}.*)"
+)
+_BEING = ("be", "am", "is", "are", "was", "were", "been")
 _MODALS = ("will", "can", "would")
 # Participles that are verbs after "is", where others describe ("is based in", but "is married").
+# "Ana broke her arm": hers, where "I met her brother" leaves open whose.
+_OWN = re.compile(
+    r"\b(?:his|her) (?!(?:an?|the|some|to|in|on|at|with|and|for|so|up|out|off|that|this|my|all"
+    r"|about"
+    r"|as|by|from|when|because|if|last|next)\b)(?=[a-z])"
+)
 _PASSIVES = ("base", "call", "name", "locate")
 # In the present tense, words that cannot be taken for nouns after "and".
 _PLAINLY_VERBS = word_set(
@@ -37,6 +47,7 @@ class Clause:
     negated: bool
     verb: str  # the verb group in the third person, adverbs included
     rest: str
+    word: str = ""  # the main verb as it stands
     lead: tuple[str, ...] = field(default=())  # the words before the main verb, as they stand
     weak: bool = False  # the subject was left out, or stood in an earlier sentence
 
@@ -59,9 +70,12 @@ class _Group:
 
     def clause(self, lemma: str, tense: str, said: list[str], rest_from: int) -> Clause:
         verb = _said_of_third(said, self.subject)
-        rest = _agreeing(" ".join(self.words[rest_from:]), tense, self.subject)
+        rest = " ".join(self.words[rest_from:])
+        if self.subject.kind in ("name", "owned") and not self.subject.inanimate:
+            rest = _OWN.sub("their ", rest)
         lead = tuple(self.said)
-        return Clause(self.subject, lemma, tense, self.negated, verb, rest, lead, self.weak)
+        word = said[-1] if said else ""
+        return Clause(self.subject, lemma, tense, self.negated, verb, rest, word, lead, self.weak)
 
 
 def parse(clause: str, voice: Voice, last: Subject | None = None) -> Iterator[Clause]:
@@ -83,6 +97,11 @@ def _coordinated(parsed: Clause) -> tuple[str, list[str]] | None:
     """Cuts "works at X and lives in Y" in two; the second half keeps the auxiliaries."""
     if parsed.tense in ("going", "used", *_MODALS):
         return None
+    gap = _GAPPED.match(parsed.rest) if parsed.lemma in _GAPPING else None
+    if (
+        gap and gap["two"].split()[0] not in FORMS
+    ):  # "use Notion for documentation and Linear for tickets"
+        return gap["one"], [*parsed.lead, parsed.word, *gap["two"].split()]
     wanted = {"past": "past", "perfect": "part", "present": ""}.get(parsed.tense, "ing")
     for match in re.finditer(r",? and (?:then |also |just |now |recently |finally )?", parsed.rest):
         word = parsed.rest[match.end() :].split(" ", 1)[0].lower().strip(".,!")
@@ -95,7 +114,7 @@ def _coordinated(parsed: Clause) -> tuple[str, list[str]] | None:
 
 
 def _continues(word: str, parsed: Clause) -> bool:
-    first_person = parsed.subject.kind in ("i", "we")
+    first_person = parsed.subject.kind in ("i", "we", "both")
     return word in _PLAINLY_VERBS and ("s" in FORMS[word].forms or first_person)
 
 
@@ -162,7 +181,7 @@ def _unknown(group: _Group, word: str) -> Clause | None:
         return _copula(group)
     regular = len(word) > 4 and word.endswith("ed") and word.isalpha()
     free = not group.auxiliaries or group.auxiliaries[0] in ("have", "has")
-    if not (regular and free and group.subject.kind in ("i", "we", "name")):
+    if not (regular and free and group.subject.kind in ("i", "we", "name", "both")):
         return None
     tense = "perfect" if group.auxiliaries else "past"
     return group.clause("-ed", tense, [*group.said, word], group.at + 1)
@@ -221,7 +240,7 @@ def _said_of_third(group: list[str], subject: Subject) -> str:
         for word in group
         if word.lower() not in ("all", "both")
     ]
-    if subject.plural and subject.kind in ("owned", "name", "thing"):
+    if subject.plural and subject.kind != "we":
         return " ".join(said)
     for at, word in enumerate(said):
         if word in _MODALS:
@@ -235,14 +254,3 @@ def _said_of_third(group: list[str], subject: Subject) -> str:
             said[at] = third_person(form.lemma)
         break
     return " ".join(said)
-
-
-def _agreeing(rest: str, tense: str, subject: Subject) -> str:
-    """ "I practice and train" is "practices and trains" of a third person."""  # noqa: D210
-    match = re.match(r"and (\w+)", rest)
-    form = FORMS.get(match[1]) if match else None
-    if match is None or form is None or tense != "present" or "base" not in form.forms:
-        return rest
-    if subject.plural and subject.kind in ("owned", "name", "thing"):
-        return rest
-    return f"and {third_person(form.lemma)}{rest[match.end() :]}"
