@@ -95,9 +95,6 @@ class VectorIndex:
             self._matrices.popitem(last=False)
         return matrix
 
-    def forget(self, namespace: Namespace, model: str) -> None:
-        self._matrices.pop((namespace, model), None)
-
     def _total(self) -> int:
         return sum(matrix.bytes for matrix in self._matrices.values())
 

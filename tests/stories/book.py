@@ -48,4 +48,4 @@ async def applied(store: Store) -> Counter[str]:
     lines = await select(
         store, "SELECT ids FROM tool_call_records WHERE operation IN ('extract', 'embed')"
     )
-    return Counter(document(line["ids"])["ids"][0] for line in lines)
+    return Counter(document(line["ids"])[0] for line in lines)

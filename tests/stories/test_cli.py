@@ -155,8 +155,9 @@ def test_an_unknown_accessor_is_refused(url: str) -> None:
 
 
 def test_the_book_and_the_counts_are_shown(url: str) -> None:
-    empty = recall("audit", "--db", url)
-    for name in ("alice", "bob", "alice"):
+    recall("create-token", "alice", "--db", url)
+    empty = recall("audit", "--namespace", "carol", "--db", url)
+    for name in ("bob", "alice"):
         recall("create-token", name, "--db", url)
     newest = recall("audit", "--tail", "2", "--db", url, "--json").json()
     bobs = recall("audit", "--namespace", "bob", "--db", url, "--json").json()
@@ -295,10 +296,19 @@ SETTINGS = (
 def test_a_wrong_setting_is_refused_by_name(
     command: str, settings: dict[str, str], named: str
 ) -> None:
+    recall("create-token", "alice")
     said = recall(command, **settings)
 
     refused(said, "INVALID_ARGUMENT", named)
     assert "canary" not in said.err
+
+
+@pytest.mark.parametrize("command", ["status", "audit", "tokens list", "tokens revoke acc_x"])
+def test_a_mistyped_path_is_no_reason_to_make_a_database(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "mistyped.db"
+
+    refused(recall(*command.split(), "--db", str(path)), "DATABASE_UNUSABLE", str(path))
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
