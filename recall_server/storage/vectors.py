@@ -142,9 +142,7 @@ class Vectors:
         assert self._handle.namespace is not None
         matrix = self._index.matrix(self._handle.namespace, model, dimensions)
         if matrix.version < version:
-            seen = matrix.version
-            changes = await self._handle.fetch("vectors_since", model=model, version=seen)
-            # Another search may have read the same changes while this one waited.
-            if matrix.version == seen:
-                matrix.apply(changes)
+            changes = await self._handle.fetch("vectors_since", model=model, version=matrix.version)
+            # Another search may have taken in some of them while this one waited.
+            matrix.apply([row for row in changes if row["version"] > matrix.version])
         return matrix

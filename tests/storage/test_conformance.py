@@ -347,3 +347,17 @@ async def test_an_episode_cannot_be_changed(store: Store) -> None:
 def test_the_file_is_its_owners_alone(store: Store, database: Path | str) -> None:
     if isinstance(database, Path):
         assert database.stat().st_mode & 0o777 == 0o600
+
+
+async def test_two_searches_that_read_the_same_changes_take_them_in_once(store: Store) -> None:
+    await enter(store, ALICE)
+    async with store.transaction(ALICE) as tx:
+        await tx.vectors.put("model", {"east": np.eye(2, dtype=np.float32)[0]})
+
+    async def search() -> dict[str, float]:
+        async with store.transaction(ALICE, write=False) as tx:
+            version = (await tx.words.statistics()).vector_version
+            matrix = await tx.vectors.matrix("model", 2, version)
+            return matrix.nearest(np.eye(2, dtype=np.float32)[0], 5)
+
+    assert await asyncio.gather(search(), search(), search()) == [{"east": 1.0}] * 3
