@@ -44,7 +44,7 @@ def _reading(clause: Clause) -> Reading | None:
     if clause.lemma in ("call", "name"):
         return _called(clause)
     if clause.tense in ("past", "past_ing", "will", "would", "can"):
-        return _birth(clause) or former(clause) or _to_come(clause)
+        return _birth(clause) or former(clause) or _to_come(clause) or _stayed(clause)
     if clause.subject.kind == "owned" and not is_person(clause):
         return attribute(clause)
     favourite = favourite_at_end(clause)
@@ -63,6 +63,15 @@ def _called(clause: Clause) -> Reading | None:
     if name is None or clause.subject.kind in ("i", "we", "both"):
         return None
     return Reading("name", name["value"].rstrip("."))
+
+
+def _stayed(clause: Clause) -> Reading | None:
+    """Where somebody was: "I was in Chicago last week"."""
+    there = re.match(r"(?:back |over |out )?in (?P<value>(?:the )?[A-Z].+)", clause.rest)
+    value = place_of(there["value"]) if there else ""
+    if clause.tense != "past" or not is_person(clause) or not says_something(value):
+        return None
+    return Reading("visited", value, confidence=0.7)
 
 
 def _to_come(clause: Clause) -> Reading | None:
@@ -149,7 +158,7 @@ def _kind(clause: Clause) -> Reading | None:
     # What a speaker calls themselves is worth keeping; what others are called is mostly praise.
     return (
         Reading("is_a", value, confidence=0.7)
-        if clause.subject.kind == "i" and not clause.weak
+        if (clause.subject.kind == "i" and not clause.weak) or clause.subject.is_pet
         else None
     )
 

@@ -24,7 +24,8 @@ _NO_MORE = re.compile(
     re.IGNORECASE,
 )
 _IT_IS = re.compile(
-    r"(?:it is|it's|that's|that is|should be|i meant|i mean|make that|make it) (?:now |actually )?"
+    r"(?:it is|it's|that's|that is|should be|i meant|i mean|i said|make that|make it) (?:now "
+    r"|actually )?"
     r"(?:on |at )?(?P<value>[^,;]{1,60}?)(?: now)?(?:, (?:and )?not|,? instead of)"
     r" (?:the |on |at )?(?P<old>[^,;]{1,60})$",
     re.IGNORECASE,
@@ -59,6 +60,8 @@ def correction(text: str, voice: Voice) -> Draft | None:
     value, old = value_of(match["value"]), value_of(match["old"])
     if not says_something(value) or not old or len(old.split()) > 6:
         return None
+    if re.match(r"(?:i|we|my|our|he|she|they)\b", value, re.IGNORECASE):
+        return None
     kind = nouns.category(value) or nouns.category(old)
     attribute = f"uses_for_{kind}" if kind else "correction"
     entity = "team" if kind and re.search(r"\bwe\b", text, re.IGNORECASE) else voice.entity
@@ -92,7 +95,10 @@ def _preferred(text: str, voice: Voice) -> Draft | None:
 
 def put_right(draft: Draft, known: list[Draft]) -> Draft:
     """The correction of a statement that stands shortly before it, with what that was about."""
-    if not draft.correction or draft.attribute != "correction":
+    if draft.replaces and draft.attribute != "correction":
+        same = (old for old in reversed(known) if _names(old, draft))
+        return next((replace(draft, entity=old.entity) for old in same), draft)
+    if not draft.correction:
         return draft
     for old in reversed(known):
         said = _said_in(old, draft)
@@ -109,6 +115,11 @@ def put_right(draft: Draft, known: list[Draft]) -> Draft:
             replaces=old.value,
         )
     return draft
+
+
+def _names(old: Draft, new: Draft) -> bool:
+    """Whether an earlier draft states what a correction says is so no more."""
+    return old.attribute == new.attribute and old.value == new.replaces
 
 
 def _said_in(old: Draft, new: Draft) -> str | None:

@@ -41,16 +41,11 @@ class When:
     begins: bool = False  # from when on something holds: "starting Monday"
 
 
-def find_when(text: str, base: datetime, *, past: bool) -> When | None:
-    """The first time named in the text; a bare "in May" lies behind if `past`, else ahead."""
-    midnight = base.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return _first(text, 0, midnight, past)
-
-
 def dated(text: str, base: datetime, *, past: bool) -> tuple[str, When | None]:
     """The text, freed of the relative words for the time of the deed, and that time.
 
-    Any other time that it names stays where it is, written out.
+    A bare "in May" lies behind if `past`, else ahead. Any other time that the text names stays
+    where it is, written out.
     """
     whens = list(_all(text, base, past))
     main = next((when for when in whens if not when.purpose), None)

@@ -1,4 +1,4 @@
-"""Deeds: what somebody did, and what they are busy with."""
+"""What somebody has done: the table of deeds, and how it is read."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ _EVENTS: tuple[tuple[str, str, str], ...] = (
         r"(?:(?:up )?(?:for|to|with|in|as|at) )?(?!up\b|off\b|in\b)(?P<value>.+)",
         "joined",
     ),
+    (
+        "sign",
+        r"(?P<value>(?:the|an?|our|my) (?:[\w-]+ )?(?:contract|lease|deal|agreement|papers?)\b.*)",
+        "did",
+    ),
+    ("drop", r"out of (?P<value>.+)", "left"),
     ("leave quit retire resign", r"(?:from )?(?P<value>(?:my|our|the|a|[A-Z]).+)", "left"),
     ("lose", r"(?P<value>(?:my|our|the|a|an|[A-Z]).+)", "lost"),
     ("win", r"(?P<value>.+)", "won"),
@@ -141,7 +147,13 @@ _NO_DEEDS = re.compile(
 )
 _OTHERS = {
     "-ed": (
-        (re.compile(r"(?P<value>(?:an?|the|my|our|two|three|four|five|\d+|with [A-Z]).+)"), "did"),
+        (
+            re.compile(
+                r"(?P<value>(?:an?|the|my|our|their|two|three|four|five|\d+|(?:with|from|to"
+                r"|into|in|for) (?:[A-Z]|(?:an?|the|my|our) )|me to (?:an?|the|my) ).+)"
+            ),
+            "did",
+        ),
     )
 }
 
@@ -153,7 +165,7 @@ _THAT = re.compile(
 
 def deed(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
     """What somebody has done."""
-    if clause.subject.kind == "thing" or (clause.subject.kind == "owned" and not is_person(clause)):
+    if not is_person(clause):
         return None
     if clause.tense not in DONE or clause.negated:
         return None

@@ -29,7 +29,8 @@ _POINTS_AWAY = re.compile(
     r"|what|when|where|who|why|which|whatever|one|ones|same|something|anything|everything|nothing"
     r"|someone|anyone|everyone|such|so|here|there|more|most|both|ever|together|for|since|with"
     r"|all of|all the|all that"
-    r"|any|each other|not|as|too|like|too|than|even|to (?:see|hear|say|know|be|have you|meet"
+    r"|any(?: ?more)?|each other|not|as|too|like|too|than|even|to (?:see|hear|say|know|be"
+    r"|have you|meet"
     r"|talk|chat|share|think|get|keep))\b(?!-)",
     re.IGNORECASE,
 )
@@ -50,7 +51,8 @@ _EMPTY = word_set(
     " so cool difference impact smile love hope courage strength point part kind sort care sense"
     " support top two one other place places people person everything anything everyone somewhere"
     " challenge challenges memories memory experience experiences adventure journey blast while"
-    " first next always lately others opportunity opportunities reminder inspiration news project"
+    " first last next always lately others opportunity opportunities reminder inspiration news"
+    " project"
     " projects book photo photos pic picture quite special ton color colour texture structure"
     " vibes vibe event events real road letdown mistake tough wild similar meaningful laugh laughs"
     " setback advice options win trial error rough busy setbacks turned world together done mind"

@@ -61,11 +61,22 @@ _ACTIVITIES = word_set(
 )
 
 
+_KEPT = word_set(
+    "store log archive rotate monitor track cache record document schedule release ship"
+)
+_ABSTAINED = word_set("drink smoke drive swim cook dance ski run")
+
+
 def activity(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
     """What somebody does as a rule: "I write articles on fantasy novels"."""
-    if clause.tense != "present" or clause.lemma not in _ACTIVITIES or not is_person(clause):
+    if clause.tense != "present" or not is_person(clause):
         return None
-    value = value_of(clause.rest)
+    kept = clause.lemma in _KEPT and clause.subject.kind == "we"
+    value = value_of(clause.rest, whole=kept)
+    if clause.lemma in _ABSTAINED and clause.negated and value in ("", "anymore", "any more"):
+        return drafted(clause, voice, when, "habit", clause.lemma, negated=True)
+    if clause.lemma not in _ACTIVITIES and not kept:
+        return None
     if clause.subject.kind not in ("i", "we", "name", "owned") or not says_something(
         re.sub(r"^(?:in|at|on|with|for|about|to) ", "", value)
     ):
@@ -93,7 +104,8 @@ def ability(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
 
 _UNDERTAKINGS = word_set(
     "research study read write build develop design learn organize organise plan train apply "
-    "prepare create volunteer teach mentor renovate practice practise play paint explore take "
+    "prepare create hire recruit redesign evaluate pilot volunteer teach mentor renovate"
+    " practice practise play paint explore take "
     "attend host run refactor migrate implement test collect plant work watch date see launch "
     "raise grow manage make expand coach save try"
 )

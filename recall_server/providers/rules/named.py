@@ -91,7 +91,7 @@ def who(clause: Clause) -> Reading | None:
     )
     if clause.subject.kind != "owned" or name is None:
         return None
-    noun = clause.subject.noun.lower()
+    noun = re.sub(r"^(?:new|current) ", "", clause.subject.noun.lower())
     return Reading(NAMED.get(noun, slug(noun)), name["value"], entity=clause.subject.entity)
 
 

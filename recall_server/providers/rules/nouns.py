@@ -29,6 +29,9 @@ PEOPLE = (
         "mates sister-in-law brother-in-law mother-in-law father-in-law son-in-law daughter-in-law"
     )
 )
+AT_WORK = word_set(
+    "boss manager client clients customer team company employer startup lead director ceo cto"
+)
 PETS = word_set(
     "dog dogs cat cats puppy puppies kitten kittens parrot hamster rabbit bunny turtle "
     "turtles tortoise horse goldfish fish snake lizard gecko ferret bird birds chicken "
@@ -48,7 +51,6 @@ CONDITIONS = word_set(
     "asthma diabetes adhd arthritis migraines insomnia anxiety depression epilepsy celiac "
     "coeliac dyslexia hypertension cancer eczema autism"
 )
-RATED = word_set("goal aim job role title position plan profession occupation")
 DIETS = re.compile(
     r"(?:a |an )?(?:strict )?(?P<value>vegan|vegetarian|pescatarian|gluten[- ]free|keto"
     r"|lactose[- ]intolerant|halal|kosher|teetotal\w*)\b",

@@ -1,4 +1,4 @@
-"""Takes a clause apart: the subject, the verb with its tense, and the rest."""
+"""Takes a clause apart: its subject, its verb with tense and denial, and the rest."""
 
 from __future__ import annotations
 
@@ -168,7 +168,10 @@ def _main(group: _Group, word: str) -> Clause | None:
         return _copula(group)
     tense = _tense(group, form.forms)
     if tense in ("going", "used"):
-        return _infinitive(group, tense)
+        infinitive = _infinitive(group, tense)
+        if infinitive or tense == "used":
+            return infinitive
+        tense = "progressive"  # "I'm going to a concert"
     third = group.subject.kind in ("name", "owned") and not group.subject.plural
     if tense == "present" and third and "base" in form.forms and not group.auxiliaries:
         return None
@@ -181,7 +184,7 @@ def _unknown(group: _Group, word: str) -> Clause | None:
         return _copula(group)
     regular = len(word) > 4 and word.endswith("ed") and word.isalpha()
     free = not group.auxiliaries or group.auxiliaries[0] in ("have", "has")
-    if not (regular and free and group.subject.kind in ("i", "we", "name", "both")):
+    if not (regular and free and not group.subject.inanimate):
         return None
     tense = "perfect" if group.auxiliaries else "past"
     return group.clause("-ed", tense, [*group.said, word], group.at + 1)

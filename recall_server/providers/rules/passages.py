@@ -13,10 +13,10 @@ from recall_server.domain.model import Candidate, Fact, Span, Turn
 from recall_server.providers.extraction import Passage
 from recall_server.providers.rules import gates
 from recall_server.providers.rules.answers import Question, asked, spelt_out
+from recall_server.providers.rules.clauses import clauses, opened
 from recall_server.providers.rules.corrections import CORRECTS, put_right
 from recall_server.providers.rules.dates import When, dated
 from recall_server.providers.rules.drafts import Draft, addresses_someone
-from recall_server.providers.rules.openings import clauses, opened
 from recall_server.providers.rules.parsing import Clause, parse
 from recall_server.providers.rules.sentences import Sentence, masked, sentences
 from recall_server.providers.rules.statements import declared, statements

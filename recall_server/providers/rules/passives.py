@@ -8,6 +8,7 @@ from recall_server.providers.rules.dates import When
 from recall_server.providers.rules.drafts import Draft, drafted, is_person, says_something, slug
 from recall_server.providers.rules.parsing import Clause
 from recall_server.providers.rules.subjects import Voice
+from recall_server.providers.rules.verbs import FORMS, word_set
 from recall_server.providers.rules.wording import place_of, value_of
 
 _OF_PEOPLE = tuple(
@@ -34,6 +35,10 @@ _DONE = (
     r"|hosted|kept|sponsored|organi[sz]ed|led|financed|funded|translated|restored"
 )
 _HOW = re.compile(rf"(?P<deed>{_DONE}) (?P<how>by|to|on|in|from|at|with|until|for) (?P<value>.+)")
+_STATES = word_set(
+    "postponed cancelled canceled delayed approved rejected merged released deployed deprecated"
+    " finished completed closed launched shipped reverted resolved"
+)
 _STATUS = re.compile(
     rf"(?P<value>(?:{_DONE}|finished|completed|closed|launched|shipped|rolled back|reverted|paid"
     r"|sold|stolen|renewed|shut down|repaired|resolved|called off|extended|solved|lost|broken"
@@ -76,7 +81,22 @@ def _of_things(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
         return drafted(clause, voice, when, attribute, value, confidence=0.7,
                        negated=clause.negated)  # fmt: skip
     status = _STATUS.match(clause.rest)
-    if status is None or clause.tense == "present" or is_person(clause):
+    done = status["value"] if status else _participle(clause.rest)
+    if done is None or is_person(clause) or (clause.tense == "present" and done not in _STATES):
         return None
-    return drafted(clause, voice, when, "status", status["value"], confidence=0.8,
+    return drafted(clause, voice, when, "status", done, confidence=0.8,
                    negated=clause.negated)  # fmt: skip
+
+
+def _participle(rest: str) -> str | None:
+    """A single known participle: "The kitchen was renovated"."""
+    word = value_of(rest)
+    form = FORMS.get(word)
+    return word if form and "part" in form.forms and form.lemma not in _FEELINGS else None
+
+
+_FEELINGS = word_set(
+    "like love enjoy adore hate hurt need want prefer get do go be have make mean feel know"
+    " read see"
+    " find take use try think say spend stay surprise"
+)

@@ -35,7 +35,13 @@ def plan(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
         and re.match(r"(?:by |around |week of |weekend of )?", when.shown)
     ):
         ahead = clause.lemma in _ARRANGED
-    if not ahead or clause.subject.kind == "thing" or clause.lemma == "be":
+    if clause.tense == "present" and when and not when.begins:
+        ahead = clause.lemma in _TIMETABLED
+    if (
+        not ahead
+        or (clause.subject.inanimate and clause.tense != "present")
+        or clause.lemma == "be"
+    ):
         return None
     if clause.tense == "will" and (when is None or clause.negated):
         return None
@@ -49,6 +55,7 @@ def plan(clause: Clause, voice: Voice, when: When | None) -> Draft | None:
                   negated=clause.negated, ahead=True)  # fmt: skip
 
 
+_TIMETABLED = word_set("start begin open launch leave arrive fly close return join move")
 _ARRANGED = word_set(
     "go fly travel move meet visit start leave get have take host run attend launch open join "
     "return present release ship begin marry"

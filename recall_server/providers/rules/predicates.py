@@ -48,7 +48,6 @@ _OVER = r"(?:over|to(?! \w+ing\b)|rather than|instead of|than|more than)"
 _V = r"(?P<value>.+)"
 _WEAK: dict[str, object] = {"confidence": LIKELY}
 _PAST: dict[str, object] = {"tenses": DONE}
-_PREF: dict[str, object] = {"type": PREFERENCE}
 _TASTE: dict[str, object] = {"type": PREFERENCE, "tenses": NOW, "people": True}
 _DECIDED: dict[str, object] = {"type": DECISION, "tenses": DONE | {"present"}}
 _PERSON: dict[str, object] = {"people": True}
@@ -81,6 +80,8 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
      (rf"(?P<about>(?:the|our|my) [\w -]{{2,40}}?) (?:back )?(?:from (?P<old>.+?) )?to "
       rf"(?P<value>{_TIME}.*)"), "schedule",
      {"tenses": ANY | AHEAD, "correction": True}),
+    ("run", r"in (?P<value>(?-i:[A-Z]).+)", "located_in", {**_THINGS, "place": True}),
+    ("break", r"(?P<value>down)\b", "status", {**_THINGS, "tenses": DONE, "deed": True}),
     ("run start begin happen occur", rf"(?:at|on) (?P<value>{_TIME}.*)", "schedule", _THINGS),
     ("go", rf"out (?:at|on|every) (?P<value>{_TIME}.*)", "schedule", _THINGS),
     ("go", r"(?:straight |directly )?to (?P<value>.+)", "sent_to", _THINGS),
@@ -88,6 +89,8 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     # home, work
     ("live", r"(?:\w+ )?(?:in|at|on|near|outside) " + _V, "lives_in",
      {"place": True, "people": True}),
+    ("live", r"with (?P<value>.+)", "lives_with", _PERSON),
+    ("grow", r"up (?:in|near|on) " + _V, "from", {**_PAST, "place": True, "people": True}),
     ("base locate", r"(?:out of|in|at) " + _V, "lives_in", {"place": True, "tenses": ANY}),
     ("move relocate", r"(?:\w+ )?from (?P<old>.+?) to " + _V, "lives_in",
      {"place": True, "tenses": ANY, "correction": True}),
@@ -99,6 +102,10 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     r"|an? while).+)"),
      "works_at", {"place": True, "people": True}),
     ("work", r"(?:\w+-time )?as (?:an? |the )?" + _V, "job_title", {"people": True, "place": True}),
+    ("start", r"(?:working )?at (?P<value>(?-i:[A-Z]).+)", "works_at",
+     {"place": True, "people": True, "tenses": DONE}),
+    ("support", r"(?P<value>(?-i:[A-Z])[\w+#.-]*(?: (?:(?-i:[A-Z])\w*|\d[\w.]*)){0,3})$",
+     "supports", {"tenses": frozenset({"present"})}),
     ("work", r"in (?P<value>(?:the )?[\w& -]{3,40})", "works_in", {"people": True, "place": True}),
     ("work", r"(?:on|with) " + _V, "working_on", {"tenses": NOW}),
     ("work", r"(?P<value>remotely|from home)", "work_mode", _PERSON),
@@ -212,6 +219,8 @@ PREDICATES: dict[str, tuple[Predicate, ...]] = _rules(
     ("swap trade ditch exchange", r"(?P<old>.+?) for " + _V, "uses_for_{category}", _SWITCH),
     ("replace", r"(?P<old>.+?) (?:with|by) " + _V, "uses_for_{category}",
      {"correction": True, "tenses": ANY}),
+    ("quit", (r"(?P<value>(?!(?:my|the|our|an?|on|for|because|it|and|that|this|at|in)\b|\w+ing\b)"
+     r"[a-z]+)$"), "habit", {"negated": True, "tenses": DONE, "correction": True, "people": True}),
     ("stop quit", r"(?P<value>(?!using|drinking|eating|playing)\w+ing\b.*)", "habit",
      {"negated": True, "tenses": DONE, "correction": True}),
     ("stop quit", r"(?:using|drinking|eating|playing) (?P<value>.+)", "uses",

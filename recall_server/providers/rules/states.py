@@ -75,7 +75,8 @@ STATES = (
     _is(r"(?:training|studying) to be(?:come)? (?P<value>.+)", "goal"),
 )  # fmt: skip
 _TIMED = re.compile(
-    r"(?:every|each) \w+|\d{1,2}(?::\d\d| ?[ap]\.?m\b)|noon\b|midnight\b|(?:mon|tues|wednes|thurs"
+    r"(?:every|each) \w+|(?:the )?\d{1,2}(?:st|nd|rd|th)\b|\d{1,2}(?::\d\d| ?[ap]\.?m\b)|noon\b"
+    r"|midnight\b|(?:mon|tues|wednes|thurs"
     r"|fri|satur|sun)days?\b|\d{1,2} [A-Z][a-z]+(?: \d{4})?$",
     re.IGNORECASE,
 )

@@ -40,6 +40,10 @@ class Subject:
         people = nouns.PEOPLE | nouns.PETS if self.kind == "owned" else nouns.PEOPLE
         return not words or words[-1].lower() not in people
 
+    @property
+    def is_pet(self) -> bool:
+        return self.kind == "owned" and self.noun.lower().split()[-1] in nouns.PETS
+
 
 _NP_BREAK = word_set(
     "that which who when where if because to and but or as than i we you he she they it this "
@@ -116,7 +120,7 @@ def _left_out(words: list[str], voice: Voice) -> tuple[Subject, int, bool] | Non
         return None
     word = words[at].lower()
     speaker = Subject("i", voice.entity, voice.shown)
-    if word == "had" and words[at + 1] in ("a", "an", "my", "our"):
+    if word in ("had", "did") and words[at + 1] in ("a", "an", "my", "our", "some"):
         return speaker, 0, True
     form = FORMS.get(word)
     if form is None or "base" in form.forms or word in AUXILIARIES:
@@ -198,7 +202,8 @@ def _owned(phrase: str, voice: Voice) -> tuple[str, str, str] | None:
 
 
 def _is_private(noun: str) -> bool:
-    return noun.rsplit(maxsplit=1)[-1].lower() in nouns.PEOPLE | nouns.PETS | nouns.PRIVATE
+    private = (nouns.PEOPLE - nouns.AT_WORK) | nouns.PETS | nouns.PRIVATE
+    return noun.rsplit(maxsplit=1)[-1].lower() in private
 
 
 def _noun_phrase_end(words: list[str]) -> int | None:
@@ -215,9 +220,15 @@ def _noun_phrase_end(words: list[str]) -> int | None:
             return at
         if _is_noun_here(word, following):
             continue
+        if at > 1 and word not in FORMS and _REGULAR_PAST.fullmatch(word) and following in _AFTER:
+            return at
         if word in FORMS and _agrees(FORMS[word].forms, before, together="and" in words[:at]):
             return at
     return None
+
+
+_REGULAR_PAST = re.compile(r"[a-z]{3,}ed")
+_AFTER = word_set("a an the my our their his her to from into in with for on at")
 
 
 def _is_noun_here(word: str, following: str) -> bool:

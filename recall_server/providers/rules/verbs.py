@@ -48,8 +48,10 @@ provision rotate revoke restore backup benchmark optimise optimize debug reprodu
 resolve patch bump pin enable disable rollback nominate elect appoint reschedule reserve inherit
 overhaul audit onboard rewire tune commission retrain announce approve reject review provide
 serve sponsor call name base locate cost speak meditate exercise drive wear ride remember forget
-rely depend run contain include follow turn listen happen occur expire push shift swap trade ditch
-exchange transition rotate convert appoint close deliver go stay
+rely depend run contain include follow
+turn listen happen occur expire push shift swap trade ditch
+exchange transition rotate convert smoke recruit redesign evaluate pilot archive appoint close
+deliver go stay
 """.replace("\n", " ").split()
 _AUXILIARY_THIRD = {"am": "is", "are": "is", "have": "has", "do": "does", "were": "was"}
 

@@ -28,7 +28,8 @@ _DURATION = (
 _STOPS = re.compile(
     rf"\s*(?:{_COMMA}|[;!?]\s|[,;!?:]$|\.$|\s[-–—]\s|[—(]|\s(?:because|'cause|since|so|when"
     r"|cause (?=i |we |it |she |he |they |the |my )|while|but|although|though|which|who|where|if"
-    r"|whenever|after|before|until|unless|except|now|right now|for now|any ?more|any longer|too"
+    r"|whenever|(?<!look )(?<!looking )(?<!looked )after|before|until|unless|except|now"
+    r"|right now|for now|any ?more|any longer|too"
     r"|and (?:things|everything|life|i|we|it|she|he|they|my|our|that|this|am|is|was|have|had|so"
     r"|then)"
     r"|as well|these days|lately|recently|again|already|by the way|right away|at the moment"
@@ -72,7 +73,7 @@ def value_of(rest: str, *, whole: bool = False) -> str:
     stops = (match for match in _STOPS.finditer(rest) if match.start() not in within)
     match = next(stops, None)
     value = _YEAR.sub("", rest[: match.start()] if match else rest)
-    value = re.sub(r"^(?:any|on (?=[A-Z\d])) ?", "", value.strip(" \t\n.,;:!?*_~\"'`)"))
+    value = re.sub(r"^(?:any\b|on (?=[A-Z\d])) ?", "", value.strip(" \t\n.,;:!?*_~\"'`)"))
     return (value if value.count('"') % 2 == 0 else value.replace('"', "")).strip()
 
 

@@ -1,4 +1,4 @@
-"""Opens a sentence up: its clauses, each freed of words that only lead in, and spelt out."""
+"""Cuts a sentence into clauses, each freed of words that only lead in, and spelt out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from recall_server.providers.rules import nouns
 from recall_server.providers.rules.verbs import AUXILIARIES, FORMS, word_set
 
 _MARKERS = re.compile(
-    r"(?:(?:yeah|yea|yes|yep|yup|yay|no|nope|nah|well|so|and|but|also|oh|ah|aw|hmm|um|wow|woah"
+    r"(?:(?:yeah|yea|yes|yep|yup|yay|no|nope|nah|wait|hold on|well|so|and|but|also|oh|ah|aw|hmm"
+    r"|um|wow|woah"
     r"|whoa|woo"
     r"|btw|by the way|fyi|honestly|anyway|anyways|plus|ok|okay|right|sure|hey|hi|hello|thanks"
     r"|thank you"
@@ -56,7 +57,8 @@ _CONTRACTIONS = tuple(
     )
 )  # fmt: skip
 _SPLIT = re.compile(
-    r"\s*(?:;\s|\s[-–—]{1,2}\s|[—–]|\.\.\.\s|,\s(?:it\s)?turns out\s)\s*"
+    r"\s*(?:;\s|\s[-–—]{1,2}\s|[—–]|\.\.\.\s|,\s(?:it\s)?turns out\s"
+    r"|(?<=[a-z])-\s(?!and\b|or\b|to\b))\s*"
     r"|,?\s(?:and|but|so|yet|plus|although|though|while|whereas)\s(?:then |also |now |so |yes,? )?"
     r"(?=(?:i|we|my|our|he|she|they|it|this|that's|there|you|you're|it's|i've|i'm|i'd|i'll|we're"
     r"|we've|we'll|he's|she's|they're)\b)"
@@ -95,7 +97,8 @@ _RELATIVE = re.compile(
 _PREPOSITION = re.compile(r"(to|in|at|on|for)\b ?(?!a\b|an\b|the\b|my\b)")
 _EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf\ufe0f\u200d]+")
 _TAIL = re.compile(
-    r",\s(?:take a look|check (?:it|this|them) out|look|here|see|thanks|right|you know|ya know|huh"
+    r",\s(?:speaking of|take a look|check (?:it|this|them) out|look|here|see|thanks|right"
+    r"|you know|ya know|huh"
     r"|hopefully|trust me|believe it|as you can see|i guess"
     r"|(?:the|this|these|those|things|such|so) [^,]{1,60}?\b(?:is|are|was|were|have been"
     r"|has been))\b.*$",
@@ -178,12 +181,13 @@ _SINCE = re.compile(
 
 def opened(clause: str) -> str:
     """A clause without the words that only lead in ("Yeah, Maria!", "By the way,"), spelt out."""
-    text = _TAIL.sub("", _EMOJI.sub("", clause).strip(" ,.!*_~\"'"))
+    text = _EMOJI.sub("", clause).strip(" ,.!*_~\"'")
     for _ in range(3):
         lead = _MARKERS.match(text) or _VOCATIVE.match(text)
         if lead is None:
             break
         text = text[lead.end() :]
+    text = _TAIL.sub("", text)
     for pattern, full in _CONTRACTIONS:
         text = pattern.sub(full, text)
     if text[:5].lower() == "been ":
