@@ -1,5 +1,6 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +32,7 @@ from recall_server.storage.store import Store, Transaction
 from recall_server.storage.vectors import Floats
 
 # Of each list; beyond this more candidates change nothing (RETRIEVAL: 50 to 500 are the same).
-POOL_MIN = 50
+POOL_MIN = 40
 POOL_PER_HIT = 2
 QUERY_TERMS_MAX = 64
 
@@ -129,20 +130,23 @@ class Recall:
         size = max(POOL_MIN, POOL_PER_HIT * query.limit)
         statistics = await tx.words.statistics(asked)
         idf = ranking.bm25_weights(statistics.frequencies, statistics.documents)
-        ids: dict[str, None] = {}
-        if query.mode is not SearchMode.VECTOR:
-            ids |= dict.fromkeys(await tx.words.pool(idf, statistics, size))
-        vectors: dict[str, Floats] = {}
-        cosines: dict[str, float] = {}
-        if vector is not None and self.embedder is not None:
-            matrix = await tx.vectors.matrix(
-                self.embedder.model, self.embedder.dimensions, statistics.vector_version
-            )
-            ids |= dict.fromkeys(matrix.nearest(vector, size))
-            vectors = matrix.rows(list(ids))
-            # One by one, so that no cosine depends on which others stand beside it.
-            cosines = {i: round(float(np.dot(row, vector)), 6) for i, row in vectors.items()}
-        return _Pool(await _items(tx, list(ids)), idf, statistics.average_length, cosines, vectors)
+        wanted = {} if query.mode is SearchMode.VECTOR else idf
+        if vector is None or self.embedder is None:
+            ids = await tx.words.pool(wanted, statistics, size)
+            return _Pool(await _items(tx, ids), idf, statistics.average_length, {}, {})
+        matrix = await tx.vectors.matrix(
+            self.embedder.model, self.embedder.dimensions, statistics.vector_version
+        )
+        async with asyncio.TaskGroup() as group:
+            # The database looks up the words while the vectors are compared here.
+            looked_up = group.create_task(tx.words.pool(wanted, statistics, size))
+            await asyncio.sleep(0)
+            nearest = matrix.nearest(vector, size)
+        ids = list(dict.fromkeys([*looked_up.result(), *nearest]))
+        vectors = matrix.rows(ids)
+        # One by one, so that no cosine depends on which others stand beside it.
+        cosines = {i: round(float(np.dot(row, vector)), 6) for i, row in vectors.items()}
+        return _Pool(await _items(tx, ids), idf, statistics.average_length, cosines, vectors)
 
     async def inspect(
         self,

@@ -5,9 +5,10 @@ security binds to one namespace (HOUSE: the second wall).
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
@@ -24,7 +25,9 @@ _MIGRATION_LOCK = 7_265_636_131
 
 # What a transaction may see is decided by its role, not by what the connection may do:
 # recall_app sees the rows of one namespace, recall_system those that serve all tenants.
-_ENTER = "SELECT set_config('role', %s, true), set_config('recall.namespace', %s, true)"
+_ENTER = sql.SQL(
+    "BEGIN {}; SELECT set_config('role', {}, true), set_config('recall.namespace', {}, true)"
+)
 
 _Raw = psycopg.AsyncConnection[DictRow]
 
@@ -76,13 +79,18 @@ class PostgresDriver:
     @asynccontextmanager
     async def transaction(self, *, namespace: str | None, write: bool) -> AsyncIterator[Connection]:
         role = "recall_system" if namespace is None else "recall_app"
-        async with self._begun("BEGIN" if write else "BEGIN READ ONLY") as raw:
-            await raw.execute(_ENTER, (role, namespace or ""))
+        # Said at once, as each word to the server is a journey there and back.
+        enter = _ENTER.format(
+            sql.SQL("READ WRITE" if write else "READ ONLY"),
+            sql.Literal(role),
+            sql.Literal(namespace or ""),
+        )
+        async with self._begun(enter) as raw:
             yield _PostgresConnection(raw)
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
-        async with self._begun("BEGIN") as raw:
+        async with self._begun(sql.SQL("BEGIN")) as raw:
             # Another replica may be migrating for longer than a statement may normally take.
             await raw.execute("SET LOCAL lock_timeout = 0")
             await raw.execute("SET LOCAL statement_timeout = 0")
@@ -90,7 +98,7 @@ class PostgresDriver:
             yield _PostgresConnection(raw)
 
     @asynccontextmanager
-    async def _begun(self, begin: LiteralString) -> AsyncIterator[_Raw]:
+    async def _begun(self, begin: sql.SQL | sql.Composed) -> AsyncIterator[_Raw]:
         with _translated():
             async with self._pool.connection() as raw:
                 await raw.execute(begin)

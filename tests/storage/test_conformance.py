@@ -360,4 +360,5 @@ async def test_two_searches_that_read_the_same_changes_take_them_in_once(store: 
             matrix = await tx.vectors.matrix("model", 2, version)
             return matrix.nearest(np.eye(2, dtype=np.float32)[0], 5)
 
-    assert await asyncio.gather(search(), search(), search()) == [{"east": 1.0}] * 3
+    found = await asyncio.gather(search(), search(), search())
+    assert list(found) == [{"east": 1.0}] * 3

@@ -92,18 +92,22 @@ FROM memories m JOIN citations c
 WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
 
 -- query: page_of_memories
--- Newest first; the empty string stands for "any".
+-- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
+WITH page AS (
+  SELECT * FROM memories
+  WHERE namespace = :namespace AND retired_at IS NULL
+    AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+  ORDER BY recorded_at DESC, id DESC
+  LIMIT :limit OFFSET :offset
+)
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
-FROM memories m
+FROM page m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
-WHERE m.namespace = :namespace AND m.retired_at IS NULL
-  AND (:type = '' OR m.type = :type) AND (:topic = '' OR m.topic = :topic)
 ORDER BY m.recorded_at DESC, m.id DESC
-LIMIT :limit OFFSET :offset
 
 -- query: count_of_memories
 SELECT type, count(*) AS memories FROM memories
