@@ -1,7 +1,7 @@
 """Domain values as JSON, and errors as each protocol spells them."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -153,4 +153,5 @@ def counts(one: Counts) -> Json:
 
 
 def moment(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
+    """To the second: what is finer tells a reader nothing, and costs a model tokens."""
+    return None if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
