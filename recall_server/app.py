@@ -163,7 +163,6 @@ async def working(built: House) -> AsyncIterator[None]:
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)
         if not done:
-            # What is cut off here is found again when its lease ends.
             task.cancel()
             await asyncio.wait({task})
 

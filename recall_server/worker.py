@@ -66,7 +66,7 @@ class Worker:
         self._woken.set()
 
     async def run(self) -> None:
-        """Work until `stop`. Cancelled, it leaves its jobs to be found when their leases end."""
+        """Work until `stop`. Cancelled, it hands its jobs back."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._jobs_at_once):
                 group.create_task(self._loop())
@@ -115,6 +115,9 @@ class Worker:
             return
         try:
             await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
+        except asyncio.CancelledError:
+            await asyncio.shield(self._hand_back(job))
+            raise
         except Fenced:
             log.warning("job_fenced", job=job.id, attempt=job.attempt)
         except ModelUnavailable as error:
@@ -145,6 +148,14 @@ class Worker:
         log.warning("job_postponed", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         async with self._store.transaction(job.namespace) as tx:
             await tx.jobs.release(job, self._now() + wait, code, failed=failed)
+
+    async def _hand_back(self, job: Job) -> None:
+        """Let go of a job in the middle: the next worker goes on from the place it reached."""
+        try:
+            async with self._store.transaction(job.namespace) as tx:
+                await tx.jobs.release(job, self._now(), None, failed=False)
+        except RecallError as error:
+            log.warning("job_left_to_its_lease", job=job.id, code=error.code)
 
     async def _bury(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
