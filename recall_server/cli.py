@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,9 +19,9 @@ from recall_server.app import House, house
 from recall_server.bench.command import app as bench
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import JobState, namespace
+from recall_server.domain.model import namespace
 from recall_server.serve import serve, work
-from recall_server.services.ingest import EMBED, EXTRACT
+from recall_server.services.overview import overview
 
 app = typer.Typer(
     name="recall",
@@ -189,26 +190,15 @@ def status(db: Db = None, as_json: AsJson = False) -> None:
     """Show counts, queue, engine, embedder and extractor."""
 
     async def show(built: House) -> None:
-        async with built.store.transaction(None, write=False) as tx:
-            namespaces, items = await tx.access.namespace_totals()
-            jobs = await tx.jobs.all_counts()
-
-        def number(kind: str, state: JobState) -> int:
-            return jobs.get((kind, state), 0)
-
+        found = await overview(built.store)
         row = {
             "version": __version__,
             "engine": built.store.engine,
             "extractor": built.extractor.name,
             "embedder": built.embedder.model if built.embedder else "none",
-            "namespaces": namespaces,
-            "findable_items": items,
-            "pending_extractions": number(EXTRACT, JobState.QUEUED)
-            + number(EXTRACT, JobState.PROCESSING),
-            "failed_extractions": number(EXTRACT, JobState.FAILED),
-            "pending_embeddings": number(EMBED, JobState.QUEUED)
-            + number(EMBED, JobState.PROCESSING),
-            "failed_embeddings": number(EMBED, JobState.FAILED),
+            "namespaces": found.namespaces,
+            "findable_items": found.findable_items,
+            **asdict(found.backlog),
         }
         if as_json:
             _print_json(row)

@@ -118,6 +118,15 @@ async def _able(built: House) -> AsyncIterator[None]:
     yield
 
 
+def told_to_stop() -> asyncio.Event:
+    """Set when this process gets SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
 async def serve(
     settings: Settings,
     announce: Callable[[str, House], None],
@@ -128,10 +137,7 @@ async def serve(
     `drain_s`, and release the jobs.
     """
     check_address(settings)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     with only_server(settings):
         listener = bound(settings)
         async with (
@@ -148,10 +154,7 @@ async def serve(
 
 async def work(settings: Settings) -> None:
     """Run jobs only, until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     async with house(settings) as built, _able(built), working(built):
         log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
         await stop.wait()

@@ -105,7 +105,7 @@ async def test_a_tenant_with_one_job_does_not_wait_for_one_with_many(open_house:
             await house.worker.run_once()
         counts = await house.services.recall.stats(BOB, entry=entry(house, BOB))
 
-    assert counts.pending_extractions == 0
+    assert counts.backlog.pending_extractions == 0
 
 
 async def test_a_running_worker_is_woken_by_a_store(open_house: Open) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -59,12 +59,10 @@ async def _stored(agent: Agent, part: Part) -> Json:
     return {"cached": False, **answer}
 
 
-async def extract(
-    page: Page, agent: Agent, parts: Sequence[Part], embedded: Callable[[], Awaitable[bool]]
-) -> list[Json]:
+async def extract(page: Page, agent: Agent, parts: Sequence[Part]) -> list[Json]:
     """Waits for the worker, and shows what it made: all memories, up to `MEMORIES_READ`."""
     began = perf_counter()
-    done = await _settled(page, agent, parts, embedded)
+    done = await _settled(page, agent, parts)
     took = perf_counter() - began
     stats = await agent.call("get_memory_stats")
     memories = sorted(await agent.memories(MEMORIES_READ), key=_place)
@@ -87,9 +85,8 @@ async def extract(
     return memories
 
 
-async def _settled(
-    page: Page, agent: Agent, parts: Sequence[Part], embedded: Callable[[], Awaitable[bool]]
-) -> bool:
+async def _settled(page: Page, agent: Agent, parts: Sequence[Part]) -> bool:
+    """Whether all is extracted and embedded: without its vectors, answers differ between runs."""
     deadline = perf_counter() + WAIT_S + sum(len(part.text) for part in parts) / CHARS_A_SECOND
     with page.progress() as progress:
         bar = progress.add_task("Extracting", total=len(parts))
@@ -97,7 +94,7 @@ async def _settled(
             stats = await agent.call("get_memory_stats")
             pending = stats["pending_extractions"]
             progress.update(bar, completed=len(parts) - pending)
-            if not pending and await embedded():
+            if not pending and not stats["pending_embeddings"]:
                 return True
             await asyncio.sleep(POLL_S)
     return False

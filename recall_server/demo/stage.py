@@ -1,8 +1,6 @@
 """The stage: a real server on a free port and a fresh file, for as long as the demo lasts."""
 
-import asyncio
 import shutil
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,9 +14,8 @@ from recall_server.demo.agent import Agent, arriving
 from recall_server.demo.page import Page
 from recall_server.demo.story import Story, bundled, of_file
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import JobState, Namespace, namespace
-from recall_server.serve import bound, listening, only_server
-from recall_server.services.ingest import EMBED
+from recall_server.domain.model import Namespace, namespace
+from recall_server.serve import bound, listening, only_server, told_to_stop
 
 FIRST = namespace("acme")
 SECOND = namespace("globex")
@@ -62,7 +59,7 @@ async def _play(page: Page, built: House, url: str, story: Story, *, keep: bool)
     async with arriving(url, token) as agent:
         await _programme(page, built, url, agent, story)
         await scenes.store(page, agent, story.parts)
-        memories = await scenes.extract(page, agent, story.parts, lambda: _embedded(built))
+        memories = await scenes.extract(page, agent, story.parts)
         await scenes.change(page, agent, memories)
         asked = questions.BY_HEART if story.own else questions.about(memories, story.parts[0].text)
         await scenes.search(page, agent, asked)
@@ -98,21 +95,8 @@ async def _token(built: House, owner: Namespace) -> str:
     return token
 
 
-async def _embedded(built: House) -> bool:
-    """Whether all vectors are there, without which answers differ from run to run.
-
-    Asked of the store, as the tools do not tell.
-    """
-    async with built.store.transaction(None, write=False) as tx:
-        jobs = await tx.jobs.all_counts()
-    return not any(jobs.get((EMBED, state)) for state in (JobState.QUEUED, JobState.PROCESSING))
-
-
 async def _until_stopped(page: Page) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     page.line("Stop it with Ctrl-C.")
     await stop.wait()
 

@@ -1,9 +1,11 @@
 """The one place where a plan becomes memory: check, apply, index."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from recall_server.domain.errors import Stale
-from recall_server.domain.model import Citation, Status
+from recall_server.domain.model import Citation, Item, Status
 from recall_server.domain.plan import Add, Change, Forget, Plan, Reinforce, Supersede
 from recall_server.storage.index import postings
 from recall_server.storage.store import Transaction
@@ -52,6 +54,14 @@ async def cover(tx: Transaction, citation: Citation) -> None:
     """Take the turns that a memory cites out of the search: the memory speaks for them now."""
     covered = await tx.episodes.open_at(citation)
     if covered:
-        await tx.episodes.close([turn.id for turn in covered], "covered")
-        await tx.words.remove(postings({turn.id: turn.text for turn in covered}))
-        await tx.vectors.conceal([turn.id for turn in covered])
+        await close(tx, covered, "covered")
+
+
+async def close(
+    tx: Transaction, turns: Sequence[Item], state: Literal["covered", "hidden"]
+) -> None:
+    """Take open turns out of the search, and of all that serves it."""
+    ids = [turn.id for turn in turns]
+    await tx.episodes.close(ids, state)
+    await tx.words.remove(postings({turn.id: turn.searchable for turn in turns}))
+    await tx.vectors.conceal(ids)

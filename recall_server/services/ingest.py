@@ -89,12 +89,13 @@ class Ingest:
         submission = self._checked(submission)
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
+        digest = submission.digest()
         if len(submission.text) > INLINE_CHARS_MAX:
             episode, words = await asyncio.to_thread(_read, episode)
         else:
             episode, words = _read(episode)
         async with self.store.transaction(namespace, entry=entry) as tx:
-            added = await tx.episodes.add(episode, key, submission.digest())
+            added = await tx.episodes.add(episode, key, digest)
             if added:
                 await tx.jobs.add(
                     episode.job_id, EXTRACT, {"episode_id": episode.id}, episode.recorded_at
@@ -104,7 +105,7 @@ class Ingest:
             else:
                 before = await tx.episodes.receipt(key)
                 assert before is not None
-                if before.request_digest != submission.digest():
+                if before.request_digest != digest:
                     raise IdempotencyConflict
                 accepted = Accepted(before.episode_id, before.job_id, cached=True)
             entry.ids += [accepted.episode_id, accepted.job_id]

@@ -14,7 +14,6 @@ from recall_server.domain.model import (
     Hit,
     Item,
     ItemKind,
-    JobState,
     Memory,
     MemoryType,
     Namespace,
@@ -26,8 +25,7 @@ from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services import commit
-from recall_server.services.ingest import EMBED, EXTRACT
-from recall_server.storage.index import postings
+from recall_server.services.overview import Backlog
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.vectors import Floats
 
@@ -59,9 +57,7 @@ class Counts:
     """What a namespace holds."""
 
     by_type: Mapping[MemoryType, int]
-    pending_extractions: int
-    failed_extractions: int
-    pending_embeddings: int
+    backlog: Backlog
 
     @property
     def total(self) -> int:
@@ -186,16 +182,7 @@ class Recall:
         async with self.store.transaction(namespace, write=False) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
-
-        def jobs_in(kind: str, *states: JobState) -> int:
-            return sum(jobs.get((kind, state), 0) for state in states)
-
-        counts = Counts(
-            {kind: by_type.get(kind, 0) for kind in MemoryType},
-            pending_extractions=jobs_in(EXTRACT, JobState.QUEUED, JobState.PROCESSING),
-            failed_extractions=jobs_in(EXTRACT, JobState.FAILED),
-            pending_embeddings=jobs_in(EMBED, JobState.QUEUED, JobState.PROCESSING),
-        )
+        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.of(jobs))
         entry.counts["memories"] = counts.total
         return counts
 
@@ -213,9 +200,7 @@ class Recall:
             if found[0].kind is ItemKind.MEMORY:
                 await commit.apply(tx, Plan((Forget(item_id),)), self.now())
             else:
-                await tx.episodes.close([item_id], "hidden")
-                await tx.words.remove(postings({item_id: found[0].text}))
-                await tx.vectors.conceal([item_id])
+                await commit.close(tx, found, "hidden")
             entry.ids.append(item_id)
             entry.counts["forgotten"] = 1
 

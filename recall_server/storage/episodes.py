@@ -27,8 +27,7 @@ WHOLE = 2**31 - 1
 
 def spoken(text: str, turn: Turn) -> str:
     """What a turn is found by: its words, and who said them."""
-    words = text[turn.span.start : turn.span.end]
-    return f"{turn.speaker}: {words}" if turn.speaker else words
+    return _labelled(turn.speaker, text[turn.span.start : turn.span.end])
 
 
 def turn_id(episode_id: str, position: int) -> str:
@@ -131,6 +130,10 @@ class Episodes:
         await self._handle.fetch("touch_turns", ids=list(ids), now=now)
 
 
+def _labelled(speaker: str | None, words: str) -> str:
+    return f"{speaker}: {words}" if speaker else words
+
+
 def _turn(row: Row) -> Turn:
     return Turn(
         index=row["position"],
@@ -146,7 +149,7 @@ def _item(row: Row) -> Item:
     return Item(
         id=row["id"],
         kind=ItemKind.TURN,
-        text=f"{row['speaker']}: {row['text']}" if row["speaker"] else row["text"],
+        text=_labelled(row["speaker"], row["text"]),
         topic=row["topic"],
         recorded_at=moment(row["recorded_at"]),
         valid_from=said_at or moment(row["occurred_at"]),

@@ -1,7 +1,8 @@
 """Reads the named queries of `sql/*.sql`.
 
 `-- query: name` begins one; comments above the text say why. Where the engines differ,
-`-- in: sqlite` and `-- in: postgres` head the two texts. Parameters are `:name` everywhere.
+`-- in: sqlite` and `-- in: postgres` head the two texts. Parameters are `:name` everywhere, and
+`IN (:names...)` takes a list.
 """
 
 import re
@@ -13,7 +14,9 @@ from recall_server.storage.driver import Engine
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
 _ACROSS = "-- across namespaces:"
 # What must be stepped over when looking for parameters: strings, comments, casts.
-_TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::\w+|:(?P<name>[a-z_][a-z0-9_]*)|%")
+_TOKEN = re.compile(
+    r"'(?:[^']|'')*'|--[^\n]*|::\w+|IN \(:(?P<list>[a-z_]+)\.\.\.\)|:(?P<name>[a-z_][a-z0-9_]*)|%"
+)
 
 
 @dataclass(frozen=True)
@@ -65,14 +68,17 @@ def _query(name: str, body: str, engine: Engine) -> Query:
 
 
 def _parameters(sql: str) -> set[str]:
-    return {match["name"] for match in _TOKEN.finditer(sql) if match["name"]}
+    found = (match["name"] or match["list"] for match in _TOKEN.finditer(sql))
+    return {name for name in found if name}
 
 
 def _spelled(sql: str, engine: Engine) -> str:
-    if engine == "sqlite":
-        return sql.strip()
-
     def spell(match: re.Match[str]) -> str:
+        if engine == "sqlite":
+            taken = match["list"]
+            return f"IN (SELECT value FROM json_each(:{taken}))" if taken else match[0]
+        if match["list"]:
+            return f"= ANY(%({match['list']})s)"
         if match["name"]:
             return f"%({match['name']})s"
         return match[0].replace("%", "%%")

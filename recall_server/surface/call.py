@@ -70,7 +70,7 @@ class Calls:
                 await self.audit.write(entry)
         except Exception:
             # The caller already gets an error; which one must not depend on the book.
-            log.exception("audit_write_failed", request_id=entry.request_id)  # logged
+            log.exception("audit_write_failed", request_id=entry.request_id)
 
     def _log(self, entry: AuditEntry) -> None:
         log.info(

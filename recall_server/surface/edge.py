@@ -5,14 +5,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.errors import Denied, Invalid, InvalidText, LimitReached, RecallError
 from recall_server.surface import wire
 
-MISDIRECTED = 421
-UNSUPPORTED = 415
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]')
@@ -72,15 +69,12 @@ class Edge:
             return
         try:
             self._check_headers(scope)
+            body = None
             if scope["method"] == "POST":
                 self._check_kind(scope)
-            body = await self._body(scope, receive) if scope["method"] == "POST" else None
+                body = await self._body(scope, receive)
         except RecallError as error:
             response = wire.http_error(error)
-            if isinstance(error, HostNotAllowed):
-                response = JSONResponse(wire.failed(error), MISDIRECTED)
-            elif isinstance(error, UnsupportedMedia):
-                response = JSONResponse(wire.failed(error), UNSUPPORTED)
             # What was not read yet would be taken for the next request.
             response.headers["Connection"] = "close"
             await response(scope, receive, send)

@@ -69,15 +69,7 @@ class McpDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            response = JSONResponse(
-                {
-                    "status": "error",
-                    "code": "METHOD_NOT_ALLOWED",
-                    "message": "This endpoint takes POST only; it keeps no session and no stream.",
-                },
-                405,
-                headers={"Allow": "POST"},
-            )
+            response = wire.http_error(wire.MethodNotAllowed(), {"Allow": "POST"})
             await response(scope, receive, send)
             return
         if not _is_message(scope.get("recall.json")):

@@ -33,6 +33,20 @@ _STATUS = (
 )
 
 
+# Codes of our own whose kind does not tell the status.
+_STATUS_OF_CODE = {
+    "HOST_NOT_ALLOWED": HTTPStatus.MISDIRECTED_REQUEST,
+    "UNSUPPORTED_MEDIA": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "METHOD_NOT_ALLOWED": HTTPStatus.METHOD_NOT_ALLOWED,
+}
+
+
+class MethodNotAllowed(Invalid):
+    """This endpoint takes POST only; it keeps no session and no stream."""
+
+    code = "METHOD_NOT_ALLOWED"
+
+
 def ok(data: Json) -> Json:
     return {"status": "ok", "data": data}
 
@@ -42,7 +56,7 @@ def failed(error: RecallError) -> Json:
 
 
 def http_error(error: RecallError, headers: dict[str, str] | None = None) -> JSONResponse:
-    status = next(
+    status = _STATUS_OF_CODE.get(error.code) or next(
         (status for kind, status in _STATUS if isinstance(error, kind)),
         HTTPStatus.INTERNAL_SERVER_ERROR,
     )
@@ -146,9 +160,9 @@ def counts(one: Counts) -> Json:
     return {
         "by_type": {str(kind): number for kind, number in one.by_type.items()},
         "total": one.total,
-        "pending_extractions": one.pending_extractions,
-        "failed_extractions": one.failed_extractions,
-        "pending_embeddings": one.pending_embeddings,
+        "pending_extractions": one.backlog.pending_extractions,
+        "failed_extractions": one.backlog.failed_extractions,
+        "pending_embeddings": one.backlog.pending_embeddings,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import socket
 import sys
@@ -183,10 +182,10 @@ def test_the_key_of_the_vectors_names_library_size_and_version() -> None:
     assert shared.model == f"wordllama/256/{metadata.version('wordllama')}"
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("sentence_transformers") is not None, reason="it is installed"
-)
-async def test_without_its_package_the_sentence_embedder_says_what_to_install() -> None:
+async def test_without_its_package_the_sentence_embedder_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     embedder = SentenceEmbedder("BAAI/bge-small-en-v1.5")
 
     with pytest.raises(EmbedderUnavailable, match=r'pip install "recall-server\[embeddings\]"'):

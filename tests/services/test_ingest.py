@@ -91,7 +91,7 @@ async def test_bad_text_is_refused_with_its_reason_and_nothing_is_kept(
             await remember(house, text)
         counts = await house.services.recall.stats(ALICE, entry=entry(house))
 
-    assert counts.pending_extractions == 0
+    assert counts.backlog.pending_extractions == 0
 
 
 @pytest.mark.parametrize("topic", ["", "   ", "a\nb", "x" * 129])
@@ -211,7 +211,8 @@ async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
         await remember(house, "Alice: I like tea.")
         await drained(house)
         found = await house.services.recall.search(ALICE, Query("tea"), entry=entry(house))
-        pending = (await house.services.recall.stats(ALICE, entry=entry(house))).pending_extractions
+        counts = await house.services.recall.stats(ALICE, entry=entry(house))
+        pending = counts.backlog.pending_extractions
         clock.pass_(timedelta(seconds=10))
         await drained(house)
         clock.pass_(timedelta(seconds=59))

@@ -30,6 +30,14 @@ def test_parameters_are_spelled_for_the_engine_and_nothing_else_is_touched() -> 
     assert parse(text, "sqlite")[0].parameters == {"namespace", "b2"}
 
 
+def test_a_list_is_spelled_as_each_engine_takes_it() -> None:
+    text = f"-- query: q\nSELECT 1 FROM t {TENANT} AND id IN (:ids...)\n"
+
+    assert parse(text, "sqlite")[0].sql.endswith("id IN (SELECT value FROM json_each(:ids))")
+    assert parse(text, "postgres")[0].sql.endswith("id = ANY(%(ids)s)")
+    assert parse(text, "sqlite")[0].parameters == {"namespace", "ids"}
+
+
 def test_a_query_with_one_engine_missing_is_refused() -> None:
     with pytest.raises(ValueError, match="a text for each"):
         parse(f"-- query: q\n-- in: sqlite\nSELECT 1 {TENANT}\n", "sqlite")

@@ -43,17 +43,11 @@ UPDATE turns SET state = :state
 WHERE namespace = :namespace AND id = :id AND state = 'open'
 
 -- query: turn_items
--- in: sqlite
 SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state = 'open'
-  AND t.id IN (SELECT value FROM json_each(:ids))
--- in: postgres
-SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
-  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
-FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.state = 'open' AND t.id = ANY(:ids)
+  AND t.id IN (:ids...)
 
 -- query: touch_turns
 -- in: sqlite

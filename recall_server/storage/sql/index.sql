@@ -33,23 +33,14 @@ ON CONFLICT (namespace, term) DO UPDATE SET documents = t.documents + excluded.d
 
 -- query: drop_unused_terms
 -- A word that stands nowhere any more must not stand here either.
--- in: sqlite
 DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
-  AND term IN (SELECT value FROM json_each(:terms))
--- in: postgres
-DELETE FROM terms WHERE namespace = :namespace AND documents <= 0 AND term = ANY(:terms)
+  AND term IN (:terms...)
 
 -- query: statistics
 -- Of the namespace, and of the terms asked for that stand anywhere in it.
--- in: sqlite
 SELECT n.documents, n.words, n.vector_version, t.term, t.documents AS frequency
 FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
-  AND t.term IN (SELECT value FROM json_each(:terms))
-WHERE n.namespace = :namespace
--- in: postgres
-SELECT n.documents, n.words, n.vector_version, t.term, t.documents AS frequency
-FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
-  AND t.term = ANY(:terms)
+  AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
 
 -- query: keyword_pool

@@ -47,7 +47,6 @@ ORDER BY m.recorded_at DESC, m.id
 LIMIT :limit
 
 -- query: memories_by_id
--- in: sqlite
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
 FROM memories m
@@ -55,41 +54,21 @@ JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.posit
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
-WHERE m.namespace = :namespace AND m.id IN (SELECT value FROM json_each(:ids))
--- in: postgres
-SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
-  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
-FROM memories m
-JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND t.span_start <= c.span_start AND c.span_start < t.span_end
-WHERE m.namespace = :namespace AND m.id = ANY(:ids)
+WHERE m.namespace = :namespace AND m.id IN (:ids...)
 
 -- query: memory_items
 -- What ranking needs of the active ones among these.
--- in: sqlite
 SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, access_count
 FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
-  AND id IN (SELECT value FROM json_each(:ids))
--- in: postgres
-SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, access_count
-FROM memories
-WHERE namespace = :namespace AND retired_at IS NULL AND id = ANY(:ids)
+  AND id IN (:ids...)
 
 -- query: active_memories
--- in: sqlite
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL
-  AND m.id IN (SELECT value FROM json_each(:ids))
--- in: postgres
-SELECT m.*, c.episode_id, c.span_start, c.span_end
-FROM memories m JOIN citations c
-  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id = ANY(:ids)
+  AND m.id IN (:ids...)
 
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
