@@ -1,6 +1,7 @@
 """A server that runs until it is told to stop: lock, listen, drain."""
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -146,6 +147,8 @@ async def serve(
             working(built),
             listening(app(built), settings, listener) as address,
         ):
+            # What was made until now lives as long as the server: nothing to collect there.
+            gc.freeze()
             announce(address, built)
             await stop.wait()
             built.stopping = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import mul
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ DELTA = 1.0  # of BM25+: what an occurrence is worth however long the document i
 RRF_K = 60  # FEATURES D05
 HYBRID_ALPHA = 0.7  # FEATURES D22: the share of the cosine
 TOKEN_CHARS = 4  # FEATURES D10
+DAY_S = 86_400
 
 ById = Mapping[str, float]
 Row = NDArray[np.float64]
@@ -157,8 +158,9 @@ class _Pool:
     ) -> None:
         # Min-max, where the minimum is the 0 of what matches nothing: the pool's own would make
         # the worst match worth none, and shift the others whenever an item joins.
-        best = max(_finite(pool, keyword).values(), default=0.0)
-        self.keyword = {k: v / best for k, v in _finite(pool, keyword).items() if v > 0.0}
+        matching = {k: v for k, v in _finite(pool, keyword).items() if v > 0.0}
+        best = max(matching.values(), default=1.0)
+        self.keyword = {k: v / best for k, v in matching.items()}
         self.cosine = {k: max(-1.0, min(1.0, v)) for k, v in _finite(pool, cosine).items()}
         self.keyword_ranks, self.cosine_ranks = ranks(self.keyword), ranks(self.cosine)
         self.fused = rrf([self.keyword_ranks, self.cosine_ranks])
@@ -168,7 +170,7 @@ class _Pool:
 
     def scores(self, item: Item) -> Scores:
         accesses = max(0, item.access_count)
-        age_days = max(0.0, (self.now - item.recorded_at) / timedelta(days=1))
+        age_days = max(0.0, (self.now - item.recorded_at).total_seconds() / DAY_S)
         relevance = self.fused.get(item.id, 0.0)
         recency = math.exp(-age_days / (1 + accesses))
         importance = min(1.0, max(0.0, item.importance))
@@ -177,15 +179,15 @@ class _Pool:
         near = max(0.0, cosine or 0.0)
         parts = (relevance, recency, importance, strength, keyword or 0.0, near)
         return Scores(
-            final=min(1.0, math.fsum(map(mul, self.mix, parts))),
-            rrf=relevance,
-            recency=recency,
-            importance=importance,
-            strength=strength,
-            keyword=keyword,
-            keyword_rank=None if keyword is None else int(self.keyword_ranks[item.id]),
-            cosine=cosine,
-            cosine_rank=None if cosine is None else int(self.cosine_ranks[item.id]),
+            min(1.0, math.fsum(map(mul, self.mix, parts))),
+            relevance,
+            recency,
+            importance,
+            strength,
+            keyword,
+            None if keyword is None else int(self.keyword_ranks[item.id]),
+            cosine,
+            None if cosine is None else int(self.cosine_ranks[item.id]),
         )
 
 
@@ -278,15 +280,14 @@ def diversify(
         return list(hits[:limit])
     finals = np.array([hit.scores.final for hit in hits])
     relevance = mmr_lambda * (finals - finals.min()) / max(float(np.ptp(finals)), 1e-12)
-    nearest = np.zeros(len(hits))
-    open_ = np.ones(len(hits), dtype=bool)
+    marginal = relevance.copy()
     picked: list[Hit] = []
     for _ in range(min(limit, len(hits))):
-        marginal = relevance - (1.0 - mmr_lambda) * nearest
-        best = int(np.argmax(np.where(open_, marginal, -np.inf)))
+        best = int(marginal.argmax())
         picked.append(hits[best])
-        open_[best] = False
-        np.maximum(nearest, similarity(best), out=nearest)
+        # The least over those picked is what the most similar one leaves.
+        np.minimum(marginal, relevance - (1.0 - mmr_lambda) * similarity(best), out=marginal)
+        marginal[best] = -np.inf
     return picked
 
 

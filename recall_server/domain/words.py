@@ -105,7 +105,9 @@ def terms(text: str) -> list[str]:
     """
     text = text.lower() if text.isascii() else _normal(text)
     tokens = (_PLAIN if text.isascii() else _WORLD).findall(text)
-    found = list(chain.from_iterable(map(_of_token, tokens)))
+    # A cache keyed by pasted blobs would hold megabytes; words are short and come again.
+    short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
+    found = list(chain.from_iterable(map(_expand_cached if short else _of_token, tokens)))
     return found or list(chain.from_iterable(_expand(token, stops=frozenset()) for token in tokens))
 
 
@@ -131,7 +133,6 @@ def _normal(text: str) -> str:
 
 
 def _of_token(token: str) -> tuple[str, ...]:
-    # A cache keyed by pasted blobs would hold megabytes; words are short and come again.
     return _expand_cached(token) if len(token) <= _CACHED_CHARS_MAX else _expand(token, _STOP)
 
 

@@ -1,11 +1,9 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-
-import numpy as np
 
 from recall_server.domain import ranking
 from recall_server.domain.errors import EmbedderUnavailable, MemoryNotFound
@@ -26,12 +24,13 @@ from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services import commit
 from recall_server.services.overview import Backlog
+from recall_server.storage.matrix import Floats, cosines_to
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.vectors import Floats
 
-# Of each list; beyond this more candidates change nothing (RETRIEVAL: 50 to 500 are the same).
-POOL_MIN = 40
-POOL_PER_HIT = 2
+# Of each list, and of both fused. Measured on LoCoMo: 20 hits of 30 find as much as of 40, and 10
+# of 25 find 3 points more than of all that either list names.
+POOL_MIN = 25
+POOL_PER_HIT = 1.5
 QUERY_TERMS_MAX = 64
 
 
@@ -123,7 +122,7 @@ class Recall:
     async def _pool(
         self, tx: Transaction, query: Query, asked: list[str], vector: Floats | None
     ) -> _Pool:
-        size = max(POOL_MIN, POOL_PER_HIT * query.limit)
+        size = max(POOL_MIN, int(POOL_PER_HIT * query.limit))
         statistics = await tx.words.statistics(asked)
         idf = ranking.bm25_weights(statistics.frequencies, statistics.documents)
         wanted = {} if query.mode is SearchMode.VECTOR else idf
@@ -138,10 +137,11 @@ class Recall:
             looked_up = group.create_task(tx.words.pool(wanted, statistics, size))
             await asyncio.sleep(0)
             nearest = matrix.nearest(vector, size)
-        ids = list(dict.fromkeys([*looked_up.result(), *nearest]))
+        # What stands low in both lists cannot become an answer: it need not be read.
+        fused = ranking.rrf([_order(looked_up.result()), _order(nearest)])
+        ids = list(fused)[:size]
         vectors = matrix.rows(ids)
-        # One by one, so that no cosine depends on which others stand beside it.
-        cosines = {i: round(float(np.dot(row, vector)), 6) for i, row in vectors.items()}
+        cosines = dict(zip(vectors, cosines_to(vector, list(vectors.values())), strict=True))
         return _Pool(await _items(tx, ids), idf, statistics.average_length, cosines, vectors)
 
     async def inspect(
@@ -203,6 +203,10 @@ class Recall:
                 await commit.close(tx, found, "hidden")
             entry.ids.append(item_id)
             entry.counts["forgotten"] = 1
+
+
+def _order(ids: Iterable[str]) -> dict[str, float]:
+    return {item_id: float(rank) for rank, item_id in enumerate(ids, 1)}
 
 
 async def _items(tx: Transaction, ids: list[str]) -> tuple[Item, ...]:

@@ -17,8 +17,8 @@ class Access:
 
     async def add_token(self, token: TokenInfo, token_hash: str) -> None:
         """Write a token, and its namespace where it is new."""
-        await self._handle.fetch("add_namespace", now=token.created_at)
-        await self._handle.fetch(
+        await self._handle.send("add_namespace", now=token.created_at)
+        await self._handle.send(
             "add_token",
             accessor=token.accessor,
             token_hash=token_hash,

@@ -35,7 +35,7 @@ class Audit:
 
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry` as it stands now."""
-        await self._handle.fetch(
+        await self._handle.send(
             "record",
             id=entry.id,
             at=entry.started_at,

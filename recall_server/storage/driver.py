@@ -26,8 +26,14 @@ class Connection(Protocol):
         """Run one statement; the rows it returns, or none."""
         ...
 
+    async def send(self, sql: str, params: Params) -> None:
+        """Run one statement whose rows nobody needs. It need not have run when this returns, but
+        has before whatever comes next; what it raises may come up there, or on leaving.
+        """
+        ...
+
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
-        """Run one statement once for each of `rows`."""
+        """`send` one statement once for each of `rows`."""
         ...
 
     async def script(self, sql: str) -> None:

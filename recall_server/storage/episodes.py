@@ -127,7 +127,7 @@ class Episodes:
 
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
         """Count one access of each (FEATURES E01)."""
-        await self._handle.fetch("touch_turns", ids=list(ids), now=now)
+        await self._handle.send("touch_turns", ids=list(ids), now=now)
 
 
 def _labelled(speaker: str | None, words: str) -> str:

@@ -22,6 +22,12 @@ class Handle:
             self.queries[query].sql, self._bound(self.queries[query], params)
         )
 
+    async def send(self, query: str, **params: Any) -> None:
+        """`fetch` without the answer, so without waiting for it: see `Connection.send`."""
+        await self.connection.send(
+            self.queries[query].sql, self._bound(self.queries[query], params)
+        )
+
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
             named = self.queries[query]

@@ -11,7 +11,7 @@ from recall_server.domain.words import term_counts
 from recall_server.storage.driver import Document
 from recall_server.storage.handle import Handle
 
-POSTINGS_READ = 1_000
+POSTINGS_READ = 500
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,20 @@ class WordIndex:
     async def add(self, added: Postings) -> None:
         """Make items findable by their words."""
         await self._count(added, 1)
-        await self._handle.fetch("add_postings", rows=Document(added.rows))
+        await self._handle.send("add_postings", rows=Document(added.rows))
 
     async def remove(self, removed: Postings) -> None:
         """Undo `add`."""
         await self._count(removed, -1)
-        await self._handle.fetch("remove_postings", rows=Document(removed.rows))
-        await self._handle.fetch("drop_unused_terms", terms=list(removed.frequencies()))
+        await self._handle.send("remove_postings", rows=Document(removed.rows))
+        await self._handle.send("drop_unused_terms", terms=list(removed.frequencies()))
 
     async def _count(self, changed: Postings, sign: int) -> None:
-        await self._handle.fetch(
+        await self._handle.send(
             "count_documents", documents=sign * changed.documents, words=sign * changed.words
         )
         counts = {term: sign * number for term, number in changed.frequencies().items()}
-        await self._handle.fetch("count_terms", counts=Document(counts))
+        await self._handle.send("count_terms", counts=Document(counts))
 
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
         rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))

@@ -19,7 +19,7 @@ class Jobs:
         self._handle = handle
 
     async def add(self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime) -> None:
-        await self._handle.fetch(
+        await self._handle.send(
             "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
         )
 

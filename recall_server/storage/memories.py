@@ -29,7 +29,7 @@ class Memories:
 
     async def add(self, memory: Memory) -> None:
         known = memory.fact
-        await self._handle.fetch(
+        await self._handle.send(
             "add_memory",
             id=memory.id,
             text=memory.text,
@@ -58,7 +58,7 @@ class Memories:
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         """Add the words of `citation` to what the memory rests on."""
-        await self._handle.fetch(
+        await self._handle.send(
             "add_citation",
             memory_id=memory_id,
             episode_id=citation.episode_id,
@@ -145,7 +145,7 @@ class Memories:
 
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
         """Count one access of each (FEATURES E01)."""
-        await self._handle.fetch("touch_memories", ids=list(ids), now=now)
+        await self._handle.send("touch_memories", ids=list(ids), now=now)
 
 
 def _item(row: Row) -> Item:

@@ -85,26 +85,29 @@ class PostgresDriver:
             sql.Literal(role),
             sql.Literal(namespace or ""),
         )
-        async with self._begun(enter) as raw:
-            yield _PostgresConnection(raw)
+        async with self._begun(enter) as connection:
+            yield connection
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
-        async with self._begun(sql.SQL("BEGIN")) as raw:
+        async with self._begun(sql.SQL("BEGIN")) as connection:
             # Another replica may be migrating for longer than a statement may normally take.
-            await raw.execute("SET LOCAL lock_timeout = 0")
-            await raw.execute("SET LOCAL statement_timeout = 0")
-            await raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-            yield _PostgresConnection(raw)
+            await connection.send("SET LOCAL lock_timeout = 0", {})
+            await connection.send("SET LOCAL statement_timeout = 0", {})
+            await connection.fetch(
+                "SELECT pg_advisory_xact_lock(%(key)s)", {"key": _MIGRATION_LOCK}
+            )
+            yield connection
 
     @asynccontextmanager
-    async def _begun(self, begin: sql.SQL | sql.Composed) -> AsyncIterator[_Raw]:
+    async def _begun(self, begin: sql.SQL | sql.Composed) -> AsyncIterator[Connection]:
         with _translated():
             async with self._pool.connection() as raw:
                 await raw.execute(begin)
                 try:
-                    yield raw
-                    await asyncio.shield(raw.execute("COMMIT"))
+                    connection = _PostgresConnection(raw)
+                    yield connection
+                    await asyncio.shield(connection.fetch("COMMIT", {}))
                 except BaseException:  # a caller that hung up must leave nothing behind
                     await asyncio.shield(_rollback(raw))
                     raise
@@ -122,20 +125,34 @@ async def _rollback(raw: _Raw) -> None:
 class _PostgresConnection:
     def __init__(self, raw: _Raw) -> None:
         self._raw = raw
+        self._waiting: list[tuple[str, Params]] = []
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        waiting, self._waiting = self._waiting, []
         with _translated():
-            cursor = await self._raw.execute(sql, _plain(params))
-            return await cursor.fetchall() if cursor.description else []
+            if not waiting:
+                return await _rows(await self._raw.execute(sql, _plain(params) or None))
+            # One journey for all of them.
+            async with self._raw.pipeline():
+                for sent, given in waiting:
+                    await self._raw.execute(sent, _plain(given))
+                cursor = await self._raw.execute(sql, _plain(params))
+            return await _rows(cursor)
+
+    async def send(self, sql: str, params: Params) -> None:
+        self._waiting.append((sql, params))
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
-        with _translated():
-            async with self._raw.cursor() as cursor:
-                await cursor.executemany(sql, [_plain(row) for row in rows])
+        for row in rows:
+            await self.send(sql, row)
 
     async def script(self, sql: str) -> None:
         with _translated():
             await self._raw.execute(sql)
+
+
+async def _rows(cursor: psycopg.AsyncCursor[DictRow]) -> Sequence[Row]:
+    return await cursor.fetchall() if cursor.description else []
 
 
 def _plain(params: Params) -> dict[str, Any]:

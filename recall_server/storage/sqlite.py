@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from recall_server.storage.driver import Connection, Document, Engine, Params, R
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
+READ = "BEGIN"
+# A deferred transaction that turns to writing fails at once, whatever the time-out.
+WRITE = "BEGIN IMMEDIATE"
 
 # secure_delete is off in some builds of SQLite, and says nothing: set on every connection.
 _PRAGMAS = f"""
@@ -33,6 +37,30 @@ PRAGMA temp_store=MEMORY;
 """
 
 
+Step = Callable[[sqlite3.Connection], Sequence[Any]]
+
+
+class _Thread(aiosqlite.Connection):
+    """A connection in a thread of its own. Going there and back costs more than most statements,
+    so several can go at once.
+    """
+
+    async def run(self, steps: Sequence[Step]) -> Sequence[Any]:
+        """Take the steps, up to the first that fails; the rows of the last."""
+        rows: Sequence[Any] = await self._execute(self._taken, steps)  # type: ignore[no-untyped-call]
+        return rows
+
+    def end_reading(self) -> None:
+        """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
+        self._tx.put_nowait((None, lambda: self._conn.execute("COMMIT")))
+
+    def _taken(self, steps: Sequence[Step]) -> Sequence[Any]:
+        rows: Sequence[Any] = ()
+        for step in steps:
+            rows = step(self._conn)
+        return rows
+
+
 class SqliteDriver:
     """One database file. Several processes may share it; within one, writers queue here."""
 
@@ -42,8 +70,8 @@ class SqliteDriver:
         self._path = path
         self._stack = AsyncExitStack()
         self._writing = asyncio.Lock()
-        self._writer: aiosqlite.Connection | None = None
-        self._readers: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
+        self._writer: _Thread | None = None
+        self._readers: asyncio.Queue[_Thread] = asyncio.Queue()
 
     async def open(self) -> None:
         """Open the file, making it (readable by its owner alone) where there is none."""
@@ -56,11 +84,11 @@ class SqliteDriver:
                 await reader.execute_fetchall("PRAGMA query_only=ON")
                 self._readers.put_nowait(reader)
 
-    async def _connect(self) -> aiosqlite.Connection:
+    async def _connect(self) -> _Thread:
         # Statements are named and few; the cache holds them all.
-        raw = await self._stack.enter_async_context(
-            aiosqlite.connect(self._path, isolation_level=None, cached_statements=256)
-        )
+        connect = partial(sqlite3.connect, self._path, isolation_level=None, cached_statements=256)
+        raw = _Thread(connect, iter_chunk_size=64)
+        await self._stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
         return raw
@@ -74,7 +102,7 @@ class SqliteDriver:
         if not write:
             reader = await self._readers.get()
             try:
-                async with _transaction(reader, "BEGIN", self._path) as connection:
+                async with _transaction(reader, READ, self._path) as connection:
                     yield connection
             finally:
                 self._readers.put_nowait(reader)
@@ -83,8 +111,7 @@ class SqliteDriver:
         # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
         async with (
             self._writing,
-            # A deferred transaction that turns to writing fails at once, whatever the time-out.
-            _transaction(self._writer, "BEGIN IMMEDIATE", self._path) as connection,
+            _transaction(self._writer, WRITE, self._path) as connection,
         ):
             yield connection
 
@@ -95,38 +122,57 @@ class SqliteDriver:
 
 
 @asynccontextmanager
-async def _transaction(
-    raw: aiosqlite.Connection, begin: str, path: Path
-) -> AsyncIterator[Connection]:
+async def _transaction(raw: _Thread, begin: str, path: Path) -> AsyncIterator[Connection]:
     with _translated(path):
+        connection = _SqliteConnection(raw, path, begin)
         try:
-            await raw.execute_fetchall(begin)
-            yield _SqliteConnection(raw, path)
-            await asyncio.shield(raw.commit())
+            yield connection
+            await connection.commit()
         except BaseException:  # a caller that hung up must leave nothing behind
             await asyncio.shield(raw.rollback())
             raise
 
 
 class _SqliteConnection:
-    def __init__(self, raw: aiosqlite.Connection, path: Path) -> None:
+    """Begins with its first statement."""
+
+    def __init__(self, raw: _Thread, path: Path, begin: str) -> None:
         self._raw = raw
         self._path = path
+        self._reading = begin == READ
+        self._begun = False
+        self._waiting: list[Step] = [_step(begin, {})]
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        with _translated(self._path):
-            rows = await self._raw.execute_fetchall(sql, _plain(params))
-        return list(rows)  # type: ignore[arg-type]  # sqlite3.Row reads like a mapping
+        return await self._run(_step(sql, params))
+
+    async def send(self, sql: str, params: Params) -> None:
+        self._waiting.append(_step(sql, params))
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
-        with _translated(self._path):
-            await self._raw.executemany(sql, [_plain(row) for row in rows])
+        plain = [_plain(row) for row in rows]
+        self._waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())
 
     async def script(self, sql: str) -> None:
+        # executescript() would commit the transaction that it is called in.
+        for statement in _statements(sql):
+            await self._run(_step(statement, {}))
+
+    async def commit(self) -> None:
+        if self._begun and self._reading:
+            self._raw.end_reading()
+        elif self._begun or len(self._waiting) > 1:
+            await asyncio.shield(self._run(_step("COMMIT", {})))
+
+    async def _run(self, step: Step) -> Sequence[Row]:
+        steps, self._waiting, self._begun = [*self._waiting, step], [], True
         with _translated(self._path):
-            # executescript() would commit the transaction that it is called in.
-            for statement in _statements(sql):
-                await self._raw.execute_fetchall(statement)
+            return await self._raw.run(steps)
+
+
+def _step(sql: str, params: Params) -> Step:
+    plain = _plain(params)
+    return lambda raw: raw.execute(sql, plain).fetchall()
 
 
 def _plain(params: Params) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Transaction:
 
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""
-        await self.handle.fetch("lock_namespace")
+        await self.handle.send("lock_namespace")
 
 
 class Store:

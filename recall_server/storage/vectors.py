@@ -7,77 +7,9 @@ cache that has seen version n misses exactly the rows with a greater one.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recall_server.domain.model import Namespace
-from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
-
-Floats = NDArray[np.float32]
-
-
-class Matrix:
-    """The findable vectors of one namespace and model, as rows."""
-
-    def __init__(self, dimensions: int) -> None:
-        self.version = 0
-        self._dimensions = dimensions
-        self._ids: list[str] = []
-        self._position: dict[str, int] = {}
-        self._rows: Floats = np.zeros((64, dimensions), dtype=np.float32)
-        self._findable: NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
-
-    @property
-    def bytes(self) -> int:
-        return self._rows.nbytes
-
-    def apply(self, changes: Sequence[Row]) -> None:
-        """Take in rows in the order of their versions."""
-        self._grow(len(self._ids) + len(changes))
-        for row in changes:
-            vector = np.frombuffer(row["vector"], dtype="<f4")
-            if vector.shape != (self._dimensions,):
-                continue
-            position = self._position.setdefault(row["item_id"], len(self._ids))
-            if position == len(self._ids):
-                self._ids.append(row["item_id"])
-            self._rows[position] = vector
-            self._findable[position] = bool(row["findable"])
-        if changes:
-            self.version = changes[-1]["version"]
-
-    def _grow(self, wanted: int) -> None:
-        capacity = len(self._rows)
-        if wanted <= capacity:
-            return
-        while capacity < wanted:
-            capacity *= 2
-        rows = np.zeros((capacity, self._dimensions), dtype=np.float32)
-        rows[: len(self._rows)] = self._rows
-        findable = np.zeros(capacity, dtype=np.bool_)
-        findable[: len(self._findable)] = self._findable
-        self._rows, self._findable = rows, findable
-
-    def nearest(self, query: Floats, limit: int) -> dict[str, float]:
-        """The ids of the `limit` rows with the greatest cosine to `query`, with it.
-
-        Rounded to six places: what is beyond differs with the order of the rows.
-        """
-        count = len(self._ids)
-        if not count or not np.any(query):
-            return {}
-        cosines = self._rows[:count] @ query
-        cosines[~self._findable[:count]] = -np.inf
-        last = count - min(limit, count)
-        # Rows as close as the last one are all candidates; which stay is decided by id.
-        best = np.flatnonzero(cosines >= np.partition(cosines, last)[last] - 1e-6)
-        found = {self._ids[i]: round(float(cosines[i]), 6) for i in best if cosines[i] > -np.inf}
-        return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
-
-    def rows(self, ids: Sequence[str]) -> dict[str, Floats]:
-        """The stored vectors of those of `ids` that have one."""
-        return {i: self._rows[self._position[i]] for i in ids if i in self._position}
+from recall_server.storage.matrix import Floats, Matrix
 
 
 class VectorIndex:

@@ -168,4 +168,6 @@ def counts(one: Counts) -> Json:
 
 def moment(at: datetime | None) -> str | None:
     """To the second: what is finer tells a reader nothing, and costs a model tokens."""
-    return None if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if at is None:
+        return None
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
