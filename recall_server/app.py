@@ -18,17 +18,32 @@ from recall_server.domain.ids import new_id
 from recall_server.files import shipped
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
+from recall_server.providers.merging import Merger
+from recall_server.providers.sealing import Sealer
+from recall_server.providers.webhook import Webhook
 from recall_server.services import Services
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
+from recall_server.services.bell import Bell
+from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.merge import Merging
+from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.recall import Recall
+from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
+from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
+from recall_server.storage.push import PUSH
 from recall_server.storage.schema import migrate
-from recall_server.storage.store import Store
-from recall_server.surface import http
+from recall_server.storage.store import Store, Transaction
+from recall_server.surface import a2a_routes, a2a_wire, http
+from recall_server.surface.a2a import A2ADoor
+from recall_server.surface.a2a_plain import PlainTasks
+from recall_server.surface.a2a_schema import EXTENSIONS
 from recall_server.surface.auth import BearerAuth
 from recall_server.surface.call import Calls
+from recall_server.surface.card import SKILL, Card
+from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.mcp import McpDoor
 from recall_server.surface.tools import TOOLS, Tool
@@ -56,12 +71,21 @@ class House:
     def asgi(self, tools: tuple[Tool, ...] = TOOLS) -> ASGIApp:
         """The doors, behind the guard, behind the outer wall."""
         settings = self.settings
+        calls = Calls(self.services.audit, settings.deadline_s)
         door = McpDoor(
             self.services,
-            Calls(self.services.audit, settings.deadline_s),
+            calls,
             tools,
             settings.body_bytes_max,
         )
+
+        card = Card.load(
+            public_url=settings.public_url,
+            key_file=settings.card_key_file,
+            skills=[SKILL],
+            extensions=EXTENSIONS,
+        )
+        a2a = A2ADoor(self.services, calls, card_at=card.at, wait_s=settings.task_wait_s)
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -69,7 +93,13 @@ class House:
                 yield
 
         app = Starlette(
-            routes=[*http.routes(self.check, lambda: self.stopping), Route("/mcp", door)],
+            routes=[
+                *http.routes(self.check, lambda: self.stopping),
+                *card.routes(),
+                *Conflicts(self.services, calls).routes(),
+                *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
+                Route("/mcp", door),
+            ],
             lifespan=lifespan,
             exception_handlers={404: http.not_found},
         )
@@ -94,6 +124,7 @@ async def house(
     *,
     extractor: Extractor | None = None,
     embedder: Embedder | None = None,
+    merger: Merger | None = None,
     now: Clock = utc_now,
     chance: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[House]:
@@ -118,14 +149,48 @@ async def house(
         woken = _Wake()
         audit = Audit(store, now, id_of)
         ingest = Ingest(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken)
+        webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
+        stack.push_async_callback(webhook.close)
+        push = Push(
+            store,
+            webhook,
+            Sealer([key.get_secret_value() for key in settings.secret_key]),
+            _told,
+            now,
+            id_of,
+            lease,
+            woken,
+        )
+        runs = Runs(
+            store,
+            now,
+            chance,
+            timedelta(days=settings.task_days),
+            woken,
+            Bell(poll_s=settings.task_poll_s),
+            push.announce,
+        )
+        merging = Merging(store, merger or _merger(settings), vectors)
+        stack.push_async_callback(merging.merger.close)
+        consolidate = Consolidate(store, runs, chosen, merging, settings.text_chars_max, lease)
+        tasks = Tasks(runs)
         worker = Worker(
             store,
-            {EXTRACT: ingest.extract, EMBED: ingest.embed},
+            {
+                EXTRACT: ingest.extract,
+                EMBED: ingest.embed,
+                CONSOLIDATE: consolidate.work,
+                EXPIRE: tasks.expire,
+                DISCARD: tasks.discard,
+                PUSH: push.deliver,
+                PUSH_END: push.end,
+            },
             now,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
             lease=lease,
             poll_s=settings.worker_poll_s,
             jobs_at_once=settings.worker_jobs,
+            last_words={CONSOLIDATE: consolidate.give_up},
         )
         woken.worker = worker
         yield House(
@@ -134,13 +199,22 @@ async def house(
             Services(
                 access=Access(store, now, id_of),
                 audit=audit,
+                consolidate=consolidate,
                 ingest=ingest,
+                push=push,
                 recall=Recall(store, vectors, now, settings.query_chars_max),
+                tasks=tasks,
             ),
             worker,
             chosen,
             vectors,
         )
+
+
+async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:
+    """What happened to a run, in the words of A2A: the only ones in which it is pushed."""
+    events = await tx.runs.events(run_id, after)
+    return [PushEvent(event.seq, event.final, a2a_wire.pushed(event)) for event in events]
 
 
 class _Wake:
@@ -187,6 +261,23 @@ def _extractor(settings: Settings) -> Extractor:
     from recall_server.providers.rules import RulesExtractor  # noqa: PLC0415
 
     return RulesExtractor()
+
+
+def _merger(settings: Settings) -> Merger:
+    key = settings.anthropic_api_key
+    if settings.extractor != "rules" and key is not None:
+        from recall_server.providers.claude_merge import ClaudeMerger  # noqa: PLC0415
+
+        return ClaudeMerger(
+            api_key=key.get_secret_value(),
+            base_url=settings.anthropic_base_url,
+            model=settings.model,
+            deadline_s=settings.model_deadline_s,
+            prompt=prompts.load("merge"),
+        )
+    from recall_server.providers.rules.merge import RulesMerger  # noqa: PLC0415
+
+    return RulesMerger()
 
 
 def _embedder(settings: Settings) -> Embedder | None:

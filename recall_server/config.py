@@ -1,5 +1,6 @@
 """Every setting, read once. Precedence: command line, then environment, then these defaults."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,6 +8,12 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+# A path is that of a proxy before the server; neither credentials, query nor fragment.
+_ADDRESS = re.compile(
+    r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?(/[a-z0-9._~/-]*)?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class Settings(BaseSettings):
@@ -30,6 +37,15 @@ class Settings(BaseSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
+    public_url: str | None = Field(
+        None,
+        description="the address at which others reach this server, for its agent card; "
+        "else the one that each request names",
+    )
+    card_key_file: Path | None = Field(
+        None,
+        description="a PEM file with the private keys that sign the agent card: Ed25519, EC P-256",
+    )
     extractor: Literal["auto", "rules", "anthropic"] = Field(
         "auto", description="what makes memories of text; auto: anthropic if there is a key"
     )
@@ -49,12 +65,28 @@ class Settings(BaseSettings):
         "wordllama",
         description="wordllama, none, or sentence-transformers:NAME (needs the extra)",
     )
+    secret_key: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="keys that seal stored secrets, the newest first, separated by commas"
+    )
+    push_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="hosts, host:port or CIDR blocks that push may reach although they are "
+        "private or without TLS, separated by commas",
+    )
+    push_timeout_s: float = Field(15.0, gt=0, le=60, description="seconds for one push")
     text_chars_max: int = Field(262_144, ge=1, description="characters of one stored text")
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")
     json_depth_max: int = Field(64, ge=8, description="levels of nesting in a request body")
     deadline_s: float = Field(30.0, gt=0, description="seconds for one operation")
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
+    task_wait_s: float = Field(
+        120.0, gt=0, description="seconds that a blocking A2A call waits for its task"
+    )
+    task_poll_s: float = Field(
+        0.5, gt=0, description="seconds between looks for what other processes did to a task"
+    )
+    task_days: float = Field(30.0, gt=0, description="days for which an ended task is kept")
     worker_jobs: int = Field(4, ge=0, description="jobs at once in this process; 0: none")
     worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
     lease_s: float = Field(180.0, gt=0, description="seconds after which a silent job is retaken")
@@ -69,10 +101,25 @@ class Settings(BaseSettings):
         # A flag that was not given must not hide the environment.
         super().__init__(**{name: value for name, value in given.items() if value is not None})
 
-    @field_validator("allowed_hosts", "allowed_origins", mode="before")
+    @field_validator(
+        "allowed_hosts", "allowed_origins", "push_allowed_hosts", "secret_key", mode="before"
+    )
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("public_url", "card_key_file", mode="before")
+    @classmethod
+    def _not_empty(cls, value: Any) -> Any:
+        # An environment file may name a variable and give it nothing.
+        return None if value == "" else value
+
+    @field_validator("public_url")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        if value is not None and not _ADDRESS.fullmatch(value):
+            raise ValueError("it must be an address such as https://memory.example.com")
+        return value and value.rstrip("/")
 
     @property
     def database(self) -> Path | str:

@@ -5,6 +5,7 @@ back-off, given up with a reason.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 import structlog
 
@@ -17,11 +18,12 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.model import AuditEntry, Job
 from recall_server.services.ingest import Fenced
-from recall_server.storage.store import Store
+from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()
 
 Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
+LastWords = Callable[[Transaction, Job, str], Awaitable[None]]
 
 FAILURES_MAX = 5
 BACKOFF_MIN = timedelta(seconds=2)
@@ -43,7 +45,9 @@ class Worker:
         lease: timedelta,
         poll_s: float,
         jobs_at_once: int,
+        last_words: Mapping[str, LastWords] = MappingProxyType({}),
     ) -> None:
+        """`last_words`: what a kind of job does, besides, in the transaction that gives it up."""
         self._store = store
         self._handlers = handlers
         self._now = now
@@ -51,6 +55,7 @@ class Worker:
         self._lease = lease
         self._poll_s = poll_s
         self._jobs_at_once = jobs_at_once
+        self._last_words = last_words
         self._served = ""
         self._claiming = asyncio.Lock()
         self._woken = asyncio.Event()
@@ -160,4 +165,5 @@ class Worker:
     async def _bury(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         async with self._store.transaction(job.namespace) as tx:
-            await tx.jobs.bury(job, code, self._now())
+            if await tx.jobs.bury(job, code, self._now()) and job.kind in self._last_words:
+                await self._last_words[job.kind](tx, job, code)

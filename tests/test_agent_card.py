@@ -1,11 +1,14 @@
-"""The A2A card that ships: readable by the SDK, and true of this version."""
+"""The A2A card at top level: by itself the valid card of a server that runs by the defaults."""
 
 import json
+from urllib.parse import urlsplit
 
 from a2a.types import AgentCard
+from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from recall_server import __version__
+from recall_server.config import Settings
 from recall_server.files import shipped
 
 
@@ -18,24 +21,36 @@ def card() -> AgentCard:
     return parsed
 
 
+def test_the_card_has_every_field_that_the_protocol_requires() -> None:
+    validate_proto_required_fields(card())
+
+
 def test_the_card_names_the_version_that_ships() -> None:
     assert card().version == __version__
+
+
+def test_the_card_names_the_address_of_a_server_without_settings() -> None:
+    host, port = (Settings.model_fields[name].default for name in ("host", "port"))
+
+    addresses = {urlsplit(one.url)[:2] for one in card().supported_interfaces}
+    assert addresses == {("http", f"{host}:{port}")}
 
 
 def test_the_card_says_who_may_come_in() -> None:
     shown = card()
 
     scheme = shown.security_schemes["bearer"].http_auth_security_scheme
-    required = [set(one.schemes) for one in shown.security_requirements]
-    assert (scheme.scheme, required) == ("Bearer", [{"bearer"}])
+    required = [
+        {name: list(roles.list) for name, roles in one.schemes.items()}
+        for one in shown.security_requirements
+    ]
+    # A role, because a signature does not cover a list that is empty.
+    assert (scheme.scheme, required) == ("Bearer", [{"bearer": ["memory"]}])
 
 
-def test_the_card_promises_nothing_that_is_not_served() -> None:
-    shown = card()
+def test_the_card_shows_each_skill_by_text_and_by_data() -> None:
+    for skill in card().skills:
+        text, data = skill.examples
 
-    promised = shown.capabilities
-    assert not shown.supported_interfaces
-    assert not shown.skills
-    assert not promised.streaming
-    assert not promised.push_notifications
-    assert not promised.extended_agent_card
+        assert not text.startswith("{")
+        assert set(json.loads(data)) == {"text", "topic"}

@@ -14,7 +14,8 @@ from recall_server import observe
 from recall_server.app import House
 from recall_server.config import Settings
 from recall_server.serve import serve
-from recall_server.surface.tools import TOOLS, Arguments, Call, Tool
+from recall_server.surface.arguments import Arguments
+from recall_server.surface.tools import TOOLS, Call, Tool
 
 
 class Nothing(Arguments):
@@ -27,7 +28,7 @@ async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     return {}
 
 
-NOOP = Tool("noop", "No operation", "Does nothing.", Nothing, do_nothing, {}, read_only=True)
+NOOP = Tool("noop", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
 
 
 def _app(house: House) -> ASGIApp:

@@ -59,7 +59,7 @@ def same_statement(one: str, other: str) -> bool:
     """Whether two texts say the same in nearly the same words: the terms agree to nine tenths,
     and so do all numbers and the number of negations.
     """
-    if _numbers(one) != _numbers(other) or _negations(one) != _negations(other):
+    if _numbers(one) != _numbers(other) or negations(one) != negations(other):
         return False
     first, second = set(terms(one)), set(terms(other))
     return bool(first) and len(first & second) >= SAME_STATEMENT * len(first | second)
@@ -69,5 +69,5 @@ def _numbers(text: str) -> list[str]:
     return sorted(re.findall(r"\d+", text))
 
 
-def _negations(text: str) -> int:
+def negations(text: str) -> int:
     return len(_NEGATION.findall(text))

@@ -44,6 +44,24 @@ class Stale(RecallError):
     code = "STALE"
 
 
+class PlanOutdated(Stale):
+    """What the plan rests on has changed. Make a new plan with dry_run and apply that one."""
+
+    code = "PLAN_OUTDATED"
+
+
+class NotWaiting(Stale):
+    """The task is not waiting for an answer. Get the task to see where it stands."""
+
+    code = "NOT_WAITING"
+
+
+class TaskEnded(Stale):
+    """The task has ended; nothing about it can be changed. Start a new one."""
+
+    code = "TASK_ENDED"
+
+
 class LimitReached(RecallError):
     """A limit was reached. Send less, or wait and send it again."""
 
@@ -86,10 +104,36 @@ class IdempotencyConflict(Invalid):
     code = "IDEMPOTENCY_CONFLICT"
 
 
+class PushUrlRefused(Invalid):
+    """Nothing is sent to this URL. Give one that begins with https:// and names a public host."""
+
+    code = "PUSH_URL_REFUSED"
+
+
+class SecretKeyMissing(Invalid):
+    """This server has no key to keep secrets with. Leave out token and credentials, or have the
+    operator set RECALL_SECRET_KEY.
+    """
+
+    code = "SECRET_KEY_MISSING"
+
+
 class MemoryNotFound(NotFound):
     """No active memory has this id. Take an id from inspect_memories or search_memories."""
 
     code = "MEMORY_NOT_FOUND"
+
+
+class TaskNotFound(NotFound):
+    """No task has this id. List the tasks, or hand the text in again."""
+
+    code = "TASK_NOT_FOUND"
+
+
+class PushConfigNotFound(NotFound):
+    """This task has no push configuration of this id. List those it has."""
+
+    code = "PUSH_CONFIG_NOT_FOUND"
 
 
 class TokenNotFound(NotFound):
@@ -122,6 +166,12 @@ class DatabaseUnusable(Unavailable):
     code = "DATABASE_UNUSABLE"
 
 
+class PushWaits(Unavailable):
+    """This receiver is being told already, or rests after a failure. It is tried again later."""
+
+    code = "PUSH_WAITS"
+
+
 class ModelUnavailable(Unavailable):
     """The language model does not answer. The text is kept and searchable, and is tried again."""
 
@@ -151,7 +201,30 @@ class ModelAnswerInvalid(Unavailable):
         self.permanent = permanent
 
 
+class TaskFailed(Unavailable):
+    """The task did not succeed. Start it again; ask the operator if it fails again."""
+
+    code = "TASK_FAILED"
+
+
 class EmbedderUnavailable(Unavailable):
     """The embedder does not answer. Search goes on by keywords and says so."""
 
     code = "EMBEDDER_UNAVAILABLE"
+
+
+class PushFailed(RecallError):
+    """The receiver of a push did not take it. It is tried again, and given up in the end."""
+
+    code = "PUSH_FAILED"
+
+    def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: the wait it asked for."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class SecretUnreadable(RecallError):
+    """A stored secret cannot be opened. Put back the key in RECALL_SECRET_KEY that sealed it."""
+
+    code = "SECRET_UNREADABLE"

@@ -1,17 +1,94 @@
-"""A change of memory as a value: made by rules, shown as a dry run, applied in one transaction."""
+"""A change of memory as a value: made by rules, shown as a dry run, applied in one transaction.
 
+Where no rule may decide, the plan asks (FEATURES C07, F02): it has questions, and waits for a
+resolution of each.
+"""
+
+import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from recall_server.domain.model import Citation, Memory
 
 
+class Choice(StrEnum):
+    """What may become of two statements that contradict each other."""
+
+    KEEP_EXISTING = "keep_existing"
+    KEEP_NEW = "keep_new"
+    KEEP_BOTH = "keep_both"
+    MERGE = "merge"
+
+
+class Policy(StrEnum):
+    """Who settles a contradiction that no rule settles: whoever is asked, the claim that was said
+    later, or always the same side.
+    """
+
+    ASK = "ask"
+    DECIDE = "decide"
+    KEEP_EXISTING = "keep_existing"
+    KEEP_NEW = "keep_new"
+    KEEP_BOTH = "keep_both"
+
+    @property
+    def choice(self) -> Choice | None:
+        """The choice it makes by itself; None for those that look at the case."""
+        return None if self in (Policy.ASK, Policy.DECIDE) else Choice(self.value)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A new statement, and the active memories that it contradicts.
+
+    Its id follows from the memories: should one of them give way meanwhile, it is another question.
+    """
+
+    id: str
+    new: Memory
+    existing: tuple[Memory, ...]
+    reason: str
+    recommended: Choice
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The answer to a question: what was chosen, by whom and when; `text` with MERGE only."""
+
+    question_id: str
+    choice: Choice
+    decided_by: str
+    decided_at: datetime
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A resolution that took effect, and the memories it was about."""
+
+    resolution: Resolution
+    memory_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Settling:
+    """How contradictions are to be settled: the policy, and what has been answered."""
+
+    policy: Policy = Policy.DECIDE
+    resolutions: Mapping[str, Resolution] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Add:
-    """A new memory. One that was outdated before it was told arrives already superseded."""
+    """A new memory. One that was outdated before it was told arrives already superseded. `also`
+    are further words that it rests on.
+    """
 
     memory: Memory
+    also: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,9 +122,24 @@ _COUNTED = {Add: "added", Supersede: "superseded", Reinforce: "reinforced", Forg
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes that stand or fall together, in the order they are to be made."""
+    """Changes that stand or fall together, in the order they are to be made; none may be made
+    while it has questions.
+    """
 
     changes: tuple[Change, ...] = ()
+    questions: tuple[Question, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+    def digest(self) -> str:
+        """What the plan would do, in a word: equal where it rests on the same memories. When it
+        is made, and in what words, does not matter: ids follow from content.
+        """
+        parts = [
+            f"{_COUNTED[type(change)]} {changed}"
+            for change, changed in zip(self.changes, self.ids(), strict=True)
+        ]
+        parts += [f"asks {question.id}" for question in self.questions]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def counts(self) -> dict[str, int]:
         """How many changes of each kind, for the book."""

@@ -1,118 +1,36 @@
-"""Extraction by Claude: one call under one deadline, its answer read as a stranger's text.
+"""Extraction by Claude: from a passage to a question, and from the answer to memories.
 
 Importing this module imports `anthropic`, which takes a second or two: do so when a key is set.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import math
-import random
-import re
 import secrets
-import time
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Unpack
 
-import anthropic
-import httpx2
-
-from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.model import Extraction, Usage
-from recall_server.providers.claude_answer import (
-    OUTPUT,
-    Message,
-    entries_of,
-    read_entries,
-    read_message,
-)
+from recall_server.domain.model import Extraction
+from recall_server.providers.claude_answer import OUTPUT, entries_of, read_entries
+from recall_server.providers.claude_api import ClaudeApi, Connection, Prompt
 from recall_server.providers.extraction import Passage
 
 # About a thousand tokens: seldom holds more than five memories, and the prompt is twice as long.
 PASSAGE_CHARS = 4_000
-ANSWER_BYTES_MAX = 1_000_000
-# Five entries take under 2,000; the rest is for models that cannot be told not to think first.
-OUTPUT_TOKENS_MAX = 8_192
-RETRIES_MAX = 2
-BACKOFF_S = 0.5
-RETRY_AFTER_S_MAX = 86_400.0
-
-# US dollars per million tokens, in and out. From platform.claude.com/docs, read on 2026-11-21.
-# A model that is not here is booked at 0.0: no price is better than a made-up one.
-_PRICES = {
-    "claude-haiku-4-5": (1.0, 5.0),
-    "claude-sonnet-4-5": (3.0, 15.0),
-    "claude-sonnet-4-6": (3.0, 15.0),
-    "claude-sonnet-5": (2.0, 10.0),
-    "claude-sonnet-5-5": (2.0, 10.0),
-    "claude-opus-4-5": (5.0, 25.0),
-    "claude-opus-4-6": (5.0, 25.0),
-    "claude-opus-4-8": (5.0, 25.0),
-    "claude-opus-5": (5.0, 25.0),
-    "claude-opus-5-5": (4.0, 20.0),
-    "claude-fable-5-1": (10.0, 50.0),
-}
-_DATED = re.compile(r"-[0-9]{8}$")
-
-
-class Prompt(Protocol):
-    """What is needed of `prompts.Prompt`; said here because the shelves do not see each other."""
-
-    @property
-    def version(self) -> str: ...
-
-    def fill(self, **values: str) -> tuple[str, str]: ...
 
 
 class ClaudeExtractor:
-    """The port `Extractor` over the Messages API.
-
-    One `deadline_s` covers everything: sending, waiting between retries and a body that trickles.
-    Rate limits, 5xx and lost connections are tried `RETRIES_MAX` times more, if the wait asked for
-    still fits; then `ModelUnavailable` carries that wait to the queue. A `permanent` one (bad key,
-    bad request) and `ModelAnswerInvalid` are never tried again here.
-    """
+    """The port `Extractor` over the Messages API; `ClaudeApi` says what fails how, and when."""
 
     def __init__(
-        self,
-        *,
-        api_key: str,
-        prompt: Prompt,
-        attributes: str,
-        model: str = "claude-haiku-4-5",
-        base_url: str = "https://api.anthropic.com",
-        deadline_s: float = 60.0,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
+        self, *, prompt: Prompt, attributes: str, **connection: Unpack[Connection]
     ) -> None:
         self._prompt = prompt
         self._attributes = attributes
-        self._model = model
-        self._deadline_s = deadline_s
-        self._sleep = sleep
-        self._clock = clock
-        self._jitter = jitter
-        self._client = anthropic.AsyncAnthropic(
-            api_key=api_key,
-            # Never None: the SDK would then read the environment, which is the root's to read.
-            base_url=base_url,
-            max_retries=0,
-            timeout=deadline_s,
-            # Spans may be told, by an environment variable, to carry the texts.
-            open_telemetry=False,
-            # A redirected POST would hand text and key to an address nobody configured.
-            http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
-        )
-        # At DEBUG the SDK logs whole requests, and with them what people said.
-        log = logging.getLogger("anthropic")
-        log.setLevel(max(log.level, logging.INFO))
+        self._claude = ClaudeApi(**connection)
 
     @property
     def name(self) -> str:
-        return f"anthropic/{self._model}/{self._prompt.version}"
+        return f"anthropic/{self._claude.model}/{self._prompt.version}"
 
     @property
     def passage_chars(self) -> int:
@@ -128,61 +46,12 @@ class ClaudeExtractor:
             nonce=secrets.token_hex(8),
             passage=_as_data(passage),
         )
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                body = await self._ask(system, user)
-        except TimeoutError:
-            why = f"The language model gave no answer within {self._deadline_s:g} seconds."
-            raise ModelUnavailable(f"{why} The text is kept, and is tried again.") from None
-        message = read_message(body)
-        candidates, rejected = read_entries(entries_of(message), passage)
-        return Extraction(candidates, self.name, rejected, self._usage(message))
+        answer = await self._claude.ask(system, user, OUTPUT)
+        candidates, rejected = read_entries(entries_of(answer.content), passage)
+        return Extraction(candidates, self.name, rejected, answer.usage)
 
     async def close(self) -> None:
-        await self._client.close()
-
-    async def _ask(self, system: str, user: str) -> bytes:
-        started = self._clock()
-        for attempt in range(RETRIES_MAX + 1):
-            try:
-                return await self._send(system, user)
-            except ModelUnavailable as error:
-                backoff = BACKOFF_S * 2**attempt * (0.5 + self._jitter())
-                pause = max(backoff, error.retry_after_s or 0.0)
-                left = self._deadline_s - (self._clock() - started)
-                if error.permanent or attempt == RETRIES_MAX or pause >= left:
-                    raise
-            await self._sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _send(self, system: str, user: str) -> bytes:
-        """Call once. Causes are dropped: an error of the SDK holds the answer, maybe the text."""
-        try:
-            # Streaming only so that the size is known before the body is in memory. A forced tool
-            # call would do as well on older models; the newest refuse it (SDK 2.12, Opus 5.5).
-            async with self._client.messages.with_streaming_response.create(
-                model=self._model,
-                max_tokens=OUTPUT_TOKENS_MAX,
-                system=system,
-                messages=[{"role": "user", "content": user}],
-                output_config=OUTPUT,
-            ) as response:
-                body = bytearray()
-                async for piece in response.iter_bytes():
-                    body += piece
-                    if len(body) > ANSWER_BYTES_MAX:
-                        raise ModelAnswerInvalid
-                return bytes(body)
-        except anthropic.APIStatusError as error:
-            raise _refused(error) from None
-        except (anthropic.APIConnectionError, httpx2.HTTPError):
-            raise ModelUnavailable from None
-
-    def _usage(self, message: Message) -> Usage:
-        tokens = message.usage
-        price_in, price_out = _PRICES.get(_DATED.sub("", self._model), (0.0, 0.0))
-        cost = (tokens.all_input * price_in + tokens.output_tokens * price_out) / 1_000_000
-        return Usage(self._model, tokens.all_input, tokens.output_tokens, cost)
+        await self._claude.close()
 
 
 def _as_data(passage: Passage) -> str:
@@ -197,24 +66,3 @@ def _as_data(passage: Passage) -> str:
         for turn in passage.turns
     ]
     return json.dumps({"topic": passage.topic, "turns": turns}, ensure_ascii=False)
-
-
-def _refused(error: anthropic.APIStatusError) -> ModelUnavailable | ModelAnswerInvalid:
-    status = error.status_code
-    if status in {400, 413, 422}:
-        why = f"The language model's service will not take this text (HTTP {status})."
-        return ModelAnswerInvalid(f"{why} It is kept and searchable.", permanent=True)
-    # Below 500 something has to be set right here, but for the three that pass by themselves.
-    permanent = status < 500 and status not in {408, 409, 429}
-    message = f"The language model's service answered with HTTP {status}. The text is kept."
-    if status in {401, 403}:
-        message += " Check the API key."
-    return ModelUnavailable(message, retry_after_s=_retry_after(error), permanent=permanent)
-
-
-def _retry_after(error: anthropic.APIStatusError) -> float | None:
-    try:
-        seconds = float(error.response.headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
-    return min(max(seconds, 0.0), RETRY_AFTER_S_MAX) if math.isfinite(seconds) else None

@@ -1,45 +1,31 @@
-"""What Claude answers, read as a stranger's text: an envelope that must be right as a whole, and
-entries that stand each for itself.
-"""
+"""The memories that Claude lists, read as a stranger's text: each entry stands for itself."""
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
-from anthropic.types import OutputConfigParam
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeInt,
     ValidationError,
 )
 
 from recall_server.domain.errors import ModelAnswerInvalid
 from recall_server.domain.model import Candidate, Fact, MemoryType, Span
+from recall_server.providers.claude_api import Line, Storable, form_of, json_object
 from recall_server.providers.extraction import Passage
 
 MEMORIES_MAX = 5
 ENTRIES_READ_MAX = 20
 
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _DATE = re.compile(r"([12][0-9]{3}(?:-[0-9]{2}){0,2})(?:T.*)?")
 _APOSTROPHE = re.compile("['\u2018\u2019]")
 _MARKS = " \t\r\n\"'.\u2018\u2019\u201c\u201d\u2026"
-
-
-def _storable(value: object) -> object:
-    return _UNSTORABLE.sub("", value) if isinstance(value, str) else value
-
-
-def _one_line(value: object) -> object:
-    return " ".join(_CONTROL.sub(" ", value).split()) if isinstance(value, str) else value
 
 
 def _day(value: object) -> object:
@@ -51,8 +37,8 @@ def _day(value: object) -> object:
     return datetime.fromisoformat((date[1] + "-01-01")[:10]).replace(tzinfo=UTC)
 
 
-_Sentence = Annotated[str, Field(min_length=1, max_length=2_000), BeforeValidator(_one_line)]
-_Words = Annotated[str, Field(max_length=500), BeforeValidator(_one_line)] | None
+_Sentence = Annotated[Line, Field(min_length=1, max_length=2_000)]
+_Words = Annotated[Line, Field(max_length=500)] | None
 _Share = Annotated[
     float, Field(allow_inf_nan=False), AfterValidator(lambda n: min(1.0, max(0.0, n)))
 ]
@@ -75,7 +61,7 @@ class Entry(BaseModel):
     confidence: _Share = 0.8
     importance: _Share = 0.5
     turn: int | None = None
-    quote: Annotated[str, Field(max_length=1_200), BeforeValidator(_storable)]
+    quote: Annotated[Storable, Field(max_length=1_200)]
 
 
 _STRING = {"type": "string"}
@@ -95,66 +81,14 @@ _PROPERTIES: dict[str, object] = {
 }
 
 
-def _object(properties: dict[str, object]) -> dict[str, object]:
-    closed = {"type": "object", "additionalProperties": False}
-    return {**closed, "properties": properties, "required": list(properties)}
+OUTPUT = form_of({"memories": {"type": "array", "items": json_object(_PROPERTIES)}})
 
 
-_SCHEMA = _object({"memories": {"type": "array", "items": _object(_PROPERTIES)}})
-OUTPUT: OutputConfigParam = {"format": {"type": "json_schema", "schema": _SCHEMA}}
-
-
-class _Tokens(BaseModel):
-    input_tokens: NonNegativeInt = 0
-    output_tokens: NonNegativeInt = 0
-    cache_creation_input_tokens: NonNegativeInt | None = None
-    cache_read_input_tokens: NonNegativeInt | None = None
-
-    @property
-    def all_input(self) -> int:
-        cached = (self.cache_creation_input_tokens or 0) + (self.cache_read_input_tokens or 0)
-        return self.input_tokens + cached
-
-
-class _Block(BaseModel):
-    type: str
-    text: Annotated[str, BeforeValidator(_storable)] = ""
-
-
-class Message(BaseModel):
-    type: Literal["message"]
-    content: list[_Block]
-    stop_reason: str | None
-    usage: _Tokens = Field(default_factory=_Tokens)
-
-
-def read_message(body: bytes) -> Message:
-    try:
-        message = Message.model_validate(_json(body))
-    except ValidationError:
-        raise ModelAnswerInvalid from None
-    if message.stop_reason == "refusal":
-        why = "The language model declined to read this text. It is kept and searchable."
-        raise ModelAnswerInvalid(why, permanent=True)
-    # Whatever stopped early (max_tokens above all) may be half an answer: never apply half.
-    if message.stop_reason not in {"end_turn", "stop_sequence"}:
-        raise ModelAnswerInvalid
-    return message
-
-
-def entries_of(message: Message) -> list[object]:
-    answer = _json("".join(block.text for block in message.content if block.type == "text"))
-    entries = answer.get("memories") if isinstance(answer, dict) else None
+def entries_of(content: object) -> list[object]:
+    entries = content.get("memories") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise ModelAnswerInvalid
     return entries
-
-
-def _json(text: str | bytes) -> object:
-    try:
-        return cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        raise ModelAnswerInvalid from None
 
 
 def read_entries(entries: list[object], passage: Passage) -> tuple[tuple[Candidate, ...], int]:

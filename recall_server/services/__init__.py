@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
+from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import Ingest
+from recall_server.services.push import Push
 from recall_server.services.recall import Recall
+from recall_server.services.tasks import Tasks
 
 
 @dataclass(frozen=True)
@@ -14,5 +17,8 @@ class Services:
 
     access: Access
     audit: Audit
+    consolidate: Consolidate
     ingest: Ingest
+    push: Push
     recall: Recall
+    tasks: Tasks

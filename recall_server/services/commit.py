@@ -12,19 +12,25 @@ from recall_server.storage.store import Transaction
 
 
 async def apply(tx: Transaction, plan: Plan, now: datetime) -> None:
-    """Make the changes of `plan`, all within `tx`, and keep the indexes true to them.
+    """Make the changes of `plan`, all within `tx`, and keep the indexes true to them; note who
+    decided what no rule could.
 
     Raises `Stale` where a change does not find what it expects; nothing of the plan holds then,
     as the caller's transaction rolls back.
     """
+    assert not plan.questions
     for change in plan.changes:
         await _apply(tx, change, now)
+    for decision in plan.decisions:
+        await tx.memories.note(decision)
 
 
 async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
     match change:
-        case Add(memory):
+        case Add(memory, also):
             await tx.memories.add(memory)
+            for citation in also:
+                await tx.memories.cite(memory.id, citation)
             if memory.status is Status.ACTIVE:
                 await tx.words.add(postings({memory.id: memory.searchable}))
             await cover(tx, memory.citation)

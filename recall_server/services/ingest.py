@@ -11,6 +11,7 @@ from recall_server.domain.errors import IdempotencyConflict, Unavailable
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
     AuditEntry,
+    Candidate,
     Episode,
     Extraction,
     Job,
@@ -91,16 +92,14 @@ class Ingest:
         key = submission.idempotency_key or episode.id
         digest = submission.digest()
         if len(submission.text) > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(_read, episode)
+            episode, words = await asyncio.to_thread(read, episode)
         else:
-            episode, words = _read(episode)
+            episode, words = read(episode)
         async with self.store.transaction(namespace, entry=entry) as tx:
-            added = await tx.episodes.add(episode, key, digest)
-            if added:
+            if await keep(tx, episode, words, key, digest):
                 await tx.jobs.add(
                     episode.job_id, EXTRACT, {"episode_id": episode.id}, episode.recorded_at
                 )
-                await tx.words.add(words)
                 accepted = Accepted(episode.id, episode.job_id, cached=False)
             else:
                 before = await tx.episodes.receipt(key)
@@ -161,19 +160,18 @@ class Ingest:
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
-        # What a model proposes has no authority, least of all over the models that will read it.
-        sound = [candidate for candidate in found.candidates if not orders(candidate.text)]
+        usable = sound(found)
         async with self.store.transaction(job.namespace, entry=entry) as tx:
             await tx.lock()
             now = self.now()
-            plan = await reconcile.plan(tx, episode, sound, extractor=found.extractor, now=now)
+            plan = await reconcile.plan(tx, episode, usable, extractor=found.extractor, now=now)
             await commit.apply(tx, plan, now)
             progress = {**job.payload, "next": reached}
             if not await tx.jobs.advance(job, progress, now + self.lease):
                 raise Fenced
             entry.ids += [job.id, episode.id, *plan.ids()]
             entry.counts |= plan.counts() | {
-                "rejected": found.rejected + len(found.candidates) - len(sound)
+                "rejected": found.rejected + len(found.candidates) - len(usable)
             }
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
@@ -214,7 +212,22 @@ class Ingest:
             line.counts["embedded"] = len(still)
 
 
-def _read(episode: Episode) -> tuple[Episode, Postings]:
+async def keep(tx: Transaction, episode: Episode, words: Postings, key: str, digest: str) -> bool:
+    """Append the episode and make it findable by its words; False where `key` was used before."""
+    added = await tx.episodes.add(episode, key, digest)
+    if added:
+        await tx.words.add(words)
+    return added
+
+
+def sound(extraction: Extraction) -> list[Candidate]:
+    """What may be planned with. What a model proposes has no authority, least of all over the
+    models that will read it.
+    """
+    return [candidate for candidate in extraction.candidates if not orders(candidate.text)]
+
+
+def read(episode: Episode) -> tuple[Episode, Postings]:
     """The episode with its turns, and the words by which they are found."""
     read = replace(episode, turns=parse_turns(episode.text, episode.occurred_at))
     return read, postings({turn_id(read.id, t.index): spoken(read.text, t) for t in read.turns})

@@ -1,7 +1,7 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from recall_server.domain.model import (
     Query,
     SearchMode,
 )
-from recall_server.domain.plan import Forget, Plan
+from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
@@ -49,6 +49,14 @@ class Page:
     memories: tuple[Memory, ...]
     total: int
     next_offset: int | None
+
+
+@dataclass(frozen=True)
+class History:
+    """A chain of supersession, and what was decided about each of its memories."""
+
+    chain: tuple[Memory, ...]
+    decisions: Mapping[str, Sequence[Resolution]]
 
 
 @dataclass(frozen=True)
@@ -163,19 +171,18 @@ class Recall:
         reached = offset + len(memories)
         return Page(tuple(memories), total, reached if reached < total else None)
 
-    async def history(
-        self, namespace: Namespace, memory_id: str, *, entry: AuditEntry
-    ) -> list[Memory]:
+    async def history(self, namespace: Namespace, memory_id: str, *, entry: AuditEntry) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites (FEATURES H10). Raises `MemoryNotFound`.
+        words it cites (FEATURES H10), and who decided what no rule could. Raises `MemoryNotFound`.
         """
         storable(memory_id)
         async with self.store.transaction(namespace, write=False) as tx:
             chain = await tx.memories.lineage(memory_id)
+            decisions = await tx.memories.decisions([memory.id for memory in chain])
         if not chain:
             raise MemoryNotFound
         entry.ids.append(memory_id)
-        return chain
+        return History(tuple(chain), decisions)
 
     async def stats(self, namespace: Namespace, *, entry: AuditEntry) -> Counts:
         """Active memories by type, and what is still to be extracted (FEATURES B09)."""

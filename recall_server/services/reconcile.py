@@ -1,6 +1,8 @@
-"""What an extractor proposes and what is known, made into a plan.
+"""What an extractor proposes and what is known, made into a plan (FEATURES C07, F01, F07).
 
-Under the policy *decide*: the claim stated later wins, nothing is asked (FEATURES C07, F01).
+A stated correction, an exact duplicate and a multi-valued attribute settle themselves. Any other
+contradiction is settled by policy: *decide* lets the claim stated later win, *ask* makes a question
+of it, the others always choose the same.
 """
 
 from collections.abc import Sequence
@@ -11,12 +13,26 @@ from recall_server.domain.attributes import canonical, normal_attribute, normal_
 from recall_server.domain.contradiction import Verdict, compare, same_statement
 from recall_server.domain.ids import derived_id
 from recall_server.domain.model import Candidate, Citation, Episode, Memory, Status
-from recall_server.domain.plan import Add, Change, Plan, Reinforce, Supersede
+from recall_server.domain.plan import (
+    Add,
+    Change,
+    Choice,
+    Decision,
+    Plan,
+    Policy,
+    Question,
+    Reinforce,
+    Resolution,
+    Settling,
+    Supersede,
+)
 from recall_server.domain.ranking import bm25_weights
 from recall_server.domain.words import terms
 from recall_server.storage.store import Transaction
 
 SIMILAR_LOOKED_AT = 8
+# So much less confidence in the newer claim speaks for the older one.
+SURE = 0.2
 
 
 async def plan(
@@ -26,8 +42,10 @@ async def plan(
     *,
     extractor: str,
     now: datetime,
+    settling: Settling | None = None,
 ) -> Plan:
-    """What to change so that `candidates` are remembered, given what `tx` sees.
+    """What to change so that `candidates` are remembered, given what `tx` sees; and what to ask
+    before that, if `settling` (by default: decide) leaves a contradiction open.
 
     A candidate that was made into a memory before, whatever became of it, is passed over: working
     through an episode twice adds nothing, and brings nothing back.
@@ -39,15 +57,27 @@ async def plan(
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
     before = await tx.memories.get(list(proposals))
-    known = _Known(tx)
-    changes: list[Change] = []
+    draft = _Draft(_Known(tx), settling or Settling(), now)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
-            changes += await _settle(candidate, memory, known)
-    return Plan(tuple(changes))
+            draft.changes += await _settle(candidate, memory, draft)
+    return Plan(tuple(draft.changes), await _quoted(tx, episode, draft), tuple(draft.decisions))
 
 
-async def _settle(candidate: Candidate, memory: Memory, known: "_Known") -> list[Change]:
+@dataclass
+class _Draft:
+    """The plan as far as it has come."""
+
+    known: "_Known"
+    settling: Settling
+    now: datetime
+    changes: list[Change] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+
+async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[Change]:
+    known = draft.known
     clashing: list[Memory] = []
     for other in await known.related(candidate):
         verdict = compare(candidate, other)
@@ -59,16 +89,113 @@ async def _settle(candidate: Candidate, memory: Memory, known: "_Known") -> list
         for other in await known.similar(memory):
             if same_statement(memory.text, other.text):
                 return [Reinforce(other.id, memory.citation)]
-    newer = [other for other in clashing if other.said_at > memory.said_at]
-    if newer:
-        # Told late: it is history already, and the oldest of what came after it ended it.
-        return [Add(_outdated(memory, min(newer, key=lambda other: other.said_at)))]
-    known.add(memory)
-    changes: list[Change] = [Add(memory)]
-    for other in clashing:
-        known.drop(other)
-        changes.append(Supersede(other.id, memory.id, _end_of(other, memory)))
+    if not clashing:
+        known.add(memory)
+        return [Add(memory)]
+    if draft.settling.policy is Policy.DECIDE or candidate.correction:
+        newer = [other for other in clashing if other.said_at > memory.said_at]
+        if newer:
+            # Told late: it is history already, and the oldest of what came after it ended it.
+            return [Add(_outdated(memory, min(newer, key=lambda other: other.said_at)))]
+        return _replace(clashing, memory, known)
+    return _resolve(memory, clashing, draft)
+
+
+def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Change]:
+    """What the answer, or a policy that needs none, makes of a contradiction; a question where
+    there is neither.
+    """
+    question_id = derived_id("q", memory.id, *sorted(other.id for other in clashing))
+    by_policy = draft.settling.policy.choice
+    resolution = draft.settling.resolutions.get(question_id)
+    if resolution is None and by_policy is not None:
+        resolution = Resolution(question_id, by_policy, "policy", draft.now)
+    if resolution is None:
+        reason, recommended = _weighed(memory, clashing)
+        draft.questions.append(Question(question_id, memory, tuple(clashing), reason, recommended))
+        return []
+    changes, also = _chosen(resolution, memory, clashing, draft.known)
+    touched = (memory.id, *(other.id for other in clashing), *also)
+    draft.decisions.append(Decision(resolution, touched))
     return changes
+
+
+def _chosen(
+    resolution: Resolution, memory: Memory, clashing: list[Memory], known: "_Known"
+) -> tuple[list[Change], tuple[str, ...]]:
+    """The changes, and the ids of memories that only the choice brought about."""
+    match resolution.choice:
+        case Choice.KEEP_EXISTING:
+            return [Add(_outdated(memory, clashing[0]))], ()
+        case Choice.KEEP_NEW:
+            return _replace(clashing, memory, known), ()
+        case Choice.KEEP_BOTH:
+            known.add(memory)
+            return [Add(memory)], ()
+        case Choice.MERGE:
+            assert resolution.text is not None
+            merged = replace(
+                memory,
+                id=derived_id("mem", memory.id, resolution.question_id, resolution.text),
+                text=resolution.text,
+                fact=None,
+                extractor="person",
+            )
+            also = tuple(other.citation for other in clashing)
+            given_way = _replace(clashing, merged, known, also=also)
+            return [*given_way, Add(_outdated(memory, merged))], (merged.id,)
+
+
+def _replace(
+    old: list[Memory], new: Memory, known: "_Known", *, also: tuple[Citation, ...] = ()
+) -> list[Change]:
+    known.add(new)
+    changes: list[Change] = [Add(new, also)]
+    for other in old:
+        known.drop(other)
+        changes.append(Supersede(other.id, new.id, _end_of(other, new)))
+    return changes
+
+
+def _weighed(memory: Memory, clashing: list[Memory]) -> tuple[str, Choice]:
+    """Why nobody can tell, and which side the evidence leans to: to what was said later, unless
+    it is much less sure.
+    """
+    new, old = memory.fact, clashing[0].fact
+    assert new is not None
+    assert old is not None
+    if new.negated != old.negated:
+        reason = "One statement denies the other, and neither says since when."
+    else:
+        reason = (
+            f"'{new.attribute}' has one value at a time, and the text does not say that the old "
+            "one ended."
+        )
+    later = all(memory.said_at >= other.said_at for other in clashing)
+    surer = all(memory.confidence >= other.confidence - SURE for other in clashing)
+    return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
+
+
+async def _quoted(tx: Transaction, episode: Episode, draft: _Draft) -> tuple[Question, ...]:
+    """The questions, each with the exact words of both sides."""
+    ids = {other.id for question in draft.questions for other in question.existing}
+    stored = await tx.memories.get(sorted(ids)) if ids else {}
+
+    def quoted(memory: Memory) -> Memory:
+        if memory.id in stored:
+            return stored[memory.id]
+        span = memory.citation.span
+        words = episode.text[span.start : span.end]
+        return replace(memory, citation=replace(memory.citation, quote=words))
+
+    return tuple(
+        replace(
+            question,
+            new=quoted(question.new),
+            existing=tuple(quoted(other) for other in question.existing),
+        )
+        for question in draft.questions
+    )
 
 
 def _outdated(memory: Memory, by: Memory) -> Memory:
@@ -82,8 +209,11 @@ def _outdated(memory: Memory, by: Memory) -> Memory:
 
 
 def _end_of(old: Memory, new: Memory) -> datetime:
-    """When the older claim ceased to hold: when the newer began to, if that was after it."""
-    return new.valid_from if new.valid_from > old.valid_from else new.said_at
+    """When the older claim ceased to hold: when the newer began to, if that was after it. Never
+    before it began itself.
+    """
+    ended = new.valid_from if new.valid_from > old.valid_from else new.said_at
+    return max(ended, old.valid_from)
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:

@@ -13,6 +13,7 @@ from recall_server.domain.model import (
     Status,
     searchable,
 )
+from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import fact, moment, moment_or_none, span
@@ -66,6 +67,44 @@ class Memories:
             span_end=citation.span.end,
         )
 
+    async def note(self, decision: Decision) -> None:
+        """Remember who decided what, with each memory that it was about."""
+        made = decision.resolution
+        await self._handle.many(
+            "add_decision",
+            [
+                {
+                    "memory_id": memory_id,
+                    "question_id": made.question_id,
+                    "choice": made.choice,
+                    "decided_by": made.decided_by,
+                    "decided_at": made.decided_at,
+                }
+                for memory_id in decision.memory_ids
+            ],
+        )
+
+    async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
+        """What was decided about each of these memories, oldest first."""
+        found: dict[str, list[Resolution]] = {}
+        for row in await self._handle.fetch("decisions", ids=list(ids)):
+            found.setdefault(row["memory_id"], []).append(
+                Resolution(
+                    row["question_id"],
+                    Choice(row["choice"]),
+                    row["decided_by"],
+                    moment(row["decided_at"]),
+                )
+            )
+        return found
+
+    async def citations(self, ids: Sequence[str]) -> list[Citation]:
+        """All words that these memories rest on, in the order of the ids."""
+        rows = await self._handle.fetch("citations", ids=list(ids))
+        order = {memory_id: place for place, memory_id in enumerate(ids)}
+        rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
+        return [Citation(row["episode_id"], span(row)) for row in rows]
+
     async def reinforce(self, memory_id: str) -> bool:
         """Count one more source; False where the memory is no longer active."""
         return bool(await self._handle.fetch("reinforce_memory", id=memory_id))
@@ -109,6 +148,11 @@ class Memories:
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """The active memories that were first found in an episode."""
         rows = await self._handle.fetch("memories_of_episode", episode_id=episode_id)
+        return [_memory(row) for row in rows]
+
+    async def of_topic(self, topic: str, limit: int) -> list[Memory]:
+        """The oldest active memories of a topic."""
+        rows = await self._handle.fetch("memories_of_topic", topic=topic, limit=limit)
         return [_memory(row) for row in rows]
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:

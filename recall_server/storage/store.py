@@ -13,6 +13,8 @@ from recall_server.storage.handle import Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
 from recall_server.storage.memories import Memories
+from recall_server.storage.push import Pushes
+from recall_server.storage.runs import Runs
 from recall_server.storage.vectors import VectorIndex, Vectors
 
 
@@ -26,6 +28,8 @@ class Transaction:
         self.episodes = Episodes(handle)
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
+        self.pushes = Pushes(handle)
+        self.runs = Runs(handle)
         self.vectors = Vectors(handle, cache)
         self.words = WordIndex(handle)
 

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recall_server.domain.errors import Denied, Invalid, InvalidText, LimitReached, RecallError
 from recall_server.surface import wire
 
+JSON_KINDS = ("application/json", "application/a2a+json")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]')
@@ -71,7 +72,6 @@ class Edge:
             self._check_headers(scope)
             body = None
             if scope["method"] == "POST":
-                self._check_kind(scope)
                 body = await self._body(scope, receive)
         except RecallError as error:
             response = wire.http_error(error)
@@ -105,7 +105,7 @@ class Edge:
     def _check_kind(self, scope: Scope) -> None:
         headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
         kind = headers.get(b"content-type", "").partition(";")[0].strip()
-        if kind != "application/json":
+        if kind not in JSON_KINDS:
             raise UnsupportedMedia
         if headers.get(b"content-encoding", "identity") not in ("", "identity"):
             raise UnsupportedMedia
@@ -126,6 +126,9 @@ class Edge:
                 )
             more = message.get("more_body", False)
         body = b"".join(parts)
+        if not body:
+            return body  # the path says it all, as to cancel a task
+        self._check_kind(scope)
         scope["recall.json"] = check_json(body, self._json_depth_max)
         return body
 

@@ -9,8 +9,9 @@ from starlette.routing import Route
 from recall_server import __version__
 from recall_server.domain.errors import NotFound, RecallError
 from recall_server.surface import wire
+from recall_server.surface.card import CARD_PATH, JWKS_PATH
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH})
 
 
 def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -> list[Route]:

@@ -27,6 +27,7 @@ from recall_server.services import Services
 from recall_server.surface import wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
+from recall_server.surface.edge import MalformedBody
 from recall_server.surface.tools import Call, Tool, screened
 
 DOOR = "mcp"
@@ -72,7 +73,10 @@ class McpDoor:
             response = wire.http_error(wire.MethodNotAllowed(), {"Allow": "POST"})
             await response(scope, receive, send)
             return
-        if not _is_message(scope.get("recall.json")):
+        if "recall.json" not in scope:
+            await wire.http_error(MalformedBody())(scope, receive, send)
+            return
+        if not _is_message(scope["recall.json"]):
             # The SDK would answer with what pydantic says of it, input and all.
             response = JSONResponse(
                 {

@@ -1,14 +1,15 @@
 """The MCP tools: what each takes, what it says of itself, and the verb it stands for."""
 
-import re
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import mcp.types
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from recall_server.domain.errors import Invalid
+from recall_server.domain.errors import Invalid, TaskFailed
 from recall_server.domain.model import (
     AuditEntry,
     MemoryType,
@@ -17,16 +18,18 @@ from recall_server.domain.model import (
     SearchMode,
     Source,
 )
+from recall_server.domain.run import Mode, Request
 from recall_server.domain.screening import screen
 from recall_server.services import Services
 from recall_server.services.ingest import Submission
 from recall_server.surface import wire
+from recall_server.surface.arguments import Arguments
 
 Json = dict[str, Any]
 
 INT64_MAX = 2**63 - 1
-FAULTS_TOLD = 5
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,40}")
+# Below every deadline of a call: a larger merge goes on behind the reply.
+MERGE_WAIT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -37,15 +40,6 @@ class Call:
     namespace: Namespace
     client: str | None
     entry: AuditEntry
-
-
-class Arguments(BaseModel):
-    """Arguments of a tool: exact types, finite numbers, and nothing that it does not know.
-
-    Texts are plain `str` with "" for "none": the SDK would parse other strings as JSON.
-    """
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class StoreMemory(Arguments):
@@ -81,6 +75,12 @@ class DeleteMemory(Arguments):
 
 class GetMemoryStats(Arguments):
     pass
+
+
+class ConsolidateMemories(Arguments):
+    topic: str
+    similarity_threshold: float = Field(0.85, ge=0, le=1)
+    dry_run: bool = Field(default=False, description="show the plan only")
 
 
 async def store_memory(call: Call, given: StoreMemory) -> Json:
@@ -143,22 +143,40 @@ async def get_memory_stats(call: Call, _: GetMemoryStats) -> Json:
     return wire.counts(await call.services.recall.stats(call.namespace, entry=call.entry))
 
 
+async def consolidate_memories(call: Call, given: ConsolidateMemories) -> Json:
+    services = call.services
+    run = await services.consolidate.start(
+        call.namespace,
+        Request(
+            Mode.MERGE,
+            given.topic,
+            similarity_threshold=given.similarity_threshold,
+            dry_run=given.dry_run,
+            source=Source(client=call.client),
+        ),
+        entry=call.entry,
+    )
+    with suppress(TimeoutError):  # it goes on: the reply says under which id
+        async with asyncio.timeout(MERGE_WAIT_S):
+            run = await services.tasks.rested(call.namespace, run)
+    if run.status.failure is not None:
+        raise TaskFailed(run.status.failure.message)
+    return wire.merged(run)
+
+
 @dataclass(frozen=True)
 class Tool:
-    """One tool: its face, its arguments and its verb."""
+    """One tool: its face, its arguments, its verb, and what its `data` always has."""
 
     name: str
     title: str
     description: str
     arguments: type[Arguments]
     run: Callable[[Call, Any], Awaitable[Json]]
-    data: Json
+    data: tuple[str, ...]
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
-
-    # The envelope (FEATURES I13); errors have no data.
-    _ENVELOPE: ClassVar[Json] = {"status": {"enum": ["ok", "error"]}}
 
     def face(self) -> mcp.types.Tool:
         """The tool as clients see it; all hints are stated, as their defaults assume the worst."""
@@ -167,13 +185,12 @@ class Tool:
             title=self.title,
             description=self.description,
             input_schema=_plain(self.arguments.model_json_schema()),
+            # The envelope (FEATURES I13); errors have code and message instead of data.
             output_schema={
                 "type": "object",
                 "properties": {
-                    **self._ENVELOPE,
-                    "data": {"type": "object", "properties": self.data},
-                    "code": {"type": "string"},
-                    "message": {"type": "string"},
+                    "status": {"enum": ["ok", "error"]},
+                    "data": {"type": "object", "required": list(self.data)},
                 },
                 "required": ["status"],
             },
@@ -186,29 +203,8 @@ class Tool:
         )
 
     def parse(self, given: Json) -> Arguments:
-        """The arguments, checked. Raises `Invalid`, naming each fault and what is allowed; never
-        repeats what was sent.
-        """
-        try:
-            return self.arguments.model_validate(given)
-        except ValidationError as error:
-            raise Invalid(self._explained(error)) from None
-
-    def _explained(self, error: ValidationError) -> str:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        faults = [
-            self._fault(each["type"], each["loc"], each["msg"]) for each in found[:FAULTS_TOLD]
-        ]
-        return " ".join(faults)
-
-    def _fault(self, kind: str, place: tuple[int | str, ...], why: str) -> str:
-        field = next((str(part) for part in place), "arguments")
-        if kind != "extra_forbidden":
-            return f"{field}: {why}."
-        known = ", ".join(self.arguments.model_fields) or "no arguments"
-        # Only what could be the name of an argument is worth repeating, and safe to.
-        named = f"'{field}'" if _NAME.fullmatch(field) else "An argument"
-        return f"{named} is not known to {self.name}, which takes {known}."
+        """The arguments, checked. Raises `Invalid`."""
+        return self.arguments.parse(given, self.name)
 
 
 def _plain(schema: Json) -> Json:
@@ -231,19 +227,12 @@ def _plain(schema: Json) -> Json:
         return {
             key: strip(value)
             for key, value in node.items()
+            if value != INT64_MAX
             if (not (key == "title" and isinstance(value, str)) and key != "description")
             or (key == "description" and "type" in node and "properties" not in node)
         }
 
     return {"properties": {}, **strip(schema)}
-
-
-_ANY_ARRAY: Json = {"type": "array", "items": {"type": "object"}}
-
-
-def _or_none(kind: str) -> Json:
-    # A list of types would say the same; not every client's validator reads one.
-    return {"anyOf": [{"type": kind}, {"type": "null"}]}
 
 
 TOOLS = (
@@ -255,11 +244,7 @@ TOOLS = (
         "'Name: words'.",
         StoreMemory,
         store_memory,
-        {
-            "queued": {"type": "boolean"},
-            "cached": {"type": "boolean"},
-            "job_id": {"type": "string"},
-        },
+        ("queued", "job_id"),
         idempotent=True,
     ),
     Tool(
@@ -269,11 +254,7 @@ TOOLS = (
         "memory has been made of. 'degraded' says why an answer may be less than usual.",
         SearchMemories,
         search_memories,
-        {
-            "results": _ANY_ARRAY,
-            "total": {"type": "integer"},
-            "degraded": _or_none("string"),
-        },
+        ("results", "total", "degraded"),
         read_only=True,
         idempotent=True,
     ),
@@ -284,12 +265,7 @@ TOOLS = (
         "one replaced and what replaced it, each with the words it cites.",
         InspectMemories,
         inspect_memories,
-        {
-            "memories": _ANY_ARRAY,
-            "total": {"type": "integer"},
-            "has_more": {"type": "boolean"},
-            "next_offset": _or_none("integer"),
-        },
+        ("memories", "total", "has_more", "next_offset"),
         read_only=True,
         idempotent=True,
     ),
@@ -299,7 +275,24 @@ TOOLS = (
         "Forget one memory: it is never found again.",
         DeleteMemory,
         delete_memory,
-        {"deleted": {"type": "string"}},
+        ("deleted",),
+        destructive=True,
+        idempotent=True,
+    ),
+    Tool(
+        "consolidate_memories",
+        "Consolidate memories",
+        "Merge similar memories of a topic into one each; the originals stay in its history.",
+        ConsolidateMemories,
+        consolidate_memories,
+        (
+            "groups_found",
+            "memories_consolidated",
+            "memories_created",
+            "deleted_ids",
+            "created",
+            "dry_run",
+        ),
         destructive=True,
         idempotent=True,
     ),
@@ -309,13 +302,7 @@ TOOLS = (
         "How many memories there are of each type, and how many texts still wait for extraction.",
         GetMemoryStats,
         get_memory_stats,
-        {
-            "by_type": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "total": {"type": "integer"},
-            "pending_extractions": {"type": "integer"},
-            "failed_extractions": {"type": "integer"},
-            "pending_embeddings": {"type": "integer"},
-        },
+        ("by_type", "total", "pending_extractions", "failed_extractions", "pending_embeddings"),
         read_only=True,
         idempotent=True,
     ),

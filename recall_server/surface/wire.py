@@ -18,7 +18,9 @@ from recall_server.domain.errors import (
     Unavailable,
 )
 from recall_server.domain.model import Citation, Hit, Memory
-from recall_server.services.recall import Counts, Found, Page
+from recall_server.domain.plan import Resolution
+from recall_server.domain.run import Outcome, Run
+from recall_server.services.recall import Counts, Found, History, Page
 
 Json = dict[str, Any]
 
@@ -127,6 +129,15 @@ def memory(one: Memory) -> Json:
     }
 
 
+def decision(one: Resolution) -> Json:
+    return {
+        "question_id": one.question_id,
+        "choice": str(one.choice),
+        "decided_by": one.decided_by,
+        "decided_at": moment(one.decided_at),
+    }
+
+
 def citation(one: Citation) -> Json:
     return {
         "episode_id": one.episode_id,
@@ -147,12 +158,33 @@ def page(one: Page) -> Json:
     }
 
 
-def history(chain: list[Memory]) -> Json:
+def history(told: History) -> Json:
+    """Each memory with what was decided about it, if no rule could."""
     return {
-        "memories": [memory(m) for m in chain],
-        "total": len(chain),
+        "memories": [
+            memory(m) | {"decisions": [decision(one) for one in told.decisions.get(m.id, ())]}
+            for m in told.chain
+        ],
+        "total": len(told.chain),
         "has_more": False,
         "next_offset": None,
+    }
+
+
+def merged(run: Run) -> Json:
+    """What came of a merge, in the fields of the backbone (FEATURES G01): a source is "deleted"
+    where it gave way; it stays in the history.
+    """
+    outcome = run.outcome or Outcome(dry_run=run.request.dry_run)
+    return {
+        "groups_found": outcome.groups_found,
+        "memories_consolidated": len(outcome.superseded),
+        "memories_created": len(outcome.created),
+        "deleted_ids": list(outcome.superseded),
+        "created": [memory(m) for m in outcome.created],
+        "dry_run": outcome.dry_run,
+        "task_id": run.id,
+        "status": str(run.status.state),
     }
 
 

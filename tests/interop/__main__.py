@@ -8,23 +8,28 @@ import time
 from pathlib import Path
 
 from recall_server import observe
-from tests.interop import conformance, inspector, remote
+from tests.interop import a2a_js, a2a_proof, conformance, inspector, remote
+from tests.interop.a2a_proof import Proof, ProofUnusable
 from tests.interop.node import Node, NodeUnusable, installed
 from tests.interop.report import Report
 from tests.interop.server import serving
 
-SUITES = ("inspector", "mcp-remote", "conformance")
+SUITES = ("inspector", "mcp-remote", "a2a-js", "a2a-proof", "conformance")
 
 
-async def run(node: Node, folder: Path, suites: set[str]) -> int:
+async def run(node: Node, proof: Proof, folder: Path, suites: set[str]) -> int:
     report = Report()
-    if suites & {"inspector", "mcp-remote"}:
+    if suites - {"conformance"}:
         with report.check("our server starts, and ends when it is told to"):
             async with serving(folder) as server:
                 if "inspector" in suites:
                     await inspector.check(node, server, report)
                 if "mcp-remote" in suites:
                     await remote.check(node, server, report)
+                if "a2a-js" in suites:
+                    await a2a_js.check(node, server, report)
+                if "a2a-proof" in suites:
+                    await a2a_proof.check(proof, server, report)
     if "conformance" in suites:
         await conformance.check(node, folder, report)
     return report.close()
@@ -43,12 +48,12 @@ def main() -> int:
         home = Path(folder) / "home"
         home.mkdir()
         try:
-            node = installed(home)
-        except NodeUnusable as error:
+            node, proof = installed(home), a2a_proof.installed(home)
+        except (NodeUnusable, ProofUnusable) as error:
             print(f"FAILED installing: {error}")
             return 1
-        print(f"Node and its packages: {time.monotonic() - started:.1f} s", flush=True)
-        return asyncio.run(run(node, Path(folder), suites))
+        print(f"Node and the packages: {time.monotonic() - started:.1f} s", flush=True)
+        return asyncio.run(run(node, proof, Path(folder), suites))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.interop.node import Ended, Node
+from tests.interop.child import Ended
+from tests.interop.node import Node
 from tests.interop.report import Report, demand
 from tests.interop.server import Server
 

@@ -1,6 +1,5 @@
 """Node and the packages that `make interop` runs, pinned, from npm into `.interop/`."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -8,6 +7,9 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.interop import child
+from tests.interop.child import Ended
 
 HOME = Path(__file__).parents[2] / ".interop"
 PINS = {
@@ -17,6 +19,7 @@ PINS = {
     # The tag `latest` knows the older era only.
     "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
     "mcp-remote": "0.15.1",
+    "@a2a-js/sdk": "1.3.0",
 }
 # What those depend on is taken as it was on this day, so that every run meets the same code.
 AS_OF = "2026-11-21"
@@ -24,15 +27,6 @@ AS_OF = "2026-11-21"
 
 class NodeUnusable(Exception):
     """The packages could not be installed."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a program ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True)
@@ -48,25 +42,16 @@ class Node:
         path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
         return {**kept, "PATH": path, "HOME": str(self.home), "NO_COLOR": "1", **(given or {})}
 
-    async def run(self, program: str, *arguments: str, within_s: float = 60.0) -> Ended:
+    async def run(
+        self,
+        program: str,
+        *arguments: str,
+        within_s: float = 60.0,
+        given: Mapping[str, str] | None = None,
+    ) -> Ended:
         """Run one of the programs to its end. Raises `TimeoutError` where it does not come."""
-        child = await asyncio.create_subprocess_exec(
-            str(self.programs / program),
-            *arguments,
-            env=self.environment(),
-            cwd=self.home,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(within_s):
-                out, err = await child.communicate()
-        except BaseException:
-            child.kill()
-            await child.wait()
-            raise
-        return Ended(child.returncode or 0, out.decode(), err.decode())
+        command = [self.programs / program, *arguments]
+        return await child.run(command, self.environment(given), self.home, within_s=within_s)
 
 
 def installed(home: Path) -> Node:

@@ -11,33 +11,45 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.fernet import Fernet
+
 from tests.interop.report import demand
 
+PUSH = {
+    "RECALL_PUSH_ALLOWED_HOSTS": "127.0.0.1",
+    "RECALL_SECRET_KEY": Fernet.generate_key().decode(),
+}
 START_S = 60.0
 STOP_S = 20.0
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers, and a token of its only tenant."""
+    """A server that answers, and a token of one of its tenants."""
 
     url: str
     token: str
+    database: Path
+
+    @property
+    def address(self) -> str:
+        return self.url.removesuffix("/mcp")
+
+    async def issued(self, namespace: str) -> str:
+        """A token of another tenant."""
+        return await _issued(namespace, self.database)
 
 
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Server]:
     """The server, for as long as the block lasts; then it must end by itself when told to."""
-    database = ("--db", str(folder / "interop.db"))
-    made = await _recall("create-token", "interop", "--json", *database)
-    out, err = await made.communicate()
-    demand(made.returncode == 0, f"create-token failed: {err.decode()}")
-    token = json.loads(out)["token"]
-    child = await _recall("serve", "--port", "0", *database)
+    database = folder / "interop.db"
+    token = await _issued("interop", database)
+    child = await _recall("serve", "--port", "0", "--db", str(database))
     try:
         url = await asyncio.wait_for(_address(child), START_S)
         reader = asyncio.create_task(_drain(child))
-        yield Server(url, token)
+        yield Server(url, token, database)
         child.terminate()
         code = await asyncio.wait_for(child.wait(), STOP_S)
         await reader
@@ -48,8 +60,17 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
             await child.wait()
 
 
+async def _issued(namespace: str, database: Path) -> str:
+    made = await _recall("create-token", namespace, "--json", "--db", str(database))
+    out, err = await made.communicate()
+    demand(made.returncode == 0, f"create-token failed: {err.decode()}")
+    token: str = json.loads(out)["token"]
+    return token
+
+
 async def _recall(*arguments: str) -> Process:
-    # Settings of whoever runs this are not the server's: only defaults are tested.
+    # Settings of whoever runs this are not the server's. But for what push needs, which must
+    # reach receivers on this machine, the defaults are tested.
     ours = {
         name: value
         for name, value in os.environ.items()
@@ -57,7 +78,7 @@ async def _recall(*arguments: str) -> Process:
     }
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "recall_server", *arguments,
-        env=ours, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+        env={**ours, **PUSH}, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
     )  # fmt: skip
 
 

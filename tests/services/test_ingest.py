@@ -136,7 +136,7 @@ async def test_the_newer_of_two_values_supersedes_the_older(open_house: Open, cl
         await remember(house, "Alice: I live in Lisbon now.")
         await drained(house)
         (active,) = await memories(house)
-        old, new = await house.services.recall.history(ALICE, active.id, entry=entry(house))
+        old, new = (await house.services.recall.history(ALICE, active.id, entry=entry(house))).chain
         found = await house.services.recall.search(
             ALICE, Query("Alice lives Oslo"), entry=entry(house)
         )
@@ -155,7 +155,7 @@ async def test_what_is_told_late_goes_into_history_at_once(open_house: Open) -> 
         await remember(house, "--- 5 May 2022 ---\nAlice: I live in Oslo.")
         await drained(house)
         (active,) = await memories(house)
-        chain = await house.services.recall.history(ALICE, active.id, entry=entry(house))
+        chain = (await house.services.recall.history(ALICE, active.id, entry=entry(house))).chain
 
     assert [memory.fact and memory.fact.value for memory in chain] == ["Oslo", "Lisbon"]
     assert [memory.status for memory in chain] == [Status.SUPERSEDED, Status.ACTIVE]

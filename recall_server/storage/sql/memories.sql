@@ -46,6 +46,10 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key AND m.retired_at I
 ORDER BY m.recorded_at DESC, m.id
 LIMIT :limit
 
+-- query: citations
+SELECT memory_id, position, episode_id, span_start, span_end FROM citations
+WHERE namespace = :namespace AND memory_id IN (:ids...)
+
 -- query: memories_by_id
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote
@@ -62,6 +66,13 @@ SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, ac
 FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
   AND id IN (:ids...)
+
+-- query: memories_of_topic
+SELECT m.*, c.episode_id, c.span_start, c.span_end
+FROM memories m JOIN citations c
+  ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
+ORDER BY m.recorded_at, m.id LIMIT :limit
 
 -- query: active_memories
 SELECT m.*, c.episode_id, c.span_start, c.span_end

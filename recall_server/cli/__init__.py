@@ -1,24 +1,26 @@
 """The command line: `recall --help`."""
 
-import asyncio
-import json
-import sys
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
-from rich.console import Console
-from rich.table import Table
 
 from recall_server import __version__, observe
-from recall_server.app import House, house
+from recall_server.app import House
 from recall_server.bench.command import app as bench
-from recall_server.config import Settings
-from recall_server.domain.errors import RecallError
+from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    in_house,
+    print_json,
+    print_table,
+    run,
+    settings,
+)
 from recall_server.domain.model import namespace
 from recall_server.serve import serve, work
 from recall_server.services.overview import overview
@@ -33,14 +35,7 @@ app = typer.Typer(
 tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
 app.add_typer(tokens, name="tokens")
 app.add_typer(bench, name="bench")
-
-Db = Annotated[
-    str | None,
-    typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-DOOR = "cli"
-USAGE_ERROR = 2
+app.add_typer(conflicts, name="conflicts")
 
 
 @app.callback(invoke_without_command=True)
@@ -62,15 +57,15 @@ def serve_(
         typer.Option("--allow-public", help="Listen where others reach it, without TLS."),
     ] = None,
 ) -> None:
-    """Serve MCP at /mcp until told to stop."""
-    settings = _settings(db, host=host, port=port, allow_public=allow_public)
-    _run(serve(settings, _announce))
+    """Serve MCP at /mcp and A2A at /a2a until told to stop."""
+    chosen = settings(db, host=host, port=port, allow_public=allow_public)
+    run(serve(chosen, _announce))
 
 
 @app.command()
 def worker(db: Db = None) -> None:
     """Run background jobs only, beside a server or several."""
-    _run(work(_settings(db)))
+    run(work(settings(db)))
 
 
 @app.command("create-token")
@@ -88,12 +83,12 @@ def create_token(
         entry = services.audit.begin(ns, "create_token", DOOR, None)
         token, info = await services.access.issue(ns, label=label, entry=entry)
         if as_json:
-            _print_json({"token": token, "accessor": info.accessor, "namespace": ns})
+            print_json({"token": token, "accessor": info.accessor, "namespace": ns})
             return
         typer.echo(f"Token for the namespace {ns} (accessor {info.accessor}):\n\n  {token}\n")
         typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
 
-    _in_house(db, issue, create=True)
+    in_house(db, issue, create=True)
 
 
 @tokens.command("list")
@@ -118,9 +113,9 @@ def list_tokens(
             }
             for info in found
         ]
-        _print_json(rows) if as_json else _print_table(rows, "No tokens yet.")
+        print_json(rows) if as_json else print_table(rows, "No tokens yet.")
 
-    _in_house(db, show)
+    in_house(db, show)
 
 
 @tokens.command()
@@ -139,7 +134,7 @@ def revoke(
         else:
             typer.echo(f"{accessor} of {info.namespace} was revoked before.")
 
-    _in_house(db, end)
+    in_house(db, end)
 
 
 @app.command()
@@ -177,12 +172,12 @@ def audit(
             for record in reversed(records)
         ]
         if as_json:
-            _print_json(rows)
+            print_json(rows)
             return
         shown = ("at", "namespace", "door", "operation", "accessor", "outcome", "ms", "counts")
-        _print_table([{key: row[key] for key in shown} for row in rows], "The book is empty.")
+        print_table([{key: row[key] for key in shown} for row in rows], "The book is empty.")
 
-    _in_house(db, show)
+    in_house(db, show)
 
 
 @app.command()
@@ -201,12 +196,12 @@ def status(db: Db = None, as_json: AsJson = False) -> None:
             **asdict(found.backlog),
         }
         if as_json:
-            _print_json(row)
+            print_json(row)
         else:
             for key, value in row.items():
                 typer.echo(f"{key.replace('_', ' '):22}{value}")
 
-    _in_house(db, show)
+    in_house(db, show)
 
 
 @app.command()
@@ -220,52 +215,7 @@ def demo(
     from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 
     observe.configure("error")
-    _run(show(file, keep=keep))
-
-
-def _settings(db: str | None, **given: Any) -> Settings:
-    if db is not None:
-        given["db_url" if "://" in db else "db_path"] = db
-    try:
-        settings = Settings(**given)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        _fail(f"Setting {'.'.join(map(str, fault['loc']))}: {fault['msg']}.")
-    if db is not None and "://" not in db and settings.db_url is not None:
-        # A flag goes before the environment, RECALL_DB_URL included.
-        settings = settings.model_copy(update={"db_url": None})
-    observe.configure(settings.log_level)
-    return settings
-
-
-def _in_house(db: str | None, act: Any, *, create: bool = False) -> None:
-    settings = _settings(db)
-    if not create and isinstance(settings.database, Path) and not settings.database.exists():
-        _fail(
-            f"There is no database at {settings.database}. Name it with --db, or make one with "
-            "`recall create-token NAMESPACE`.",
-            "DATABASE_UNUSABLE",
-        )
-
-    async def inside() -> None:
-        async with house(settings) as built:
-            await act(built)
-
-    _run(inside())
-
-
-def _run(main_: Coroutine[Any, Any, None]) -> None:
-    try:
-        asyncio.run(main_)
-    except RecallError as error:
-        _fail(error.message, error.code)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-
-
-def _fail(message: str, code: str = "INVALID_ARGUMENT") -> NoReturn:
-    typer.echo(f"recall: {message} [{code}]", err=True)
-    raise typer.Exit(USAGE_ERROR)
+    run(show(file, keep=keep))
 
 
 def _announce(address: str, built: House) -> None:
@@ -277,28 +227,6 @@ def _announce(address: str, built: House) -> None:
         "  make a token: recall create-token NAMESPACE   stop: Ctrl-C",
         err=True,
     )
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
-
-
-def _print_table(rows: list[dict[str, Any]], nothing: str) -> None:
-    if not rows:
-        typer.echo(nothing)
-        return
-    table = Table(box=None, pad_edge=False)
-    for key in rows[0]:
-        table.add_column(key, overflow="fold", no_wrap=not sys.stdout.isatty())
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    Console(width=None if sys.stdout.isatty() else 10_000, markup=False).print(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{key}={number}" for key, number in value.items())
-    return "" if value is None else str(value)
 
 
 def main() -> None:

@@ -1,0 +1,94 @@
+"""`recall conflicts`: a person answers what agents were asked."""
+
+from typing import Annotated, Any
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
+from recall_server.domain.model import namespace
+from recall_server.domain.plan import Choice
+from recall_server.surface import a2a_wire
+
+LISTED_MAX = 100
+
+app = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
+QuestionId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
+
+
+@app.command("list")
+def list_(name: Name, db: Db = None, as_json: AsJson = False) -> None:
+    """List the open questions, the oldest first."""
+
+    async def act(built: House) -> None:
+        found = await _open(built, name)
+        if as_json:
+            print_json(found)
+            return
+        rows = [
+            {
+                "id": one["id"],
+                "task": one["task_id"],
+                "known": " / ".join(side["text"] for side in one["existing"]),
+                "new": one["new"]["text"],
+                "recommended": one["recommended"],
+            }
+            for one in found
+        ]
+        print_table(rows, "Nothing waits for an answer.")
+
+    in_house(db, act)
+
+
+@app.command()
+def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = False) -> None:
+    """Show one question: both statements with the words they rest on."""
+
+    async def act(built: House) -> None:
+        found = [one for one in await _open(built, name) if one["id"] == question_id]
+        if not found:
+            fail("No open question has this id. `recall conflicts list` shows them.", "NOT_FOUND")
+        if as_json:
+            print_json(found[0])
+            return
+        one = found[0]
+        typer.echo(f"{one['entity']} · {one['attribute']}   (task {one['task_id']})")
+        for title, side in [*(("known", s) for s in one["existing"]), ("new", one["new"])]:
+            source = side["source"]
+            typer.echo(f"\n{title:6}{side['text']}")
+            typer.echo(f'      "{source["quote"]}"  {source["speaker"] or ""} {side["said_at"]}')
+            typer.echo(f"      confidence {side['confidence']}, strength {side['strength']}")
+        typer.echo(f"\n{one['reason']}\nrecommended: {one['recommended']}")
+
+    in_house(db, act)
+
+
+@app.command()
+def resolve(
+    name: Name,
+    question_id: QuestionId,
+    choice: Annotated[Choice, typer.Argument(help="What becomes of the two statements.")],
+    text: Annotated[
+        str | None, typer.Option(help="With merge: what is remembered instead of both.")
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Answer one question; the task goes on once nothing is left to ask."""
+
+    async def act(built: House) -> None:
+        services, ns = built.services, namespace(name)
+        entry = services.audit.begin(ns, "resolve_conflict", DOOR, None)
+        run = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
+        left = len(run.status.questions)
+        typer.echo(
+            f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else ".")
+        )
+
+    in_house(db, act)
+
+
+async def _open(built: House, name: str) -> list[dict[str, Any]]:
+    found = await built.services.tasks.questions(namespace(name), limit=LISTED_MAX)
+    return [a2a_wire.open_question(one) for one in found]

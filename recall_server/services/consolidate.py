@@ -1,0 +1,332 @@
+"""Consolidate: a text that is handed in, or the memories of a topic, worked through to a plan that
+is committed, shown, or waits for answers (FEATURES C24, F01-F11, G01-G04).
+
+Nothing of a run is in memory before it is committed: a dry run, a question or a cancelled run
+leaves memory as it was. The text is kept with the run until then.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from recall_server.domain.errors import (
+    Invalid,
+    NotFound,
+    PlanOutdated,
+    RecallError,
+    Stale,
+    Unavailable,
+)
+from recall_server.domain.model import AuditEntry, Episode, Job, Namespace
+from recall_server.domain.model import Outcome as Ending
+from recall_server.domain.plan import Add, Plan, Reinforce, Settling, Supersede
+from recall_server.domain.run import (
+    Failure,
+    Message,
+    Mode,
+    Outcome,
+    Request,
+    Run,
+    RunState,
+    Status,
+    Work,
+)
+from recall_server.domain.text import clean_label, clean_text
+from recall_server.domain.transcript import chunk
+from recall_server.providers.extraction import Extractor, Passage
+from recall_server.services import commit, merge, reconcile
+from recall_server.services.ingest import (
+    EMBED,
+    INLINE_CHARS_MAX,
+    TOPIC_CHARS_MAX,
+    Fenced,
+    keep,
+    read,
+    sound,
+)
+from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
+from recall_server.storage.index import Postings
+from recall_server.storage.store import Store, Transaction
+
+log = structlog.get_logger()
+
+EXPIRES_IN_MAX_S = 366 * 86_400
+# How often what has been found so far is written down: a crash repeats no more than that.
+SAVE_EVERY = timedelta(seconds=2)
+
+
+@dataclass(frozen=True)
+class Consolidate:
+    """Starting runs, and working on them. Answering and watching them is in `tasks`."""
+
+    store: Store
+    runs: Runs
+    extractor: Extractor
+    merging: merge.Merging
+    text_chars_max: int
+    lease: timedelta
+
+    async def start(
+        self,
+        namespace: Namespace,
+        request: Request,
+        *,
+        context_id: str = "",
+        message: Callable[[str, str], Message] | None = None,
+        also: Callable[[Transaction, Run], Awaitable[None]] | None = None,
+        entry: AuditEntry,
+    ) -> Run:
+        """Accept a request, with the promise to work on it: one transaction, no model. `message`
+        makes what is kept of the client's words, given the ids of the run and its context; `also`
+        is done in the same transaction.
+
+        Raises `Invalid` on unacceptable text, topic or limits, `NotFound` where there is no such
+        plan in this namespace.
+        """
+        request = self._checked(request)
+        now = self.runs.now()
+        run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
+        run = Run(
+            id=run_id,
+            context_id=context_id,
+            accessor=entry.accessor,
+            created_at=now,
+            request=request,
+            work=Work(self.runs.new_id("ep"), now),
+            status=Status(RunState.SUBMITTED, now),
+            messages=(message(run_id, context_id),) if message else (),
+        )
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            if request.mode is Mode.APPLY:
+                run = await _as_planned(tx, run)
+            run = await self.runs.add(tx, run)
+            if also:
+                await also(tx, run)
+            entry.ids.append(run.id)
+        self.runs.wake()
+        return run
+
+    def _checked(self, request: Request) -> Request:
+        if request.mode is Mode.INGEST:
+            clean_text(request.text, chars_max=self.text_chars_max)
+        if request.mode is not Mode.APPLY:
+            topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
+            request = replace(request, topic=topic)
+        if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
+            raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
+        return request
+
+    async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """The handler of a run's job: propose, then commit, show or ask.
+
+        A part that does not answer is raised, and the job tried again from where it was; anything
+        else ends the run with a reason that may be shown.
+        """
+        line = entry(CONSOLIDATE)
+        async with self.store.transaction(job.namespace, write=False) as tx:
+            run = await tx.runs.get(job.payload["run_id"])
+        if run is None or run.status.state not in LIVE:
+            async with self.store.transaction(job.namespace) as tx:
+                await tx.jobs.finish(job, self.runs.now())
+            return
+        try:
+            text = await _text(run)
+            run = await self._proposed(run, text, job)
+            run = await self._settle(run, text, job, line)
+        except PlanOutdated as error:
+            run = await self._fail(run, job, line, error)
+        except (Unavailable, Stale, Fenced):
+            raise
+        except RecallError as error:
+            run = await self._fail(run, job, line, error)
+        except Exception:
+            log.exception("consolidation_failed", run=run.id, request_id=line.request_id)
+            hidden = RecallError(f"internal error (ref {line.request_id})")
+            run = await self._fail(run, job, line, hidden)
+        self.runs.told(job.namespace, run)
+
+    async def _proposed(self, run: Run, text: "_Text | None", job: Job) -> Run:
+        """The run with all that extractor or merger have to say; saved now and then."""
+        if run.work.expected:
+            return run
+        steps = (
+            self._passages(text.episode, run.work)
+            if text
+            else self.merging.steps(job.namespace, run.request, run.work)
+        )
+        saved_at = self.runs.now()
+        async for work in steps:
+            run = replace(run, work=work)
+            if self.runs.now() - saved_at >= SAVE_EVERY:
+                run, saved_at = await self._save(run, job), self.runs.now()
+        return run
+
+    async def _passages(self, episode: Episode, work: Work) -> AsyncIterator[Work]:
+        passages = chunk(episode.turns, self.extractor.passage_chars)
+        for number in range(work.next, len(passages)):
+            found = await self.extractor.extract(
+                Passage(episode.text, passages[number], episode.topic, episode.occurred_at)
+            )
+            usable = sound(found)
+            work = replace(
+                work,
+                next=number + 1,
+                candidates=(*work.candidates, *usable),
+                extractor=found.extractor,
+                rejected=work.rejected + found.rejected + len(found.candidates) - len(usable),
+                usage=work.usage + found.usage,
+            )
+            yield work
+
+    async def _save(self, run: Run, job: Job) -> Run:
+        now = self.runs.now()
+        async with self.store.transaction(job.namespace) as tx:
+            saved = await self.runs.change(tx, run, working(run, now))
+            if not await tx.jobs.advance(job, job.payload, now + self.lease):
+                raise Fenced
+        self.runs.bell.ring(job.namespace, run.id)
+        return saved
+
+    async def _settle(self, run: Run, text: "_Text | None", job: Job, line: AuditEntry) -> Run:
+        """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
+        line.usage = run.work.usage
+        async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
+            now = self.runs.now()
+            plan = await _plan(tx, run, text, now)
+            if run.work.expected and not run.work.resolutions:
+                _same(plan, run.work.expected)
+            if run.request.dry_run:
+                after = _ended(run, plan, now)
+            elif plan.questions:
+                after = await self._ask(tx, run, plan, now)
+            else:
+                await self._commit(tx, run, text, plan, now)
+                after = _ended(run, plan, now)
+            saved = await self.runs.change(tx, run, after)
+            if not await tx.jobs.finish(job, now):
+                raise Fenced
+            line.ids += [run.id, *plan.ids()]
+            line.counts |= plan.counts() | {"questions": len(plan.questions)}
+        return saved
+
+    async def _ask(self, tx: Transaction, run: Run, plan: Plan, now: datetime) -> Run:
+        waits = run.request.expires_in_s
+        expires_at = now + timedelta(seconds=waits) if waits else None
+        if expires_at:
+            await self.runs.promise(tx, EXPIRE, run, expires_at)
+        status = Status(RunState.INPUT_REQUIRED, now, questions=plan.questions)
+        return replace(run, status=status, expires_at=expires_at)
+
+    async def _commit(
+        self, tx: Transaction, run: Run, text: "_Text | None", plan: Plan, now: datetime
+    ) -> None:
+        if text:
+            await keep(tx, text.episode, text.words, run.id, text.episode.content_hash)
+        await commit.apply(tx, plan, now)
+        if self.merging.embedder is None:
+            return
+        added = [change.memory for change in plan.changes if isinstance(change, Add)]
+        episodes = {memory.citation.episode_id for memory in added}
+        for episode_id in sorted(episodes | ({text.episode.id} if text else set())):
+            await tx.jobs.add(self.runs.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+
+    async def _fail(self, run: Run, job: Job, line: AuditEntry, error: RecallError) -> Run:
+        line.outcome, line.code = Ending.ERROR, error.code
+        line.ids.append(run.id)
+        async with self.store.transaction(job.namespace, entry=line) as tx:
+            failed = await self._failed(tx, run.id, Failure(error.code, error.message))
+            if not await tx.jobs.finish(job, self.runs.now()):
+                raise Fenced
+        return failed or run
+
+    async def give_up(self, tx: Transaction, job: Job, code: str) -> None:
+        """What is left to say when a run's job is given up."""
+        reason = Failure(code, "It was tried several times, and did not succeed.")
+        await self._failed(tx, job.payload["run_id"], reason)
+
+    async def _failed(self, tx: Transaction, run_id: str, reason: Failure) -> Run | None:
+        run = await tx.runs.locked(run_id)
+        if run is None or run.status.state not in LIVE:
+            return run
+        status = Status(RunState.FAILED, self.runs.now(), reason.message, failure=reason)
+        return await self.runs.change(tx, run, replace(run, status=status))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What was handed in, as the episode that it will be, and the words that find it."""
+
+    episode: Episode
+    words: Postings
+
+
+async def _text(run: Run) -> _Text | None:
+    request, work = run.request, run.work
+    if not request.text:
+        return None
+    episode = Episode(
+        id=work.episode_id,
+        text=request.text,
+        topic=request.topic,
+        occurred_at=work.started_at,
+        recorded_at=work.started_at,
+        content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
+        job_id=run.id,
+        source=request.source,
+    )
+    if len(request.text) > INLINE_CHARS_MAX:
+        return _Text(*await asyncio.to_thread(read, episode))
+    return _Text(*read(episode))
+
+
+async def _plan(tx: Transaction, run: Run, text: _Text | None, now: datetime) -> Plan:
+    if text is None:
+        return await merge.plan(tx, run.work.proposals, now)
+    return await reconcile.plan(
+        tx,
+        text.episode,
+        run.work.candidates,
+        extractor=run.work.extractor,
+        now=now,
+        settling=Settling(
+            run.request.policy, {one.question_id: one for one in run.work.resolutions}
+        ),
+    )
+
+
+def _same(plan: Plan, expected: str) -> None:
+    if plan.digest() != expected:
+        raise PlanOutdated
+
+
+async def _as_planned(tx: Transaction, run: Run) -> Run:
+    """The run, set to do exactly what an earlier dry run planned."""
+    planned = await tx.runs.get(run.request.plan_id)
+    if planned is None or planned.outcome is None or not planned.outcome.dry_run:
+        raise NotFound("There is no such plan in this namespace. Make one with dry_run.")
+    return replace(
+        run,
+        request=replace(planned.request, dry_run=False, plan_id=planned.id),
+        work=replace(planned.work, expected=planned.outcome.digest),
+    )
+
+
+def _ended(run: Run, plan: Plan, now: datetime) -> Run:
+    changes = plan.changes
+    outcome = Outcome(
+        dry_run=run.request.dry_run,
+        created=tuple(change.memory for change in changes if isinstance(change, Add)),
+        superseded=tuple(change.memory_id for change in changes if isinstance(change, Supersede)),
+        reinforced=tuple(change.memory_id for change in changes if isinstance(change, Reinforce)),
+        groups_found=len(run.work.groups or ()),
+        questions=plan.questions,
+        resolutions=tuple(decision.resolution for decision in plan.decisions),
+        digest=plan.digest(),
+        rejected=run.work.rejected,
+    )
+    return replace(run, status=Status(RunState.COMPLETED, now), outcome=outcome)

@@ -1,0 +1,245 @@
+"""Runs from outside: answer their questions, cancel, look at them, watch them."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from recall_server.domain.answers import AnswerUnclear, resolutions
+from recall_server.domain.errors import NotWaiting, TaskEnded, TaskNotFound
+from recall_server.domain.model import AuditEntry, Job, Namespace
+from recall_server.domain.plan import Choice, Question, Resolution
+from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
+from recall_server.services.ingest import Fenced
+from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
+from recall_server.storage.runs import Cursor, Filter
+from recall_server.storage.store import Transaction
+
+MESSAGES_MAX = 200
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """One page of runs, the last changed first; `next` begins the one behind it."""
+
+    runs: tuple[Run, ...]
+    total: int
+    next: Cursor | None
+
+
+@dataclass(frozen=True)
+class Open:
+    """A question that waits, and the run that asks it."""
+
+    run: Run
+    question: Question
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The verbs of those who did not start the run, or come back to it."""
+
+    runs: Runs
+
+    async def get(self, namespace: Namespace, run_id: str) -> Run:
+        """Raises `TaskNotFound`, for another tenant's run too."""
+        async with self.runs.store.transaction(namespace, write=False) as tx:
+            run = await tx.runs.get(run_id)
+        if run is None:
+            raise TaskNotFound
+        return run
+
+    async def page(
+        self, namespace: Namespace, wanted: Filter, *, after: Cursor | None, limit: int
+    ) -> RunsPage:
+        async with self.runs.store.transaction(namespace, write=False) as tx:
+            found = await tx.runs.page(wanted, after=after, limit=limit + 1)
+            total = await tx.runs.count(wanted)
+        shown = found[:limit]
+        more = len(found) > limit
+        cursor = Cursor(shown[-1].status.at, shown[-1].id) if more else None
+        return RunsPage(tuple(shown), total, cursor)
+
+    async def questions(self, namespace: Namespace, *, limit: int) -> list[Open]:
+        """All that waits for an answer, of the run that has waited longest first."""
+        async with self.runs.store.transaction(namespace, write=False) as tx:
+            waiting = await tx.runs.page(
+                Filter(state=RunState.INPUT_REQUIRED), after=None, limit=limit
+            )
+        return [
+            Open(run, question) for run in reversed(waiting) for question in run.status.questions
+        ]
+
+    async def answer(
+        self,
+        namespace: Namespace,
+        run_id: str,
+        given: str | Sequence[Any],
+        *,
+        message: Message | None = None,
+        entry: AuditEntry,
+    ) -> Run:
+        """Take an answer to what a paused run asks; see `answers.resolutions` for its forms.
+
+        The answer to the last open question sets the run going again; an earlier one is kept. Of
+        several at once one is taken at a time. What cannot be understood leaves the run paused,
+        with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
+        """
+        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+            run = await _locked(tx, run_id)
+            if run.status.state is not RunState.INPUT_REQUIRED:
+                raise _not_waiting(run)
+            now = self.runs.now()
+            by = entry.accessor or "operator"
+            try:
+                found = resolutions(given, run.status.questions, by=by, at=now)
+            except AnswerUnclear as error:
+                status = replace(run.status, at=now, note=error.message)
+                after = replace(run, status=status)
+                entry.code = error.code
+            else:
+                after = _answered(run, found, now)
+                entry.counts["answered"] = len(found)
+            if message:
+                after = replace(after, messages=(*run.messages, message)[-MESSAGES_MAX:])
+            saved = await self._go_on(tx, run, after)
+            entry.ids.append(run.id)
+        self.runs.told(namespace, saved)
+        return saved
+
+    async def _go_on(self, tx: Transaction, before: Run, after: Run) -> Run:
+        saved = await self.runs.change(tx, before, after)
+        if after.status.state is RunState.WORKING:
+            await self.runs.promise(tx, CONSOLIDATE, after, after.status.at)
+        return saved
+
+    async def resolve(
+        self,
+        namespace: Namespace,
+        question_id: str,
+        choice: Choice,
+        text: str | None,
+        *,
+        entry: AuditEntry,
+    ) -> Run:
+        """Answer one question by its id, whichever run asks it. Raises `TaskNotFound` where none
+        does, `AnswerUnclear` where the answer is not acceptable.
+        """
+        async with self.runs.store.transaction(namespace, write=False) as tx:
+            run_id = await tx.runs.asking(question_id)
+        if run_id is None:
+            raise TaskNotFound("No open question has this id. List those that wait.")
+        given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
+        run = await self.answer(namespace, run_id, [given], entry=entry)
+        if run.status.note and run.status.state is RunState.INPUT_REQUIRED and entry.code:
+            raise AnswerUnclear(run.status.note)
+        return run
+
+    async def cancel(self, namespace: Namespace, run_id: str, *, entry: AuditEntry) -> Run:
+        """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
+        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+            run = await _locked(tx, run_id)
+            if run.status.state.final:
+                raise TaskEnded
+            status = Status(RunState.CANCELED, self.runs.now(), "Canceled on request.")
+            saved = await self.runs.change(tx, run, replace(run, status=status))
+            entry.ids.append(run_id)
+        self.runs.told(namespace, saved)
+        return saved
+
+    async def watch(self, namespace: Namespace, run_id: str, after: int) -> AsyncGenerator[Event]:
+        """What happens to the run after its event `after`, in order, until it has ended or is gone.
+
+        Every watcher sees the same, whichever process changes the run.
+        """
+        async with self.runs.bell.listening(namespace, run_id) as ear:
+            while True:
+                async with self.runs.store.transaction(namespace, write=False) as tx:
+                    events = await tx.runs.events(run_id, after)
+                    gone = not events and await tx.runs.get(run_id) is None
+                for event in events:
+                    after = event.seq
+                    yield event
+                    if event.final:
+                        return
+                if gone:
+                    return
+                await ear.wait()
+
+    async def rested(self, namespace: Namespace, run: Run) -> Run:
+        """The run once it has ended or asks something."""
+        if not run.status.state.resting:
+            async with aclosing(self.watch(namespace, run.id, run.events)) as events:
+                async for event in events:
+                    if event.status and event.status.state.resting:
+                        break
+        return await self.get(namespace, run.id)
+
+    async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """The handler that ends the waiting of one round, as the request said."""
+        line = entry(EXPIRE)
+        async with self.runs.store.transaction(job.namespace, entry=line) as tx:
+            run = await tx.runs.locked(job.payload["run_id"])
+            now = self.runs.now()
+            if (
+                run is not None
+                and run.status.state is RunState.INPUT_REQUIRED
+                and run.round == job.payload["round"]
+            ):
+                run = await self._go_on(tx, run, _expired(run, now))
+                line.ids.append(run.id)
+            if not await tx.jobs.finish(job, now):
+                raise Fenced
+        if run is not None:
+            self.runs.told(job.namespace, run)
+
+    async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
+        """The handler that removes a run some time after it has ended."""
+        async with self.runs.store.transaction(job.namespace) as tx:
+            await tx.pushes.clear(job.payload["run_id"])
+            await tx.runs.remove(job.payload["run_id"])
+            if not await tx.jobs.finish(job, self.runs.now()):
+                raise Fenced
+
+
+async def _locked(tx: Transaction, run_id: str) -> Run:
+    run = await tx.runs.locked(run_id)
+    if run is None:
+        raise TaskNotFound
+    return run
+
+
+def _not_waiting(run: Run) -> NotWaiting:
+    if run.work.resolutions:
+        last = run.work.resolutions[-1]
+        return NotWaiting(
+            f"The task is not waiting for an answer: {last.decided_by} answered it at "
+            f"{last.decided_at:%Y-%m-%dT%H:%M:%SZ}. Get the task to see where it stands."
+        )
+    return NotWaiting()
+
+
+def _answered(run: Run, found: Sequence[Resolution], now: datetime) -> Run:
+    """The run with the answers: at work again, or asking what is left."""
+    answered = {one.question_id for one in found}
+    left = tuple(q for q in run.status.questions if q.id not in answered)
+    work = replace(run.work, resolutions=(*run.work.resolutions, *found))
+    if left:
+        note = f"{len(found)} answered, {len(left)} still open."
+        return replace(
+            run, work=work, status=replace(run.status, at=now, note=note, questions=left)
+        )
+    return replace(
+        run, work=work, round=run.round + 1, status=Status(RunState.WORKING, now), expires_at=None
+    )
+
+
+def _expired(run: Run, now: datetime) -> Run:
+    if run.request.on_expiry is Expiry.CANCEL:
+        status = Status(RunState.CANCELED, now, "Nobody answered in time.")
+        return replace(run, status=status, expires_at=None)
+    choice = Choice(run.request.on_expiry)
+    return _answered(
+        run, [Resolution(q.id, choice, "expiry", now) for q in run.status.questions], now
+    )

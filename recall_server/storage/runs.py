@@ -1,0 +1,178 @@
+"""The shelf of runs: consolidations under way, paused and done, and what happened to them."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from recall_server.domain.errors import Stale
+from recall_server.domain.run import Event, Message, Outcome, Request, Run, RunState, Status, Work
+from recall_server.storage.driver import Document, Row
+from recall_server.storage.handle import Handle
+from recall_server.storage.rows import document, moment, moment_or_none
+
+_REQUEST, _WORK, _STATUS = TypeAdapter(Request), TypeAdapter(Work), TypeAdapter(Status)
+_MESSAGES, _OUTCOME = TypeAdapter(tuple[Message, ...]), TypeAdapter(Outcome)
+_EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a page of runs begins: behind this one."""
+
+    changed_at: datetime
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which runs are asked for; changed at `since` or later."""
+
+    context_id: str = ""
+    state: RunState | None = None
+    since: datetime | None = None
+
+
+class Runs:
+    """A run is changed by compare-and-swap on its version; its events are written with it."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def add(self, run: Run) -> Run:
+        """Keep a new run, with the event that it is there."""
+        run = replace(run, events=1)
+        await self._handle.send(
+            "add_run",
+            id=run.id,
+            context_id=run.context_id,
+            accessor=run.accessor,
+            created_at=run.created_at,
+            request=_document(_REQUEST, run.request),
+            **_changing(run),
+        )
+        await self._event(Event(run.id, run.context_id, 1, status=run.status))
+        return run
+
+    async def get(self, run_id: str) -> Run | None:
+        rows = await self._handle.fetch("run", id=run_id)
+        return _run(rows[0]) if rows else None
+
+    async def locked(self, run_id: str) -> Run | None:
+        """The run, which nobody else can change before this transaction ends."""
+        rows = await self._handle.fetch("locked_run", id=run_id)
+        return _run(rows[0]) if rows else None
+
+    async def save(self, run: Run, *happened: Status | Outcome) -> Run:
+        """Put `run` in the place of the version it was made from, with what happened to it.
+
+        Raises `Stale` where somebody else has changed it meanwhile.
+        """
+        saved = replace(run, events=run.events + len(happened))
+        if not await self._handle.fetch(
+            "change_run", id=run.id, version=run.version, **_changing(saved)
+        ):
+            raise Stale
+        for seq, what in enumerate(happened, run.events + 1):
+            if isinstance(what, Status):
+                await self._event(Event(run.id, run.context_id, seq, status=what))
+            else:
+                await self._event(Event(run.id, run.context_id, seq, outcome=what))
+        return replace(saved, version=run.version + 1)
+
+    async def _event(self, event: Event) -> None:
+        await self._handle.send(
+            "add_run_event",
+            run_id=event.run_id,
+            seq=event.seq,
+            status=_document(_STATUS, event.status),
+            outcome=_document(_OUTCOME, event.outcome),
+        )
+
+    async def events(self, run_id: str, after: int) -> list[Event]:
+        """What happened to the run after its event `after`, in order."""
+        rows = await self._handle.fetch("run_events", run_id=run_id, after=after)
+        return [
+            Event(
+                run_id,
+                row["context_id"],
+                row["seq"],
+                _read(_STATUS, row["status"]),
+                _read(_OUTCOME, row["outcome"]),
+            )
+            for row in rows
+        ]
+
+    async def page(self, wanted: Filter, *, after: Cursor | None, limit: int) -> list[Run]:
+        """The runs that changed last, newest first."""
+        rows = await self._handle.fetch(
+            "runs",
+            before=after.changed_at if after else _NEVER,
+            before_id=after.run_id if after else "",
+            limit=limit,
+            **_filtering(wanted),
+        )
+        return [_run(row) for row in rows]
+
+    async def asking(self, question_id: str) -> str | None:
+        """The run that waits for an answer to this question."""
+        rows = await self._handle.fetch("asking", question=question_id)
+        return rows[0]["id"] if rows else None
+
+    async def count(self, wanted: Filter) -> int:
+        rows = await self._handle.fetch("count_of_runs", **_filtering(wanted))
+        return int(rows[0]["runs"])
+
+    async def remove(self, run_id: str) -> None:
+        """Forget the run and all that happened to it."""
+        await self._handle.send("delete_run_events", id=run_id)
+        await self._handle.send("delete_run", id=run_id)
+
+
+def _filtering(wanted: Filter) -> dict[str, Any]:
+    return {
+        "context_id": wanted.context_id,
+        "state": wanted.state or "",
+        "since": wanted.since or _EVER,
+    }
+
+
+def _changing(run: Run) -> dict[str, Any]:
+    return {
+        "state": run.status.state,
+        "round": run.round,
+        "events": run.events,
+        "changed_at": run.status.at,
+        "expires_at": run.expires_at,
+        "work": _document(_WORK, run.work),
+        "status": _document(_STATUS, run.status),
+        "messages": _document(_MESSAGES, run.messages),
+        "outcome": _document(_OUTCOME, run.outcome),
+    }
+
+
+def _document(adapter: TypeAdapter[Any], value: Any) -> Document | None:
+    return None if value is None else Document(adapter.dump_python(value, mode="json"))
+
+
+def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
+    return None if value is None else adapter.validate_python(document(value))
+
+
+def _run(row: Row) -> Run:
+    return Run(
+        id=row["id"],
+        context_id=row["context_id"],
+        accessor=row["accessor"],
+        created_at=moment(row["created_at"]),
+        request=_read(_REQUEST, row["request"]),
+        work=_read(_WORK, row["work"]),
+        status=_read(_STATUS, row["status"]),
+        messages=_read(_MESSAGES, row["messages"]),
+        outcome=_read(_OUTCOME, row["outcome"]),
+        version=row["version"],
+        round=row["round"],
+        events=row["events"],
+        expires_at=moment_or_none(row["expires_at"]),
+    )

@@ -1,0 +1,46 @@
+-- query: put_push
+-- What was delivered stays delivered; whoever is sending to the old address loses its claim.
+INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq, created_at)
+VALUES (:namespace, :run_id, :id, :url, :scheme, :secret, :delivered_seq, :now)
+ON CONFLICT (namespace, run_id, id) DO UPDATE
+SET url = excluded.url, scheme = excluded.scheme, secret = excluded.secret, failures = 0,
+  claimed_by = NULL, claimed_until = NULL
+RETURNING *
+
+-- query: push
+SELECT * FROM push_configs WHERE namespace = :namespace AND run_id = :run_id AND id = :id
+
+-- query: pushes
+SELECT * FROM push_configs
+WHERE namespace = :namespace AND run_id = :run_id AND id > :after
+ORDER BY id LIMIT :limit
+
+-- query: remove_push
+DELETE FROM push_configs WHERE namespace = :namespace AND run_id = :run_id AND id = :id
+RETURNING id
+
+-- query: remove_held_push
+DELETE FROM push_configs
+WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = :holder
+RETURNING id
+
+-- query: remove_pushes
+DELETE FROM push_configs WHERE namespace = :namespace AND run_id = :run_id
+
+-- query: claim_push
+UPDATE push_configs SET claimed_by = :holder, claimed_until = :until
+WHERE namespace = :namespace AND run_id = :run_id AND id = :id
+  AND (claimed_until IS NULL OR claimed_until <= :now)
+RETURNING *
+
+-- query: advance_push
+-- After the final event there is nothing more that a secret would be needed for.
+UPDATE push_configs SET delivered_seq = :seq, failures = 0, claimed_until = :until,
+  secret = CASE WHEN :final = 1 THEN NULL ELSE secret END
+WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = :holder
+RETURNING id
+
+-- query: release_push
+UPDATE push_configs
+SET claimed_by = NULL, claimed_until = :until, failures = failures + :failed
+WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = :holder

@@ -1,0 +1,79 @@
+-- query: add_run
+INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
+  changed_at, expires_at, request, work, status, messages, outcome)
+VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :created_at,
+  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome)
+
+-- query: run
+SELECT * FROM runs WHERE namespace = :namespace AND id = :id
+
+-- query: locked_run
+-- To be changed in this transaction: whoever else wants to change it waits.
+-- in: sqlite
+SELECT * FROM runs WHERE namespace = :namespace AND id = :id
+-- in: postgres
+SELECT * FROM runs WHERE namespace = :namespace AND id = :id FOR UPDATE
+
+-- query: change_run
+-- Compare and swap: nothing happens where somebody else has changed it meanwhile.
+UPDATE runs SET state = :state, version = version + 1, round = :round, events = :events,
+  changed_at = :changed_at, expires_at = :expires_at, work = :work, status = :status,
+  messages = :messages, outcome = :outcome
+WHERE namespace = :namespace AND id = :id AND version = :version
+RETURNING id
+
+-- query: runs
+-- The newest change first; of equal ones by id. The page begins behind (:before, :before_id).
+SELECT * FROM runs
+WHERE namespace = :namespace
+  AND (:context_id = '' OR context_id = :context_id)
+  AND (:state = '' OR state = :state)
+  AND changed_at >= :since
+  AND (changed_at < :before OR (changed_at = :before AND id < :before_id))
+ORDER BY changed_at DESC, id DESC LIMIT :limit
+
+-- query: count_of_runs
+SELECT count(*) AS runs FROM runs
+WHERE namespace = :namespace
+  AND (:context_id = '' OR context_id = :context_id)
+  AND (:state = '' OR state = :state)
+  AND changed_at >= :since
+
+-- query: delete_run
+DELETE FROM runs WHERE namespace = :namespace AND id = :id
+
+-- query: delete_run_events
+DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id
+
+-- query: add_run_event
+INSERT INTO run_events (namespace, run_id, seq, status, outcome)
+VALUES (:namespace, :run_id, :seq, :status, :outcome)
+
+-- query: run_events
+SELECT e.seq, e.status, e.outcome, r.context_id
+FROM run_events e JOIN runs r ON r.namespace = e.namespace AND r.id = e.run_id
+WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
+ORDER BY e.seq
+
+-- query: add_decision
+INSERT INTO decisions (namespace, memory_id, question_id, choice, decided_by, decided_at)
+VALUES (:namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at)
+ON CONFLICT (namespace, memory_id, question_id) DO NOTHING
+
+-- query: decisions
+SELECT memory_id, question_id, choice, decided_by, decided_at FROM decisions
+WHERE namespace = :namespace AND memory_id IN (:ids...)
+ORDER BY memory_id, decided_at, question_id
+
+-- query: asking
+-- The paused run that asks a question; few runs wait, and their index leads to them.
+-- in: sqlite
+SELECT id FROM runs
+WHERE namespace = :namespace AND state = 'input-required' AND EXISTS (
+  SELECT 1 FROM json_each(status, '$.questions') q WHERE json_extract(q.value, '$.id') = :question)
+ORDER BY id LIMIT 1
+-- in: postgres
+SELECT id FROM runs
+WHERE namespace = :namespace AND state = 'input-required'
+  AND status -> 'questions' @> jsonb_build_array(jsonb_build_object('id', CAST(:question AS text)))
+ORDER BY id LIMIT 1

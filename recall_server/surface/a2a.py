@@ -1,0 +1,352 @@
+"""The A2A door: the SDK's request handler interface over our runs.
+
+The SDK speaks the bindings (JSON-RPC, REST, v0.3); tasks are rows of ours, worked on by whichever
+process claims their job. So nothing is kept in this process between two calls: a task may pause for
+weeks, survive a restart, and be watched or answered through another replica.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event as A2AEvent
+from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+)
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InternalError,
+    InvalidParamsError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
+from google.protobuf.json_format import MessageToDict
+
+from recall_server.domain.errors import (
+    Invalid,
+    LimitReached,
+    NotFound,
+    RecallError,
+    Stale,
+    TaskEnded,
+    TaskNotFound,
+)
+from recall_server.domain.model import AuditEntry
+from recall_server.domain.run import Message as Said
+from recall_server.domain.run import Run
+from recall_server.services import Services
+from recall_server.storage.runs import Cursor, Filter
+from recall_server.storage.store import Transaction
+from recall_server.surface import a2a_wire
+from recall_server.surface.a2a_input import answer_of, checked, checked_id, request_of
+from recall_server.surface.a2a_push import PushConfigs, wanted
+from recall_server.surface.call import Calls
+from recall_server.surface.caller import Caller
+
+DOOR = "a2a"
+PAGE_SIZE = 50
+CALLER, BASE = "recall.caller", "recall.base"
+_STATE_OF = {shown: state for state, shown in a2a_wire.STATES.items()}
+
+T = TypeVar("T")
+
+
+class A2ADoor(RequestHandler):
+    """Every method: who calls is in the context, as the guard found out; what is not theirs is not
+    found. `card_at` gives the card of this server at an address.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        calls: Calls,
+        *,
+        card_at: Callable[[str], AgentCard],
+        wait_s: float,
+    ) -> None:
+        self._services = services
+        self._calls = calls
+        self._card_at = card_at
+        self._wait = timedelta(seconds=wait_s)
+        self._push = PushConfigs(services, self._perform)
+
+    @validate_request_params
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+        caller = _caller(context, params.tenant)
+        modes = _modes(params)
+        run = await self._perform(context, "send_message", self._taken(caller, params))
+        if not params.configuration.return_immediately:
+            try:
+                async with asyncio.timeout(self._wait.total_seconds()):
+                    run = await self._services.tasks.rested(caller.namespace, run)
+            except TimeoutError:  # it goes on; the caller can ask again
+                run = await self._services.tasks.get(caller.namespace, run.id)
+        return apply_history_length(a2a_wire.task(run, modes=modes), params.configuration)
+
+    @validate_request_params
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[A2AEvent]:
+        caller = _caller(context, params.tenant)
+        modes = _modes(params)
+        run = await self._perform(context, "send_message", self._taken(caller, params))
+        yield apply_history_length(a2a_wire.task(run, modes=modes), params.configuration)
+        if run.status.state.resting:
+            return
+        async with aclosing(
+            self._services.tasks.watch(caller.namespace, run.id, run.events)
+        ) as events:
+            async for event in events:
+                yield a2a_wire.update(event, modes)
+                if event.status and event.status.state.resting:
+                    return
+
+    def _taken(
+        self, caller: Caller, params: SendMessageRequest
+    ) -> Callable[[AuditEntry], Awaitable[Run]]:
+        """The message as a new run, or as the answer to what one asks."""
+        message = checked(params.message)
+        push = params.configuration.task_push_notification_config
+
+        async def work(entry: AuditEntry) -> Run:
+            if message.task_id:
+                run = await self._services.tasks.get(caller.namespace, message.task_id)
+                if message.context_id not in ("", run.context_id):
+                    raise Invalid("The contextId is not that of the task. Leave it out.")
+                if run.status.state.final:
+                    raise TaskEnded
+                return await self._services.tasks.answer(
+                    caller.namespace,
+                    run.id,
+                    answer_of(message),
+                    message=_said(message, run.id, run.context_id),
+                    entry=entry,
+                )
+            also = None
+            if push.url:
+                request = wanted(push)
+                await self._services.push.check(request)
+
+                async def also(tx: Transaction, run: Run) -> None:
+                    await self._services.push.keep(
+                        tx, caller.namespace, run.id, request, after=run.events
+                    )
+
+            return await self._services.consolidate.start(
+                caller.namespace,
+                request_of(message),
+                context_id=message.context_id,
+                message=lambda run_id, context_id: _said(message, run_id, context_id),
+                also=also,
+                entry=entry,
+            )
+
+        return work
+
+    @validate_request_params
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        validate_history_length(params)
+        run = await self._run(context, "get_task", params.id, params.tenant)
+        return apply_history_length(a2a_wire.task(run), params)
+
+    @validate_request_params
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        caller = _caller(context, params.tenant)
+        validate_history_length(params)
+        if params.HasField("page_size"):
+            validate_page_size(params.page_size)
+        size = params.page_size or PAGE_SIZE
+        wanted = Filter(
+            context_id=checked_id(params.context_id, "context_id"),
+            state=_STATE_OF.get(params.status),
+            since=params.status_timestamp_after.ToDatetime(tzinfo=UTC)
+            if params.HasField("status_timestamp_after")
+            else None,
+        )
+        if params.status and wanted.state is None:
+            return ListTasksResponse(page_size=size)  # a state that no task of ours can be in
+        after = _cursor(params.page_token)
+
+        async def work(entry: AuditEntry) -> ListTasksResponse:
+            page = await self._services.tasks.page(
+                caller.namespace, wanted, after=after, limit=size
+            )
+            entry.counts["tasks"] = len(page.runs)
+            tasks = [a2a_wire.task(run, artifacts=params.include_artifacts) for run in page.runs]
+            return ListTasksResponse(
+                tasks=[apply_history_length(task, params) for task in tasks],
+                next_page_token=_token(page.next),
+                page_size=size,
+                total_size=page.total,
+            )
+
+        return await self._perform(context, "list_tasks", work)
+
+    @validate_request_params
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        caller = _caller(context, params.tenant)
+        checked_id(params.id, "id")
+
+        async def work(entry: AuditEntry) -> Run:
+            return await self._services.tasks.cancel(caller.namespace, params.id, entry=entry)
+
+        try:
+            return a2a_wire.task(await self._perform(context, "cancel_task", work))
+        except UnsupportedOperationError as error:
+            raise TaskNotCancelableError(error.message, error.data) from None
+
+    @validate_request_params
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[A2AEvent]:
+        caller = _caller(context, params.tenant)
+        run = await self._run(context, "subscribe_to_task", params.id, params.tenant)
+        if run.status.state.final:
+            raise _translated(TaskEnded())
+        yield a2a_wire.task(run)
+        # Open while the task waits for an answer: it ends with the task.
+        async with aclosing(
+            self._services.tasks.watch(caller.namespace, run.id, run.events)
+        ) as events:
+            async for event in events:
+                yield a2a_wire.update(event)
+
+    async def _run(
+        self, context: ServerCallContext, operation: str, run_id: str, tenant: str
+    ) -> Run:
+        caller = _caller(context, tenant)
+        checked_id(run_id, "id")
+
+        async def work(entry: AuditEntry) -> Run:
+            run = await self._services.tasks.get(caller.namespace, run_id)
+            entry.ids.append(run.id)
+            return run
+
+        return await self._perform(context, operation, work)
+
+    @validate_request_params
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        return await self._push.create(context, _caller(context, params.tenant), params)
+
+    @validate_request_params
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        return await self._push.get(context, _caller(context, params.tenant), params)
+
+    @validate_request_params
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        return await self._push.list(context, _caller(context, params.tenant), params)
+
+    @validate_request_params
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        await self._push.delete(context, _caller(context, params.tenant), params)
+
+    async def on_get_extended_agent_card(
+        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> AgentCard:
+        _caller(context, params.tenant)
+        return self._card_at(context.state[BASE])
+
+    async def _perform(
+        self,
+        context: ServerCallContext,
+        operation: str,
+        work: Callable[[AuditEntry], Awaitable[T]],
+    ) -> T:
+        caller = _caller(context)
+        try:
+            return await self._calls.perform(
+                caller.namespace, caller.accessor, DOOR, operation, work
+            )
+        except RecallError as error:
+            raise _translated(error) from None
+
+
+def _translated(error: RecallError) -> A2AError:
+    """The error as A2A spells it; our code stands in its details."""
+    data = {"code": error.code}
+    if isinstance(error, TaskNotFound):
+        return TaskNotFoundError(error.message, data)
+    if isinstance(error, Stale):
+        return UnsupportedOperationError(error.message, data)
+    if isinstance(error, Invalid | LimitReached | NotFound):
+        return InvalidParamsError(error.message, data)
+    return InternalError(error.message, data)
+
+
+def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
+    """Who calls. A `tenant` in the request is routing, never authority: another is not found."""
+    caller = context.state[CALLER]
+    assert isinstance(caller, Caller)
+    if (tenant or context.tenant) not in ("", caller.namespace):
+        raise TaskNotFoundError(TaskNotFound().message)
+    return caller
+
+
+def _modes(params: SendMessageRequest) -> list[str]:
+    validate_history_length(params.configuration)
+    modes = list(params.configuration.accepted_output_modes)
+    if not a2a_wire.producible(modes):
+        raise ContentTypeNotSupportedError(
+            message="Results are application/json and text/plain. Accept one of them."
+        )
+    return modes
+
+
+def _said(message: Message, run_id: str, context_id: str) -> Said:
+    kept = Message()
+    kept.CopyFrom(message)
+    kept.task_id, kept.context_id = run_id, context_id
+    return Said(message.message_id, MessageToDict(kept))
+
+
+def _token(cursor: Cursor | None) -> str:
+    if cursor is None:
+        return ""
+    text = f"{cursor.changed_at.astimezone(UTC).isoformat()}|{cursor.run_id}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _cursor(token: str) -> Cursor | None:
+    if not token:
+        return None
+    try:
+        at, _, run_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
+        changed_at = datetime.fromisoformat(at).astimezone(UTC)
+    except (ValueError, binascii.Error):
+        raise InvalidParamsError(
+            message="The page token is not one of this server's. Start without one."
+        ) from None
+    return Cursor(changed_at, checked_id(run_id, "page_token"))

@@ -1,0 +1,91 @@
+"""The plain task routes (FEATURES K11-K13): the same tasks, without a protocol."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from recall_server.domain.errors import Invalid, RecallError
+from recall_server.domain.model import AuditEntry
+from recall_server.domain.run import Run, RunState
+from recall_server.services import Services
+from recall_server.surface import a2a_wire, wire
+from recall_server.surface.a2a_input import consolidation
+from recall_server.surface.call import Calls
+from recall_server.surface.caller import caller_of
+from recall_server.surface.card import SKILL
+
+DOOR = "http"
+ACCEPTED = 202
+
+
+class PlainTasks:
+    """`POST /a2a {skill, input}`, `GET /a2a/{id}`, `POST /a2a/{id}/resume`."""
+
+    def __init__(self, services: Services, calls: Calls) -> None:
+        self._services = services
+        self._calls = calls
+
+    async def create(self, request: Request, body: dict[str, Any]) -> Response:
+        """202 with the id; the work goes on."""
+        namespace = caller_of(request.scope).namespace
+
+        async def work(entry: AuditEntry) -> Run:
+            if body.get("skill") != SKILL or not isinstance(body.get("input"), dict):
+                raise Invalid(f"Send {{'skill': '{SKILL}', 'input': {{'text': …, 'topic': …}}}}.")
+            wanted = consolidation(body["input"])
+            return await self._services.consolidate.start(namespace, wanted, entry=entry)
+
+        return await self._answered(request, "create_task", work, ACCEPTED)
+
+    async def get(self, request: Request) -> Response:
+        namespace, run_id = caller_of(request.scope).namespace, request.path_params["id"]
+
+        async def work(entry: AuditEntry) -> Run:
+            run = await self._services.tasks.get(namespace, run_id)
+            entry.ids.append(run.id)
+            return run
+
+        return await self._answered(request, "get_task", work)
+
+    async def resume(self, request: Request) -> Response:
+        """One `resolution` for all that is asked, or `resolutions` one by one."""
+        namespace, run_id = caller_of(request.scope).namespace, request.path_params["id"]
+        body = request.scope.get("recall.json")
+
+        async def work(entry: AuditEntry) -> Run:
+            given = body.get("resolutions", body.get("resolution")) if isinstance(body, dict) else 0
+            if not isinstance(given, str | list):
+                raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
+            return await self._services.tasks.answer(namespace, run_id, given, entry=entry)
+
+        return await self._answered(request, "resume_task", work)
+
+    async def _answered(
+        self,
+        request: Request,
+        operation: str,
+        work: Callable[[AuditEntry], Awaitable[Run]],
+        status: int = 200,
+    ) -> Response:
+        caller = caller_of(request.scope)
+        try:
+            run = await self._calls.perform(
+                caller.namespace, caller.accessor, DOOR, operation, work
+            )
+        except RecallError as error:
+            return wire.http_error(error)
+        return JSONResponse(_shown(run), status)
+
+
+def _shown(run: Run) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": run.id, "status": str(run.status.state)}
+    if run.outcome is not None:
+        shown["output"] = a2a_wire.result(run.outcome)
+    elif run.status.state is RunState.INPUT_REQUIRED:
+        asked = [a2a_wire.question(one) for one in run.status.questions]
+        shown["output"] = {"contradictions": asked}
+    if run.status.note:
+        shown["message"] = run.status.note
+    return shown

@@ -1,0 +1,75 @@
+"""`/v1/conflicts`: what waits for an answer, and the answer to one (FEATURES F15)."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from recall_server.domain.errors import RecallError
+from recall_server.domain.model import AuditEntry
+from recall_server.domain.plan import Choice
+from recall_server.services import Services
+from recall_server.surface import a2a_wire, wire
+from recall_server.surface.arguments import Arguments
+from recall_server.surface.call import Calls
+from recall_server.surface.caller import caller_of
+
+DOOR = "http"
+LISTED_MAX = 100
+
+
+class Resolve(Arguments):
+    """The body of an answer; `text` goes with merge."""
+
+    id: str
+    choice: Annotated[Choice, Field(strict=False)]
+    text: str | None = None
+
+
+class Conflicts:
+    """`GET /v1/conflicts` and `POST /v1/conflicts {id, choice, text?}`."""
+
+    def __init__(self, services: Services, calls: Calls) -> None:
+        self._services = services
+        self._calls = calls
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/conflicts", self._list, methods=["GET"]),
+            Route("/v1/conflicts", self._resolve, methods=["POST"]),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        namespace = caller_of(request.scope).namespace
+
+        async def work(entry: AuditEntry) -> dict[str, Any]:
+            found = await self._services.tasks.questions(namespace, limit=LISTED_MAX)
+            entry.counts["questions"] = len(found)
+            return {"conflicts": [a2a_wire.open_question(one) for one in found]}
+
+        return await self._answered(request, "list_conflicts", work)
+
+    async def _resolve(self, request: Request) -> Response:
+        namespace = caller_of(request.scope).namespace
+
+        async def work(entry: AuditEntry) -> dict[str, Any]:
+            given = Resolve.parse(request.scope.get("recall.json"), "the body")
+            run = await self._services.tasks.resolve(
+                namespace, given.id, given.choice, given.text, entry=entry
+            )
+            left = len(run.status.questions)
+            return {"task_id": run.id, "status": str(run.status.state), "open": left}
+
+        return await self._answered(request, "resolve_conflict", work)
+
+    async def _answered(self, request: Request, operation: str, work: Any) -> Response:
+        caller = caller_of(request.scope)
+        try:
+            data = await self._calls.perform(
+                caller.namespace, caller.accessor, DOOR, operation, work
+            )
+        except RecallError as error:
+            return wire.http_error(error)
+        return JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"})
