@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import httpx
@@ -33,9 +33,16 @@ LISBON = "User: I live in Lisbon."
 PORTO = "User: I live in Porto."
 
 
+class Reachable(Protocol):
+    """A server, in this process or another."""
+
+    @property
+    def address(self) -> str: ...
+
+
 @asynccontextmanager
 async def agent(
-    running: Running, token: str, binding: str = "JSONRPC", *, streaming: bool = False
+    at: Reachable, token: str, binding: str = "JSONRPC", *, streaming: bool = False
 ) -> AsyncIterator[Client]:
     """A client that has read the card, over one binding."""
     async with httpx.AsyncClient(
@@ -44,7 +51,7 @@ async def agent(
         verify=False,
         trust_env=False,
     ) as http:
-        card = await A2ACardResolver(http, running.address).get_agent_card()
+        card = await A2ACardResolver(http, at.address).get_agent_card()
         config = ClientConfig(
             httpx_client=http, streaming=streaming, supported_protocol_bindings=[binding]
         )

@@ -1,0 +1,393 @@
+"""Consolidation: what is committed, what is only shown, what waits for an answer, how long."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from recall_server.app import House
+from recall_server.domain.errors import (
+    ModelUnavailable,
+    NotFound,
+    NotWaiting,
+    TaskEnded,
+    TaskNotFound,
+)
+from recall_server.domain.model import Namespace
+from recall_server.domain.plan import Choice, Policy, Question
+from recall_server.domain.run import Expiry, Mode, Request, Run, RunState
+from tests.conftest import Clock, Open
+from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.services.extractors import Scripted
+
+LISBON, PORTO = "User: I live in Lisbon.", "User: I live in Porto."
+
+
+@pytest.fixture
+async def house(open_house: Open) -> House:  # type: ignore[misc]
+    async with open_house() as built:
+        await enter(built)
+        yield built
+
+
+async def run(house: House, text: str = "", **given: object) -> Run:
+    """A run of a text (or of what is given), as far as it comes by itself."""
+    request = Request(
+        **{"mode": Mode.INGEST if text else Mode.MERGE, "topic": "life", "text": text, **given}  # type: ignore[arg-type]
+    )
+    started = await house.services.consolidate.start(ALICE, request, entry=entry(house))
+    await drained(house)
+    return await house.services.tasks.get(ALICE, started.id)
+
+
+async def answered(house: House, paused: Run, given: object) -> Run:
+    await house.services.tasks.answer(ALICE, paused.id, given, entry=entry(house))  # type: ignore[arg-type]
+    await drained(house)
+    return await house.services.tasks.get(ALICE, paused.id)
+
+
+async def values(house: House) -> list[str]:
+    return sorted(m.fact.value for m in await memories(house) if m.fact and not m.fact.negated)
+
+
+def question(paused: Run) -> Question:
+    assert paused.status.state is RunState.INPUT_REQUIRED, paused.status
+    (one,) = paused.status.questions
+    return one
+
+
+# --- what is asked, and what settles itself ---
+
+
+async def test_another_value_of_a_single_valued_attribute_is_asked_about(house: House) -> None:
+    await run(house, LISBON)
+    asked = question(await run(house, PORTO))
+
+    assert asked.existing[0].citation.quote in LISBON
+    assert asked.new.citation.quote in PORTO
+    assert asked.recommended is Choice.KEEP_NEW
+    assert await values(house) == ["Lisbon"]
+
+
+async def test_a_statement_that_denies_a_stored_one_is_asked_about(house: House) -> None:
+    await run(house, "User: I like sushi.")
+    asked = question(await run(house, "User: I don't like sushi."))
+
+    assert asked.new.fact is not None
+    assert asked.new.fact.negated
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("User: I don't live in Lisbon any more, I live in Porto now.", ["Porto"]),
+        ("User: I live in Lisbon.", ["Lisbon"]),
+        ("User: I like chess.", ["Lisbon", "chess"]),
+    ],
+)
+async def test_what_is_clear_settles_itself(house: House, text: str, left: list[str]) -> None:
+    await run(house, LISBON)
+    done = await run(house, text)
+
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == left
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        (Policy.DECIDE, ["Porto"]),
+        (Policy.KEEP_NEW, ["Porto"]),
+        (Policy.KEEP_EXISTING, ["Lisbon"]),
+        (Policy.KEEP_BOTH, ["Lisbon", "Porto"]),
+    ],
+)
+async def test_a_policy_answers_without_asking(
+    house: House, clock: Clock, policy: Policy, left: list[str]
+) -> None:
+    await run(house, LISBON)
+    clock.pass_(timedelta(minutes=1))
+    done = await run(house, PORTO, policy=policy)
+
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == left
+
+
+# --- answers ---
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [("keep_new", ["Porto"]), ("keep_existing", ["Lisbon"]), ("keep_both", ["Lisbon", "Porto"])],
+)
+async def test_an_answer_takes_effect_and_says_who_gave_it(
+    house: House, choice: str, left: list[str]
+) -> None:
+    await run(house, LISBON)
+    paused = await run(house, PORTO)
+    asked = question(paused)
+    done = await answered(house, paused, choice)
+
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == left
+    for memory in (asked.new, asked.existing[0]):
+        told = await house.services.recall.history(ALICE, memory.id, entry=entry(house))
+        (decision,) = told.decisions[memory.id]
+        assert (decision.choice, decision.decided_by) == (Choice(choice), "acc_test")
+
+
+async def test_a_merged_text_takes_the_place_of_both(house: House) -> None:
+    await run(house, LISBON)
+    paused = await run(house, PORTO)
+    text = "Lives in Lisbon on weekdays and in Porto at weekends."
+    given = [{"id": question(paused).id, "choice": "merge", "text": text}]
+    done = await answered(house, paused, given)
+
+    assert done.status.state is RunState.COMPLETED
+    (left,) = await memories(house)
+    assert left.text == text
+    told = await house.services.recall.history(ALICE, left.id, entry=entry(house))
+    assert len(told.chain) == 3
+
+
+async def test_a_part_of_the_answers_is_kept_and_the_rest_is_asked_again(house: House) -> None:
+    await run(house, "User: I live in Lisbon. I work at Acme.")
+    paused = await run(house, "User: I live in Porto. I work at Globex.")
+    first, second = paused.status.questions
+    half = await answered(house, paused, [{"id": second.id, "choice": "keep_new"}])
+
+    assert [one.id for one in half.status.questions] == [first.id]
+    assert await values(house) == ["Acme", "Lisbon"]
+    done = await answered(house, half, "1: keep existing")
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == ["Globex", "Lisbon"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        ["keep_new"],
+        [{"id": "q_unknown", "choice": "keep_new"}],
+        [{"choice": "keep_new"}],
+        "what do you mean?",
+        "keep the new one and keep the old one",
+        "merge",
+    ],
+)
+async def test_an_unclear_answer_leaves_the_task_paused_and_says_why(
+    house: House, given: object
+) -> None:
+    await run(house, LISBON)
+    paused = await run(house, PORTO)
+    still = await answered(house, paused, given)
+
+    assert question(still) == question(paused)
+    assert still.status.note
+    assert await values(house) == ["Lisbon"]
+    done = await answered(house, still, "please keep the new one")
+    assert done.status.state is RunState.COMPLETED
+
+
+async def test_of_several_answers_at_once_one_is_taken(house: House) -> None:
+    await run(house, LISBON)
+    paused = await run(house, PORTO)
+
+    async def one(choice: str) -> Run | BaseException:
+        return await house.services.tasks.answer(ALICE, paused.id, choice, entry=entry(house))
+
+    said = await asyncio.gather(
+        *(one(("keep_new", "keep_existing")[n % 2]) for n in range(10)), return_exceptions=True
+    )
+
+    assert sum(isinstance(answer, Run) for answer in said) == 1
+    assert sum(isinstance(answer, NotWaiting) for answer in said) == 9
+    assert all("acc_test" in str(answer) for answer in said if isinstance(answer, NotWaiting))
+
+
+async def test_facts_that_moved_while_it_was_paused_are_asked_about_anew(
+    house: House, clock: Clock
+) -> None:
+    await run(house, LISBON)
+    paused = await run(house, PORTO)
+    clock.pass_(timedelta(days=1))
+    await remember(house, "User: I live in Madrid.")
+    await drained(house)
+    again = await answered(house, paused, "keep_new")
+
+    (moved,) = question(again).existing
+    assert moved.text == "The user lives in Madrid."
+    assert question(again).id != question(paused).id
+    done = await answered(house, again, "keep_existing")
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == ["Madrid"]
+
+
+# --- what leaves memory as it was ---
+
+
+async def test_a_paused_or_cancelled_run_leaves_memory_as_it_was(house: House) -> None:
+    await run(house, LISBON)
+    before = await memories(house)
+    paused = await run(house, "User: I live in Porto. I like chess.")
+    assert await memories(house) == before
+
+    await house.services.tasks.cancel(ALICE, paused.id, entry=entry(house))
+
+    assert await memories(house) == before
+    with pytest.raises(NotWaiting):
+        await answered(house, paused, "keep_new")
+    with pytest.raises(TaskEnded):
+        await house.services.tasks.cancel(ALICE, paused.id, entry=entry(house))
+
+
+async def test_a_dry_run_shows_the_plan_and_applying_it_does_exactly_that(house: House) -> None:
+    planned = await run(house, LISBON, dry_run=True)
+    assert planned.outcome is not None
+    assert await memories(house) == []
+
+    done = await run(house, mode=Mode.APPLY, plan_id=planned.id)
+
+    assert done.outcome is not None
+    assert [m.id for m in done.outcome.created] == [m.id for m in planned.outcome.created]
+    assert await values(house) == ["Lisbon"]
+
+
+async def test_a_plan_whose_ground_has_moved_is_refused(house: House) -> None:
+    planned = await run(house, LISBON, dry_run=True, policy=Policy.DECIDE)
+    await run(house, PORTO)
+    stale = await run(house, mode=Mode.APPLY, plan_id=planned.id)
+
+    assert stale.status.failure is not None
+    assert stale.status.failure.code == "PLAN_OUTDATED"
+    assert await values(house) == ["Porto"]
+    with pytest.raises(NotFound):
+        await run(house, mode=Mode.APPLY, plan_id="task_unknown")
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize(
+    ("on_expiry", "state", "left"),
+    [
+        (Expiry.KEEP_NEW, RunState.COMPLETED, ["Porto"]),
+        (Expiry.KEEP_EXISTING, RunState.COMPLETED, ["Lisbon"]),
+        (Expiry.CANCEL, RunState.CANCELED, ["Lisbon"]),
+    ],
+)
+async def test_what_nobody_answers_in_time_ends_as_was_said(
+    house: House, clock: Clock, on_expiry: Expiry, state: RunState, left: list[str]
+) -> None:
+    await run(house, LISBON)
+    paused = await run(house, PORTO, expires_in_s=3600.0, on_expiry=on_expiry)
+    clock.pass_(timedelta(minutes=59))
+    await drained(house)
+    assert (await house.services.tasks.get(ALICE, paused.id)).status == paused.status
+
+    clock.pass_(timedelta(minutes=2))
+    await drained(house)
+
+    assert (await house.services.tasks.get(ALICE, paused.id)).status.state is state
+    assert await values(house) == left
+
+
+async def test_an_ended_run_is_removed_after_its_time(house: House, clock: Clock) -> None:
+    done = await run(house, LISBON)
+    clock.pass_(timedelta(days=29))
+    await drained(house)
+    assert (await house.services.tasks.get(ALICE, done.id)).id == done.id
+
+    clock.pass_(timedelta(days=2))
+    await drained(house)
+
+    with pytest.raises(TaskNotFound):
+        await house.services.tasks.get(ALICE, done.id)
+    assert await values(house) == ["Lisbon"]
+
+
+# --- failure ---
+
+
+async def test_a_model_that_is_away_is_waited_for(open_house: Open, clock: Clock) -> None:
+    extractor = Scripted()
+    extractor.fails = [ModelUnavailable()]
+    async with open_house(extractor=extractor) as house:
+        await enter(house)
+        waiting = await run(house, LISBON)
+        assert not waiting.status.state.final
+
+        clock.pass_(timedelta(minutes=1))
+        await drained(house)
+
+        assert (await house.services.tasks.get(ALICE, waiting.id)).status.state.final
+
+
+async def test_a_defect_ends_the_run_with_a_reference_and_nothing_else(open_house: Open) -> None:
+    extractor = Scripted()
+    extractor.fails = [RuntimeError("secret at /etc/passwd: SELECT")]
+    async with open_house(extractor=extractor) as house:
+        await enter(house)
+        failed = await run(house, LISBON)
+
+    assert failed.status.state is RunState.FAILED
+    assert failed.status.note.startswith("internal error (ref req_")
+    assert "passwd" not in str(failed.status)
+
+
+async def test_two_hundred_paused_runs_hold_no_task_of_the_loop(house: House) -> None:
+    await run(house, LISBON)
+    before = len(asyncio.all_tasks())
+    for _ in range(200):
+        request = Request(Mode.INGEST, "life", PORTO)
+        await house.services.consolidate.start(ALICE, request, entry=entry(house))
+    await drained(house)
+
+    waiting = await house.services.tasks.questions(ALICE, limit=1_000)
+    assert len(waiting) == 200
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_another_tenant_finds_nothing(house: House) -> None:
+    mallory = Namespace("mallory")
+    await enter(house, mallory)
+    await run(house, LISBON)
+    paused = await run(house, PORTO)
+    tasks = house.services.tasks
+
+    with pytest.raises(TaskNotFound):
+        await tasks.get(mallory, paused.id)
+    with pytest.raises(TaskNotFound):
+        await tasks.answer(mallory, paused.id, "keep_new", entry=entry(house, mallory))
+    with pytest.raises(TaskNotFound):
+        await tasks.cancel(mallory, paused.id, entry=entry(house, mallory))
+    assert await tasks.questions(mallory, limit=10) == []
+    assert len(await tasks.questions(ALICE, limit=10)) == 1
+
+
+# --- merging ---
+
+
+async def test_similar_memories_of_a_topic_become_one_that_says_all_they_say(
+    house: House,
+) -> None:
+    for text in (
+        "User: I like hiking in the mountains.",
+        "User: I really like hiking in the mountains near Porto.",
+    ):
+        await remember(house, text)
+        await drained(house)
+    sources = await memories(house)
+    planned = await run(house, dry_run=True, similarity_threshold=0.6)
+    assert await memories(house) == sources
+
+    done = await run(house, similarity_threshold=0.6)
+
+    assert planned.outcome is not None
+    assert done.outcome is not None
+    (merged,) = await memories(house)
+    assert [m.text for m in planned.outcome.created] == [merged.text]
+    assert "Porto" in merged.text
+    assert sorted(done.outcome.superseded) == sorted(m.id for m in sources)
+    told = await house.services.recall.history(ALICE, merged.id, entry=entry(house))
+    assert {m.id for m in told.chain} == {merged.id, *(m.id for m in sources)}
