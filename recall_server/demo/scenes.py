@@ -19,10 +19,10 @@ from recall_server.storage.audit import AuditRecord
 
 Json = dict[str, Any]
 STORES_SHOWN = 8
-MEMORIES_SHOWN = 14
+MEMORIES_SHOWN = 12
 MEMORIES_READ = 400
 HITS_SHOWN = 2
-LINES_SHOWN = 9
+LINES_SHOWN = 11
 POLL_S = 0.05
 WAIT_S = 30.0
 CHARS_A_SECOND = 2_000  # far less than a slow machine extracts; only bounds the wait

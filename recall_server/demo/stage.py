@@ -11,6 +11,7 @@ from recall_server.app import House, house, working
 from recall_server.config import Settings
 from recall_server.demo import connecting, questions, scenes
 from recall_server.demo.agent import Agent, arriving
+from recall_server.demo.delegating import delegate
 from recall_server.demo.page import Page
 from recall_server.demo.story import Story, bundled, of_file
 from recall_server.domain.errors import RecallError
@@ -63,6 +64,8 @@ async def _play(page: Page, built: House, url: str, story: Story, *, keep: bool)
         await scenes.change(page, agent, memories)
         asked = questions.BY_HEART if story.own else questions.about(memories, story.parts[0].text)
         await scenes.search(page, agent, asked)
+        address = url.removesuffix("/mcp")
+        await delegate(page, address, await _token(built, FIRST), await _token(built, FIRST), agent)
     async with arriving(url, stranger) as other:
         await scenes.stranger(page, other, asked[0], memories)
     scenes.book(page, await built.services.audit.newest(None, BOOK_LINES_MAX))

@@ -12,7 +12,15 @@ from datetime import datetime
 from recall_server.domain.attributes import canonical, normal_attribute, normal_entity
 from recall_server.domain.contradiction import Verdict, compare, same_statement
 from recall_server.domain.ids import derived_id
-from recall_server.domain.model import Candidate, Citation, Episode, Memory, Status
+from recall_server.domain.model import (
+    Candidate,
+    Citation,
+    Episode,
+    Memory,
+    Span,
+    Status,
+    Turn,
+)
 from recall_server.domain.plan import (
     Add,
     Change,
@@ -184,9 +192,15 @@ async def _quoted(tx: Transaction, episode: Episode, draft: _Draft) -> tuple[Que
     def quoted(memory: Memory) -> Memory:
         if memory.id in stored:
             return stored[memory.id]
-        span = memory.citation.span
-        words = episode.text[span.start : span.end]
-        return replace(memory, citation=replace(memory.citation, quote=words))
+        span, turn = memory.citation.span, _turn(episode, memory.citation.span)
+        citation = Citation(
+            episode.id,
+            span,
+            episode.text[span.start : span.end],
+            turn.speaker if turn else None,
+            memory.said_at,
+        )
+        return replace(memory, citation=citation)
 
     return tuple(
         replace(
@@ -217,9 +231,7 @@ def _end_of(old: Memory, new: Memory) -> datetime:
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:
-    turn = next(
-        (t for t in episode.turns if t.span.start <= candidate.span.start < t.span.end), None
-    )
+    turn = _turn(episode, candidate.span)
     said_at = (turn.said_at if turn else None) or episode.occurred_at
     fact = candidate.fact
     return Memory(
@@ -240,6 +252,11 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         agent_id=episode.source.agent_id,
         extractor=extractor,
     )
+
+
+def _turn(episode: Episode, span: Span) -> Turn | None:
+    """The utterance in which the words begin."""
+    return next((t for t in episode.turns if t.span.start <= span.start < t.span.end), None)
 
 
 @dataclass
