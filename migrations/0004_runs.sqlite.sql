@@ -33,6 +33,10 @@ CREATE TABLE run_events (
   PRIMARY KEY (namespace, run_id, seq)
 ) WITHOUT ROWID;
 
+-- Who settles contradictions that no rule settles, where a request does not say.
+ALTER TABLE namespaces ADD COLUMN conflict_policy TEXT CHECK (
+  conflict_policy IN ('ask', 'decide', 'keep_existing', 'keep_new', 'keep_both'));
+
 -- Who decided what no rule could, for each memory that it was about.
 CREATE TABLE decisions (
   namespace TEXT NOT NULL REFERENCES namespaces (namespace),

@@ -7,7 +7,7 @@ import typer
 from recall_server.app import House
 from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
 from recall_server.domain.model import namespace
-from recall_server.domain.plan import Choice
+from recall_server.domain.plan import Choice, Policy
 from recall_server.surface import a2a_wire
 
 LISTED_MAX = 100
@@ -85,6 +85,27 @@ def resolve(
         typer.echo(
             f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else ".")
         )
+
+    in_house(db, act)
+
+
+@app.command()
+def policy(
+    name: Name,
+    policy: Annotated[
+        Policy | None, typer.Argument(help="Who settles them; without it, show.")
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Show or set who settles contradictions where a request does not say."""
+
+    async def act(built: House) -> None:
+        tasks, ns = built.services.tasks, namespace(name)
+        if policy is not None:
+            entry = built.services.audit.begin(ns, "set_policy", DOOR, None)
+            await tasks.set_policy(ns, policy, entry=entry)
+        said = await tasks.policy(ns)
+        typer.echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
 
     in_house(db, act)
 

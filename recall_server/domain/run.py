@@ -55,14 +55,15 @@ class Expiry(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. `expires_in_s` is how long each round of questions may wait, in seconds;
+    """What was asked for. Without a `policy` that of the namespace holds, or else *ask*.
+    `expires_in_s` is how long each round of questions may wait, in seconds;
     None is for ever.
     """
 
     mode: Mode
     topic: str
     text: str = ""
-    policy: Policy = Policy.ASK
+    policy: Policy | None = None
     similarity_threshold: float = 0.85
     dry_run: bool = False
     plan_id: str = ""

@@ -23,7 +23,7 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.model import AuditEntry, Episode, Job, Namespace
 from recall_server.domain.model import Outcome as Ending
-from recall_server.domain.plan import Add, Plan, Reinforce, Settling, Supersede
+from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.run import (
     Failure,
     Message,
@@ -103,6 +103,9 @@ class Consolidate:
         async with self.store.transaction(namespace, entry=entry) as tx:
             if request.mode is Mode.APPLY:
                 run = await _as_planned(tx, run)
+            elif request.policy is None:
+                policy = await tx.access.policy() or Policy.ASK
+                run = replace(run, request=replace(request, policy=policy))
             run = await self.runs.add(tx, run)
             if also:
                 await also(tx, run)
@@ -294,7 +297,7 @@ async def _plan(tx: Transaction, run: Run, text: _Text | None, now: datetime) ->
         extractor=run.work.extractor,
         now=now,
         settling=Settling(
-            run.request.policy, {one.question_id: one for one in run.work.resolutions}
+            run.request.policy or Policy.ASK, {one.question_id: one for one in run.work.resolutions}
         ),
     )
 

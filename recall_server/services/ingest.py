@@ -18,6 +18,7 @@ from recall_server.domain.model import (
     Namespace,
     Source,
 )
+from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.screening import orders
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.domain.transcript import chunk, parse_turns
@@ -164,7 +165,16 @@ class Ingest:
         async with self.store.transaction(job.namespace, entry=entry) as tx:
             await tx.lock()
             now = self.now()
-            plan = await reconcile.plan(tx, episode, usable, extractor=found.extractor, now=now)
+            policy = await tx.access.policy() or Policy.DECIDE
+            plan = await reconcile.plan(
+                tx,
+                episode,
+                usable,
+                extractor=found.extractor,
+                now=now,
+                # Nobody is there to be asked.
+                settling=Settling(Policy.DECIDE if policy is Policy.ASK else policy),
+            )
             await commit.apply(tx, plan, now)
             progress = {**job.payload, "next": reached}
             if not await tx.jobs.advance(job, progress, now + self.lease):

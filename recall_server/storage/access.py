@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from recall_server.domain.model import Namespace, TokenInfo
+from recall_server.domain.plan import Policy
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import moment, moment_or_none
@@ -25,6 +26,15 @@ class Access:
             label=token.label,
             now=token.created_at,
         )
+
+    async def policy(self) -> Policy | None:
+        """Who settles contradictions in this namespace; None where nobody has said."""
+        rows = await self._handle.fetch("conflict_policy")
+        return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
+
+    async def set_policy(self, policy: Policy | None) -> bool:
+        """False where there is no such namespace."""
+        return bool(await self._handle.fetch("set_conflict_policy", policy=policy))
 
     async def by_hash(self, token_hash: str) -> TokenInfo | None:
         return _first(await self._handle.fetch("token_by_hash", token_hash=token_hash))

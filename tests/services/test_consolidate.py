@@ -113,6 +113,45 @@ async def test_a_policy_answers_without_asking(
     assert await values(house) == left
 
 
+async def test_a_policy_of_the_namespace_holds_where_a_request_says_nothing(house: House) -> None:
+    tasks = house.services.tasks
+    await run(house, LISBON)
+    await tasks.set_policy(ALICE, Policy.KEEP_BOTH, entry=entry(house))
+    done = await run(house, PORTO)
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == ["Lisbon", "Porto"]
+
+    asked = await run(house, "User: I live in Madrid.", policy=Policy.ASK)
+    assert asked.status.state is RunState.INPUT_REQUIRED
+
+    await tasks.set_policy(ALICE, Policy.KEEP_EXISTING, entry=entry(house))
+    await remember(house, "User: I live in Faro.")
+    await drained(house)
+    assert await values(house) == ["Lisbon", "Porto"]
+    with pytest.raises(NotFound):
+        await tasks.set_policy(Namespace("nobody"), Policy.ASK, entry=entry(house))
+
+
+async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(
+    house: House, clock: Clock
+) -> None:
+    request = Request(Mode.INGEST, "life", LISBON)
+    started = await house.services.consolidate.start(ALICE, request, entry=entry(house))
+    async with house.store.transaction(None) as tx:
+        due = await tx.jobs.next_due("", clock())
+        assert due is not None
+        assert await tx.jobs.claim(*due, clock() + timedelta(minutes=3))  # and it dies
+    await drained(house)
+    assert not (await house.services.tasks.get(ALICE, started.id)).status.state.final
+
+    clock.pass_(timedelta(minutes=4))
+    await drained(house)
+
+    done = await house.services.tasks.get(ALICE, started.id)
+    assert done.status.state is RunState.COMPLETED
+    assert await values(house) == ["Lisbon"]
+
+
 # --- answers ---
 
 

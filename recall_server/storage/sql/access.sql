@@ -2,6 +2,12 @@
 INSERT INTO namespaces (namespace, created_at) VALUES (:namespace, :now)
 ON CONFLICT (namespace) DO NOTHING
 
+-- query: conflict_policy
+SELECT conflict_policy FROM namespaces WHERE namespace = :namespace
+
+-- query: set_conflict_policy
+UPDATE namespaces SET conflict_policy = :policy WHERE namespace = :namespace RETURNING namespace
+
 -- query: add_token
 INSERT INTO api_tokens (namespace, accessor, token_hash, label, created_at)
 VALUES (:namespace, :accessor, :token_hash, :label, :now)
