@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from a2a.client import Client
-from a2a.types import Task
+from a2a.types import SubscribeToTaskRequest, Task, TaskState
 from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 
 from tests.engines import Postgres
@@ -167,3 +167,40 @@ async def test_the_client_in_the_readme_works_as_it_is_written(tmp_path: Path) -
         "The user lives in Lisbon. / The user lives in Porto.",
         "fact - The user lives in Porto.",
     ]
+
+
+@pytest.mark.slow
+async def test_a_subscriber_on_another_replica_sees_every_event_in_order(
+    postgres: Postgres, migrated: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(postgres.database(migrated))
+        token = (await new_token(database, ALICE))["token"]
+        servers = [Server(database), Server(database, worker_jobs=0)]
+        await asyncio.gather(*map(stack.enter_async_context, servers))
+        task = await paused(servers[0], token)
+        (question,) = asked(task)
+        seen: list[str] = []
+        watching = asyncio.Event()
+
+        async def watch(server: Server) -> None:
+            async with agent(server, token, streaming=True) as client:
+                async for event in client.subscribe(SubscribeToTaskRequest(id=task.id)):
+                    kind = event.WhichOneof("payload")
+                    state = event.status_update.status.state if kind == "status_update" else 0
+                    seen.append(TaskState.Name(state) if state else str(kind))
+                    watching.set()
+
+        async with asyncio.TaskGroup() as group, asyncio.timeout(20):
+            group.create_task(watch(servers[1]))
+            await watching.wait()
+            async with agent(servers[0], token) as client:
+                done = await sent(client, answer(question), task_id=task.id)
+
+        assert done.status.state == COMPLETED
+        assert seen == [
+            "task",
+            "TASK_STATE_WORKING",
+            "artifact_update",
+            "TASK_STATE_COMPLETED",
+        ]
