@@ -27,6 +27,7 @@ format: .venv/installed
 
 bench: .venv/installed  ## speed, as ratios
 	$(RUN)/recall bench load
+	$(RUN)/recall bench tasks
 
-interop: .venv/installed  ## other people's MCP clients and conformance suites; fetches Node from npm
+interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop

@@ -38,6 +38,7 @@ from recall_server.storage.schema import migrate
 from recall_server.storage.store import Store, Transaction
 from recall_server.surface import a2a_routes, a2a_wire, http
 from recall_server.surface.a2a import A2ADoor
+from recall_server.surface.a2a_errors import refusal
 from recall_server.surface.a2a_plain import PlainTasks
 from recall_server.surface.a2a_schema import EXTENSIONS
 from recall_server.surface.auth import BearerAuth
@@ -110,7 +111,13 @@ class House:
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
             json_depth_max=settings.json_depth_max,
+            refusal=refusal,
         )
+
+    def stop(self) -> None:
+        """Take no part in what is new: `/ready` says so, and whoever waits for a task is let go."""
+        self.stopping = True
+        self.services.tasks.runs.bell.close()
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer."""

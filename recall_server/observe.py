@@ -28,6 +28,14 @@ def _tracebacks(_: Any, __: str, event: Any) -> Any:
     return event
 
 
+def _unquoted(_: Any, __: str, event: Any) -> Any:
+    """The A2A SDK puts what callers sent into its messages: of those, the words without values."""
+    record = event["_record"]
+    if record.name.startswith("a2a"):
+        event["event"] = str(record.msg)
+    return event
+
+
 def configure(level: str) -> None:
     """Send our events and the warnings of libraries to standard error."""
     threshold = getattr(logging, level.upper())
@@ -48,7 +56,7 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[_unquoted, *shared],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
         )
     )

@@ -151,7 +151,7 @@ async def serve(
             gc.freeze()
             announce(address, built)
             await stop.wait()
-            built.stopping = True
+            built.stop()
             log.info("stopping", seconds=settings.drain_s)
 
 

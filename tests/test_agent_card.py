@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from a2a.types import AgentCard
 from a2a.utils.proto_utils import validate_proto_required_fields
-from google.protobuf import json_format  # type: ignore[import-untyped]
+from google.protobuf import json_format
 
 from recall_server import __version__
 from recall_server.config import Settings

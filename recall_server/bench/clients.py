@@ -1,4 +1,4 @@
-"""Two ways to call a tool: as agents do, and with as little cost of our own as possible."""
+"""Ways to call: as agents do, and with as little cost of our own as possible."""
 
 import asyncio
 import json
@@ -41,27 +41,54 @@ async def plain(address: str, token: str) -> AsyncIterator[CallTool]:
     The SDK's client takes about as long for a call as the server does, on the same cores, and
     that is part of numerator and denominator alike: through it, every ratio looks better.
     """
+    async with _kept(address, "/mcp", token, "MCP-Protocol-Version: 2025-11-25") as post:
+
+        async def call(tool: str, arguments: Arguments) -> None:
+            answer = await post("tools/call", {"name": tool, "arguments": arguments})
+            if b'"isError":false' not in answer:
+                raise RuntimeError(f"{tool} failed: {answer[:500].decode()}")
+
+        yield call
+
+
+@asynccontextmanager
+async def tasks(address: str, token: str) -> AsyncIterator[CallTool]:
+    """A2A methods on a socket that is kept; each must be answered with a completed task."""
+    async with _kept(address, "/a2a", token, "A2A-Version: 1.0") as post:
+
+        async def call(method: str, params: Arguments) -> None:
+            answer = await post(method, params)
+            if b"TASK_STATE_COMPLETED" not in answer:
+                raise RuntimeError(f"{method} did not complete: {answer[:500].decode()}")
+
+        yield call
+
+
+Post = Callable[[str, Arguments], Awaitable[bytes]]
+
+
+@asynccontextmanager
+async def _kept(address: str, path: str, token: str, header: str) -> AsyncIterator[Post]:
+    """Sends JSON-RPC over one connection; gives the body of the answer."""
     where = urlsplit(address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     head = (
-        f"POST /mcp HTTP/1.1\r\nHost: {where.netloc}\r\nAuthorization: Bearer {token}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {where.netloc}\r\nAuthorization: Bearer {token}\r\n"
         "Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
-        "MCP-Protocol-Version: 2025-11-25\r\nContent-Length: "
+        f"{header}\r\nContent-Length: "
     )
 
-    async def call(tool: str, arguments: Arguments) -> None:
-        params = {"name": tool, "arguments": arguments}
-        body = json.dumps(
-            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        ).encode()
+    async def post(method: str, params: Arguments) -> bytes:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
         async with asyncio.timeout(DEADLINE_S):
             status, answer = await _answer(reader)
-        if status != b"200" or b'"isError":false' not in answer:
-            raise RuntimeError(f"{tool} failed: {status.decode()} {answer[:500].decode()}")
+        if status != b"200":
+            raise RuntimeError(f"{method} failed: {status.decode()} {answer[:500].decode()}")
+        return answer
 
     try:
-        yield call
+        yield post
     finally:
         writer.close()
         await writer.wait_closed()

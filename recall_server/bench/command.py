@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -23,23 +24,39 @@ class Engines(StrEnum):
     POSTGRES = "postgres"
     BOTH = "both"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("sqlite", "postgres") if self is Engines.BOTH else (self.value,)
 
-@app.callback()
-def _root() -> None:
-    """Keeps `load` a command of its own."""
+
+Engine = Annotated[Engines, typer.Option(help="What to measure on.")]
+DbUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="A Postgres server; a database is made on it and dropped.",
+        show_default="one of our own",
+    ),
+]
+File = Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")]
+
+Run = Callable[[str, Callable[[str], None]], Coroutine[Any, Any, Any]]
+
+
+class Report(Protocol):
+    """How the runs of a measurement are shown: a module of the scales."""
+
+    def show(self, run: Any, console: Console) -> None: ...
+
+    def explain(self, console: Console) -> None: ...
+
+    def as_json(self, runs: list[Any]) -> list[dict[str, Any]]: ...
 
 
 @app.command()
 def load(
     *,
-    engine: Annotated[Engines, typer.Option(help="What to measure on.")] = Engines.BOTH,
-    db_url: Annotated[
-        str | None,
-        typer.Option(
-            help="A Postgres server; a database is made on it and dropped.",
-            show_default="one of our own",
-        ),
-    ] = None,
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
     memories: Annotated[int, typer.Option(min=2_000, help="What the large search has.")] = 10_000,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="For each operation at each concurrency.")
@@ -47,30 +64,53 @@ def load(
     worker_jobs: Annotated[
         int, typer.Option(min=0, help="Jobs that the server runs at once meanwhile.")
     ] = 0,
-    file: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
+    file: File = None,
 ) -> None:
     """Speed of store, search and inspect over HTTP, as ratios to a tool that does nothing."""
     # Loads the client side of MCP.
-    from recall_server.bench.report import as_json, explain, show  # noqa: PLC0415
-    from recall_server.bench.run import Run, Wishes, run  # noqa: PLC0415
+    from recall_server.bench import report  # noqa: PLC0415
+    from recall_server.bench.run import Wishes, run  # noqa: PLC0415
 
-    observe.configure("warning")
     wishes = Wishes(memories, seconds, worker_jobs, db_url)
-    names = ("sqlite", "postgres") if engine is Engines.BOTH else (engine.value,)
-    runs: list[Run] = []
+    _measure(engine, lambda name, say: run(name, wishes, say), report, file)
+
+
+@app.command()
+def tasks(
+    *,
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="For each server at each concurrency.")
+    ] = 10.0,
+    worker_jobs: Annotated[int, typer.Option(min=1, help="Jobs that the server runs at once.")] = 4,
+    file: File = None,
+) -> None:
+    """A2A tasks in a second, as a ratio to the SDK's own server with an agent that does nothing."""
+    from recall_server.bench import tasks_report  # noqa: PLC0415
+    from recall_server.bench.tasks import Wishes, run  # noqa: PLC0415
+
+    wishes = Wishes(seconds, worker_jobs, db_url)
+    _measure(engine, lambda name, say: run(name, wishes, say), tasks_report, file)
+
+
+def _measure(engine: Engines, run: Run, report: Report, file: Path | None) -> None:
+    """Run on each engine that there is, and show what it did."""
+    observe.configure("warning")
+    runs: list[Any] = []
     console = Console(soft_wrap=True)
     with Console(stderr=True).status("") as status:
-        for name in names:
+        for name in engine.names:
             try:
-                done = asyncio.run(run(name, wishes, status.update))
+                done = asyncio.run(run(name, status.update))
             except RecallError as error:
                 typer.echo(f"recall: {error.message} [{error.code}]", err=True)
                 continue
             runs.append(done)
-            show(done, console)
+            report.show(done, console)
     if runs:
-        explain(console)
+        report.explain(console)
     if file is not None:
-        file.write_text(json.dumps(as_json(runs), indent=1) + "\n", encoding="utf-8")
-    if len(runs) < len(names):
+        file.write_text(json.dumps(report.as_json(runs), indent=1) + "\n", encoding="utf-8")
+    if len(runs) < len(engine.names):
         raise typer.Exit(USAGE_ERROR)

@@ -11,6 +11,7 @@ from time import perf_counter
 
 import psycopg
 
+from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
 
 
@@ -64,6 +65,15 @@ def _postgres(data: Path) -> Iterator[str]:
             yield server.get_uri()
         finally:
             server.cleanup()
+
+
+def settings(database: Path | str) -> Settings:
+    """For a house on the database that is measured on; nothing of the operator's own."""
+    given = {"extractor": "rules", "port": 0, "worker_jobs": 0}
+    if isinstance(database, str):
+        return Settings(db_url=database, **given)
+    # The environment may name the operator's own Postgres: nothing is measured on that.
+    return Settings(db_path=database, **given).model_copy(update={"db_url": None})
 
 
 def settle(database: Path | str) -> None:

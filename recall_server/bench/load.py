@@ -72,13 +72,14 @@ async def measure(
         end = perf_counter() + seconds * len(operations)
         while perf_counter() < end:
             for operation, calls, into in zip(operations, callers, found, strict=True):
-                await _window(operation, calls, window, into)
+                await run_for(window, operation, calls, into)
     return found
 
 
-async def _window(
-    operation: Operation, calls: Sequence[CallTool], window: float, into: Measured
+async def run_for(
+    window: float, operation: Operation, calls: Sequence[CallTool], into: Measured
 ) -> None:
+    """Let each of `calls` call again and again for so many seconds, and add up what that took."""
     started = perf_counter()
 
     async def loop(call: CallTool) -> None:

@@ -1,29 +1,21 @@
 """One run: a database, its memories, a server of its own, and every operation through it."""
 
-import asyncio
-import os
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from recall_server.app import house
 from recall_server.bench.clients import plain, sdk
-from recall_server.bench.databases import fsync_ms, scratch, settle
+from recall_server.bench.databases import fsync_ms, scratch, settings, settle
 from recall_server.bench.fill import fill
 from recall_server.bench.load import FLOOR, Measured, Operation, measure
+from recall_server.bench.process import target
 from recall_server.bench.texts import Texts
-from recall_server.config import Settings
-from recall_server.domain.errors import Unavailable
 from recall_server.domain.model import namespace
 
 SEED = 20260301
 SMALL = 1_000
-START_S = 30.0
-STOP_S = 15.0
 CONCURRENCIES = (1, 8, 32)
 
 
@@ -57,7 +49,8 @@ async def run(engine: str, wishes: Wishes, say: Say) -> Run:
         say(f"{engine}: writing {SMALL:,} and {wishes.memories:,} memories")
         operations = await _prepared(database, wishes.memories, say)
         settle(database)
-        async with _served(database, wishes.worker_jobs) as address:
+        async with target(database, wishes.worker_jobs) as server:
+            address = server.address
             measured: list[Measured] = []
             for concurrency in CONCURRENCIES:
                 say(f"{engine}: concurrency {concurrency}")
@@ -71,17 +64,9 @@ async def run(engine: str, wishes: Wishes, say: Say) -> Run:
     return Run(engine, wishes.memories, wishes.worker_jobs, disk, tuple(measured))
 
 
-def _settings(database: Path | str, worker_jobs: int = 0) -> Settings:
-    given = {"extractor": "rules", "port": 0, "worker_jobs": worker_jobs}
-    if isinstance(database, str):
-        return Settings(db_url=database, **given)
-    # The environment may name the operator's own Postgres: nothing is measured on that.
-    return Settings(db_path=database, **given).model_copy(update={"db_url": None})
-
-
 async def _prepared(database: Path | str, memories: int, say: Say) -> list[Operation]:
     texts = Texts(SEED)
-    async with house(_settings(database)) as built:
+    async with house(settings(database)) as built:
 
         async def tenant(name: str, count: int) -> str:
             ns = namespace(name)
@@ -107,37 +92,3 @@ async def _prepared(database: Path | str, memories: int, say: Say) -> list[Opera
 def _forever() -> Iterator[None]:
     while True:
         yield None
-
-
-@asynccontextmanager
-async def _served(database: Path | str, worker_jobs: int) -> AsyncIterator[str]:
-    """The address of a server in a process of its own, with the settings of production."""
-    settings = _settings(database, worker_jobs)
-    given = {
-        "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH": str(database),
-        "RECALL_EXTRACTOR": settings.extractor,
-        "RECALL_PORT": "0",
-        "RECALL_WORKER_JOBS": str(worker_jobs),
-    }
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
-    with tempfile.TemporaryFile() as log:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "recall_server.bench.target"),
-            env={**ours, **given},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
-        try:
-            assert process.stdout is not None
-            async with asyncio.timeout(START_S):
-                address = (await process.stdout.readline()).decode().strip()
-            if not address:
-                log.seek(0)
-                raise Unavailable(f"The server did not start: {log.read()[-500:].decode()}")
-            yield address
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            async with asyncio.timeout(STOP_S):
-                await process.wait()

@@ -48,6 +48,13 @@ _TURNS = (
     "Assistant: Good to know. Shall I keep that for {month}?",
     "User: We decided to move service {number} from {other} to {tool} in {month}.",
 )
+# Each of them makes one memory of somebody, or something, that no other is about.
+_FACTS = (
+    "User: {name}{number} lives in {place}.",
+    "User: {name}{number} likes {thing}.",
+    "User: {name}{number} works in the {team} team.",
+    "{name}{number}: I live in {town}.",
+)
 _QUESTIONS = (
     "Which database does {name} prefer for the {team} team?",
     "Where did {name} move in {month}?",
@@ -73,6 +80,11 @@ class Texts:
         """A few turns, as a client would hand them in."""
         self._number += 1
         return "\n".join(self._filled(_TURNS) for _ in range(3))
+
+    def fact(self) -> str:
+        """One sentence to be remembered, which contradicts nothing."""
+        self._number += 1
+        return self._filled(_FACTS)
 
     def question(self) -> str:
         return self._filled(_QUESTIONS)

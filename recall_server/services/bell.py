@@ -12,16 +12,26 @@ Key = tuple[Namespace, str]
 
 
 class Bell:
-    """Wakes those who wait for a run; nothing is kept of runs that nobody waits for."""
+    """Wakes those who wait for a run; nothing is kept of runs that nobody waits for. `closed` once
+    this process stops: then nobody is to wait any longer.
+    """
 
     def __init__(self, *, poll_s: float) -> None:
         self._poll_s = poll_s
         self._waiting: dict[Key, set[asyncio.Event]] = {}
+        self.closed = False
 
     def ring(self, namespace: Namespace, run_id: str) -> None:
         """Something happened to the run, and is committed."""
         for event in self._waiting.get((namespace, run_id), ()):
             event.set()
+
+    def close(self) -> None:
+        """Wake everybody, for the last time."""
+        self.closed = True
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
 
     @asynccontextmanager
     async def listening(self, namespace: Namespace, run_id: str) -> AsyncIterator["Ear"]:

@@ -1,15 +1,14 @@
 """Runs from outside: answer their questions, cancel, look at them, watch them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from recall_server.domain.answers import AnswerUnclear, resolutions
-from recall_server.domain.errors import NotWaiting, TaskEnded, TaskNotFound
+from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
 from recall_server.domain.model import AuditEntry, Job, Namespace
-from recall_server.domain.plan import Choice, Question, Resolution
+from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
 from recall_server.services.ingest import Fenced
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
@@ -77,10 +76,11 @@ class Tasks:
         run_id: str,
         given: str | Sequence[Any],
         *,
-        message: Message | None = None,
+        messages: Callable[[Run], Sequence[Message]] | None = None,
         entry: AuditEntry,
     ) -> Run:
         """Take an answer to what a paused run asks; see `answers.resolutions` for its forms.
+        `messages` makes what is kept of the words, given the run as it asks.
 
         The answer to the last open question sets the run going again; an earlier one is kept. Of
         several at once one is taken at a time. What cannot be understood leaves the run paused,
@@ -101,8 +101,9 @@ class Tasks:
             else:
                 after = _answered(run, found, now)
                 entry.counts["answered"] = len(found)
-            if message:
-                after = replace(after, messages=(*run.messages, message)[-MESSAGES_MAX:])
+            if messages:
+                kept = (*run.messages, *messages(run))[-MESSAGES_MAX:]
+                after = replace(after, messages=kept)
             saved = await self._go_on(tx, run, after)
             entry.ids.append(run.id)
         self.runs.told(namespace, saved)
@@ -136,6 +137,21 @@ class Tasks:
             raise AnswerUnclear(run.status.note)
         return run
 
+    async def policy(self, namespace: Namespace) -> Policy | None:
+        """Who settles contradictions in the namespace; None where nobody has said."""
+        async with self.runs.store.transaction(namespace, write=False) as tx:
+            return await tx.access.policy()
+
+    async def set_policy(
+        self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
+    ) -> None:
+        """Say so for all requests that do not say it themselves, and for background extraction,
+        which cannot ask and so takes *ask* for *decide*. Raises `NotFound`.
+        """
+        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+            if not await tx.access.set_policy(policy):
+                raise NotFound("There is no such namespace. Make a token for it first.")
+
     async def cancel(self, namespace: Namespace, run_id: str, *, entry: AuditEntry) -> Run:
         """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
         async with self.runs.store.transaction(namespace, entry=entry) as tx:
@@ -149,12 +165,13 @@ class Tasks:
         return saved
 
     async def watch(self, namespace: Namespace, run_id: str, after: int) -> AsyncGenerator[Event]:
-        """What happens to the run after its event `after`, in order, until it has ended or is gone.
+        """What happens to the run after its event `after`, in order, until it has ended or is gone,
+        or this process stops.
 
         Every watcher sees the same, whichever process changes the run.
         """
         async with self.runs.bell.listening(namespace, run_id) as ear:
-            while True:
+            while not self.runs.bell.closed:
                 async with self.runs.store.transaction(namespace, write=False) as tx:
                     events = await tx.runs.events(run_id, after)
                     gone = not events and await tx.runs.get(run_id) is None
@@ -168,13 +185,13 @@ class Tasks:
                 await ear.wait()
 
     async def rested(self, namespace: Namespace, run: Run) -> Run:
-        """The run once it has ended or asks something."""
-        if not run.status.state.resting:
-            async with aclosing(self.watch(namespace, run.id, run.events)) as events:
-                async for event in events:
-                    if event.status and event.status.state.resting:
-                        break
-        return await self.get(namespace, run.id)
+        """The run once it has ended or asks something; as it is, where this process stops."""
+        async with self.runs.bell.listening(namespace, run.id) as ear:
+            while not run.status.state.resting and not self.runs.bell.closed:
+                run = await self.get(namespace, run.id)
+                if not run.status.state.resting:
+                    await ear.wait()
+        return run
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """The handler that ends the waiting of one round, as the request said."""

@@ -7,7 +7,6 @@ weeks, survive a restart, and be watched or answered through another replica.
 
 import asyncio
 import base64
-import binascii
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ from typing import TypeVar
 
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event as A2AEvent
-from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
@@ -33,27 +32,11 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
 )
-from a2a.utils.errors import (
-    A2AError,
-    ContentTypeNotSupportedError,
-    InternalError,
-    InvalidParamsError,
-    TaskNotCancelableError,
-    TaskNotFoundError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 from google.protobuf.json_format import MessageToDict
 
-from recall_server.domain.errors import (
-    Invalid,
-    LimitReached,
-    NotFound,
-    RecallError,
-    Stale,
-    TaskEnded,
-    TaskNotFound,
-)
+from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
 from recall_server.domain.model import AuditEntry
 from recall_server.domain.run import Message as Said
 from recall_server.domain.run import Run
@@ -61,10 +44,12 @@ from recall_server.services import Services
 from recall_server.storage.runs import Cursor, Filter
 from recall_server.storage.store import Transaction
 from recall_server.surface import a2a_wire
+from recall_server.surface.a2a_errors import answered, streamed, translated
 from recall_server.surface.a2a_input import answer_of, checked, checked_id, request_of
 from recall_server.surface.a2a_push import PushConfigs, wanted
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import Caller
+from recall_server.surface.edge import UnsupportedMedia
 
 DOOR = "a2a"
 PAGE_SIZE = 50
@@ -93,7 +78,7 @@ class A2ADoor(RequestHandler):
         self._wait = timedelta(seconds=wait_s)
         self._push = PushConfigs(services, self._perform)
 
-    @validate_request_params
+    @answered
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
@@ -106,7 +91,7 @@ class A2ADoor(RequestHandler):
                 run = await self._services.tasks.get(caller.namespace, run.id)
         return apply_history_length(a2a_wire.task(run, modes=modes), params.configuration)
 
-    @validate_request_params
+    @streamed
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[A2AEvent]:
@@ -128,10 +113,10 @@ class A2ADoor(RequestHandler):
         self, caller: Caller, params: SendMessageRequest
     ) -> Callable[[AuditEntry], Awaitable[Run]]:
         """The message as a new run, or as the answer to what one asks."""
-        message = checked(params.message)
         push = params.configuration.task_push_notification_config
 
         async def work(entry: AuditEntry) -> Run:
+            message = checked(params.message)
             if message.task_id:
                 run = await self._services.tasks.get(caller.namespace, message.task_id)
                 if message.context_id not in ("", run.context_id):
@@ -142,7 +127,10 @@ class A2ADoor(RequestHandler):
                     caller.namespace,
                     run.id,
                     answer_of(message),
-                    message=_said(message, run.id, run.context_id),
+                    messages=lambda run: (
+                        a2a_wire.asked_message(run),
+                        _said(message, run.id, run.context_id),
+                    ),
                     entry=entry,
                 )
             also = None
@@ -166,13 +154,13 @@ class A2ADoor(RequestHandler):
 
         return work
 
-    @validate_request_params
+    @answered
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         validate_history_length(params)
         run = await self._run(context, "get_task", params.id, params.tenant)
         return apply_history_length(a2a_wire.task(run), params)
 
-    @validate_request_params
+    @answered
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
@@ -207,7 +195,7 @@ class A2ADoor(RequestHandler):
 
         return await self._perform(context, "list_tasks", work)
 
-    @validate_request_params
+    @answered
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
         caller = _caller(context, params.tenant)
         checked_id(params.id, "id")
@@ -220,14 +208,14 @@ class A2ADoor(RequestHandler):
         except UnsupportedOperationError as error:
             raise TaskNotCancelableError(error.message, error.data) from None
 
-    @validate_request_params
+    @streamed
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
         run = await self._run(context, "subscribe_to_task", params.id, params.tenant)
         if run.status.state.final:
-            raise _translated(TaskEnded())
+            raise TaskEnded
         yield a2a_wire.task(run)
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(
@@ -249,30 +237,31 @@ class A2ADoor(RequestHandler):
 
         return await self._perform(context, operation, work)
 
-    @validate_request_params
+    @answered
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         return await self._push.create(context, _caller(context, params.tenant), params)
 
-    @validate_request_params
+    @answered
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         return await self._push.get(context, _caller(context, params.tenant), params)
 
-    @validate_request_params
+    @answered
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
         return await self._push.list(context, _caller(context, params.tenant), params)
 
-    @validate_request_params
+    @answered
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         await self._push.delete(context, _caller(context, params.tenant), params)
 
+    @answered
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
@@ -291,37 +280,31 @@ class A2ADoor(RequestHandler):
                 caller.namespace, caller.accessor, DOOR, operation, work
             )
         except RecallError as error:
-            raise _translated(error) from None
-
-
-def _translated(error: RecallError) -> A2AError:
-    """The error as A2A spells it; our code stands in its details."""
-    data = {"code": error.code}
-    if isinstance(error, TaskNotFound):
-        return TaskNotFoundError(error.message, data)
-    if isinstance(error, Stale):
-        return UnsupportedOperationError(error.message, data)
-    if isinstance(error, Invalid | LimitReached | NotFound):
-        return InvalidParamsError(error.message, data)
-    return InternalError(error.message, data)
+            raise translated(error) from None
 
 
 def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
-    """Who calls. A `tenant` in the request is routing, never authority: another is not found."""
+    """Who calls. The SDK puts the `tenant` of a path into the context; that of a body stands in
+    the parameters.
+    """
     caller = context.state[CALLER]
     assert isinstance(caller, Caller)
-    if (tenant or context.tenant) not in ("", caller.namespace):
-        raise TaskNotFoundError(TaskNotFound().message)
+    check_tenant(caller, context.tenant)
+    check_tenant(caller, tenant)
     return caller
+
+
+def check_tenant(caller: Caller, tenant: str) -> None:
+    """A `tenant` in a request is routing, never authority: under another, nothing is found."""
+    if tenant not in ("", caller.namespace):
+        raise translated(TaskNotFound())
 
 
 def _modes(params: SendMessageRequest) -> list[str]:
     validate_history_length(params.configuration)
     modes = list(params.configuration.accepted_output_modes)
     if not a2a_wire.producible(modes):
-        raise ContentTypeNotSupportedError(
-            message="Results are application/json and text/plain. Accept one of them."
-        )
+        raise UnsupportedMedia("Results are application/json and text/plain. Accept one of them.")
     return modes
 
 
@@ -345,8 +328,6 @@ def _cursor(token: str) -> Cursor | None:
     try:
         at, _, run_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
         changed_at = datetime.fromisoformat(at).astimezone(UTC)
-    except (ValueError, binascii.Error):
-        raise InvalidParamsError(
-            message="The page token is not one of this server's. Start without one."
-        ) from None
+    except (ValueError, OverflowError):
+        raise Invalid("The page token is not one of this server's. Start without one.") from None
     return Cursor(changed_at, checked_id(run_id, "page_token"))

@@ -5,18 +5,23 @@ from typing import Annotated, Any
 
 from a2a.helpers import get_data_parts, get_text_parts
 from a2a.types import Message, Role
-from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from recall_server.domain.errors import Invalid
+from recall_server.domain.errors import Invalid, LimitReached
 from recall_server.domain.model import Source
 from recall_server.domain.plan import Policy
 from recall_server.domain.run import Expiry, Mode, Request
+from recall_server.domain.text import clean_label, storable
+from recall_server.services.ingest import LABEL_CHARS_MAX
 from recall_server.surface.card import SKILL
+from recall_server.surface.edge import UnsupportedMedia
 
 DEFAULT_TOPIC = "general"
 ID_CHARS_MAX = 128
+ANSWER_BYTES_MAX = 65_536
+# Protobuf reads 100, and takes three for each level of JSON.
+LEVELS_MAX = 20
 
 
 class Consolidation(BaseModel):
@@ -27,7 +32,7 @@ class Consolidation(BaseModel):
     mode: Annotated[Mode | None, Field(strict=False)] = None
     text: str = ""
     topic: str = DEFAULT_TOPIC
-    policy: Annotated[Policy, Field(strict=False)] = Policy.ASK
+    policy: Annotated[Policy | None, Field(strict=False)] = None
     similarity_threshold: float = Field(0.85, ge=0, le=1)
     dry_run: bool = False
     plan_id: str = ""
@@ -49,11 +54,17 @@ class Consolidation(BaseModel):
             policy=self.policy,
             similarity_threshold=self.similarity_threshold,
             dry_run=self.dry_run,
-            plan_id=self.plan_id,
+            plan_id=checked_id(self.plan_id, "plan_id"),
             expires_in_s=self.expires_in,
             on_expiry=self.on_expiry,
-            source=Source(self.session_id or None, self.agent_id or None, "a2a"),
+            source=Source(
+                _label(self.session_id, "session_id"), _label(self.agent_id, "agent_id"), "a2a"
+            ),
         )
+
+
+def _label(text: str, name: str) -> str | None:
+    return clean_label(text, name, chars_max=LABEL_CHARS_MAX) if text else None
 
 
 def consolidation(given: Mapping[str, Any]) -> Request:
@@ -73,35 +84,47 @@ def consolidation(given: Mapping[str, Any]) -> Request:
 
 
 def checked(message: Message) -> Message:
-    """A message of which every part can be read. Raises the errors of A2A."""
+    """A message of which every part can be read, and all of it kept. Raises `Invalid`."""
     if message.role != Role.ROLE_USER:
-        raise InvalidParamsError(message="The role of a message to an agent is ROLE_USER.")
+        raise Invalid("The role of a message to an agent is ROLE_USER.")
     for name in ("message_id", "task_id", "context_id"):
         checked_id(getattr(message, name), name)
     if not message.parts:
-        raise InvalidParamsError(message="The message has no parts. Send a text or a data part.")
+        raise Invalid("The message has no parts. Send a text or a data part.")
     for part in message.parts:
         content = part.WhichOneof("content")
         if content is None:
-            raise InvalidParamsError(message="A part has no content. Send text or data.")
+            raise Invalid("A part has no content. Send text or data.")
         if content not in ("text", "data"):
-            raise ContentTypeNotSupportedError(
-                message="Files are not read here. Send the text itself, or a data part."
-            )
+            raise UnsupportedMedia("Files are not read here. Send the text itself, or a data part.")
         if part.media_type not in ("", "text/plain", "application/json"):
-            raise ContentTypeNotSupportedError(
-                message="Send text/plain or application/json; others are not read here."
-            )
+            raise UnsupportedMedia("Send text/plain or application/json; others are not read here.")
+    try:
+        _storable(MessageToDict(message))
+    except SerializeToJsonError:
+        raise Invalid("A number in the message is too large. Send it as a text.") from None
     return message
 
 
 def checked_id(value: str, name: str) -> str:
-    """An id of the client's, if it can be kept everywhere."""
+    """An id of the client's, if it can be kept everywhere. Raises `Invalid`."""
     if len(value) > ID_CHARS_MAX or not (value.isprintable() or not value):
-        raise InvalidParamsError(
-            message=f"{name} must be at most {ID_CHARS_MAX} printable characters."
-        )
+        raise Invalid(f"{name} must be at most {ID_CHARS_MAX} printable characters.")
     return value
+
+
+def _storable(value: Any, levels: int = LEVELS_MAX) -> None:
+    if isinstance(value, str):
+        storable(value)
+    elif levels == 0:
+        raise Invalid(f"The message is nested deeper than {LEVELS_MAX}. Send it flatter.")
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            storable(name)
+            _storable(one, levels - 1)
+    elif isinstance(value, list):
+        for one in value:
+            _storable(one, levels - 1)
 
 
 def request_of(message: Message) -> Request:
@@ -125,7 +148,11 @@ def request_of(message: Message) -> Request:
 
 
 def answer_of(message: Message) -> str | Sequence[Any]:
-    """What a message answers: the resolutions of its data part, or else its text."""
+    """What a message answers: the resolutions of its data part, or else its text. Raises
+    `LimitReached`: every answer is kept, and a question may get many.
+    """
+    if message.ByteSize() > ANSWER_BYTES_MAX:
+        raise LimitReached(f"An answer may have {ANSWER_BYTES_MAX} bytes. Answer in parts.")
     for one in get_data_parts(message.parts):
         if isinstance(one, Mapping) and isinstance(one.get("resolutions"), list):
             found: list[Any] = one["resolutions"]

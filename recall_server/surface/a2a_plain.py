@@ -11,7 +11,7 @@ from recall_server.domain.model import AuditEntry
 from recall_server.domain.run import Run, RunState
 from recall_server.services import Services
 from recall_server.surface import a2a_wire, wire
-from recall_server.surface.a2a_input import consolidation
+from recall_server.surface.a2a_input import checked_id, consolidation
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import SKILL
@@ -43,7 +43,7 @@ class PlainTasks:
         namespace, run_id = caller_of(request.scope).namespace, request.path_params["id"]
 
         async def work(entry: AuditEntry) -> Run:
-            run = await self._services.tasks.get(namespace, run_id)
+            run = await self._services.tasks.get(namespace, checked_id(run_id, "id"))
             entry.ids.append(run.id)
             return run
 
@@ -58,7 +58,9 @@ class PlainTasks:
             given = body.get("resolutions", body.get("resolution")) if isinstance(body, dict) else 0
             if not isinstance(given, str | list):
                 raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
-            return await self._services.tasks.answer(namespace, run_id, given, entry=entry)
+            return await self._services.tasks.answer(
+                namespace, checked_id(run_id, "id"), given, entry=entry
+            )
 
         return await self._answered(request, "resume_task", work)
 

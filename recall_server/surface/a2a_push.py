@@ -12,12 +12,13 @@ from a2a.types import (
     ListTaskPushNotificationConfigsResponse,
     TaskPushNotificationConfig,
 )
-from a2a.utils.errors import InvalidParamsError
 
+from recall_server.domain.errors import Invalid
 from recall_server.domain.model import AuditEntry
 from recall_server.services import Services
 from recall_server.services.push import PushPage, PushRequest
 from recall_server.storage.push import CONFIGS_MAX, PushConfig
+from recall_server.surface.a2a_input import checked_id
 from recall_server.surface.caller import Caller
 
 
@@ -54,7 +55,7 @@ class PushConfigs:
     ) -> TaskPushNotificationConfig:
         async def work(entry: AuditEntry) -> PushConfig:
             return await self._services.push.configure(
-                caller.namespace, params.task_id, wanted(params), entry=entry
+                caller.namespace, checked_id(params.task_id, "task_id"), wanted(params), entry=entry
             )
 
         return _shown(await self._perform(context, "create_push_config", work))
@@ -67,7 +68,7 @@ class PushConfigs:
     ) -> TaskPushNotificationConfig:
         async def work(entry: AuditEntry) -> PushConfig:
             return await self._services.push.get(
-                caller.namespace, params.task_id, params.id, entry=entry
+                caller.namespace, checked_id(params.task_id, "task_id"), params.id, entry=entry
             )
 
         return _shown(await self._perform(context, "get_push_config", work))
@@ -79,12 +80,12 @@ class PushConfigs:
         params: ListTaskPushNotificationConfigsRequest,
     ) -> ListTaskPushNotificationConfigsResponse:
         if params.page_size < 0:
-            raise InvalidParamsError(message="page_size must not be negative.")
+            raise Invalid("page_size must not be negative.")
 
         async def work(entry: AuditEntry) -> PushPage:
             return await self._services.push.page(
                 caller.namespace,
-                params.task_id,
+                checked_id(params.task_id, "task_id"),
                 limit=min(params.page_size or CONFIGS_MAX, CONFIGS_MAX),
                 after=params.page_token,
                 entry=entry,
@@ -105,7 +106,7 @@ class PushConfigs:
 
         async def work(entry: AuditEntry) -> bool:
             return await self._services.push.remove(
-                caller.namespace, params.task_id, params.id, entry=entry
+                caller.namespace, checked_id(params.task_id, "task_id"), params.id, entry=entry
             )
 
         await self._perform(context, "delete_push_config", work)

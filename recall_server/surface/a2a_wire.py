@@ -24,6 +24,7 @@ from recall_server.domain.ids import derived_id
 from recall_server.domain.model import Memory
 from recall_server.domain.plan import Choice, Question, Resolution
 from recall_server.domain.run import Event, Outcome, Run, RunState, Status
+from recall_server.domain.run import Message as Said
 from recall_server.services.tasks import Open
 from recall_server.surface import wire
 from recall_server.surface.a2a_schema import RESPONSE_SCHEMA
@@ -114,6 +115,12 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
     if outcome is not None:
         return [new_text_part(summary(outcome), TEXT_MODE)]
     return []
+
+
+def asked_message(run: Run) -> Said:
+    """What a paused run asks, for its history: as its status says it, with the same id."""
+    message = _status(run.id, run.context_id, run.status, None).message
+    return Said(message.message_id, MessageToDict(message))
 
 
 def asked(status: Status) -> str:

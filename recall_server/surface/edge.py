@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.errors import Denied, Invalid, InvalidText, LimitReached, RecallError
-from recall_server.surface import wire
 
 JSON_KINDS = ("application/json", "application/a2a+json")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
@@ -47,7 +47,9 @@ class BodyTooLarge(LimitReached):
 
 
 class Edge:
-    """Host and Origin (DNS rebinding), size, encoding and depth of the body. Pure ASGI."""
+    """Host and Origin (DNS rebinding), size, encoding and depth of the body. Pure ASGI. `refusal`
+    makes the answer to a request that is not let in.
+    """
 
     def __init__(
         self,
@@ -57,12 +59,14 @@ class Edge:
         origins: Iterable[str],
         body_bytes_max: int,
         json_depth_max: int,
+        refusal: Callable[[Scope, RecallError], Response],
     ) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
         self._body_bytes_max = body_bytes_max
         self._json_depth_max = json_depth_max
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,7 +78,7 @@ class Edge:
             if scope["method"] == "POST":
                 body = await self._body(scope, receive)
         except RecallError as error:
-            response = wire.http_error(error)
+            response = self._refusal(scope, error)
             # What was not read yet would be taken for the next request.
             response.headers["Connection"] = "close"
             await response(scope, receive, send)

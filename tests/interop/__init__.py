@@ -1,1 +1,1 @@
-"""Other people's MCP and A2A clients and conformance suites, against our real server: `make interop`."""
+"""Other people's clients of MCP and A2A, and suites, against our real server: `make interop`."""

@@ -17,7 +17,7 @@ WAYS = (("JSONRPC", "1.0", 14), ("HTTP+JSON", "1.0", 14), ("JSONRPC", "0.3", 13)
 
 async def check(node: Node, server: Server, report: Report) -> None:
     # A module is looked for beside the script that imports it.
-    script = shutil.copy(SCRIPT, HOME)
+    script = str(shutil.copy(SCRIPT, HOME))
     for binding, version, checks in WAYS:
         named = f"a2a-js {binding} {version}:"
         # Each has a memory of its own: what one says would contradict what the next one does.

@@ -17,7 +17,7 @@ class Ended:
 
 
 async def run(
-    command: Sequence[str | Path], environment: Mapping[str, str], cwd: Path, *, within_s: float
+    command: Sequence[str], environment: Mapping[str, str], cwd: Path, *, within_s: float
 ) -> Ended:
     """Raises `TimeoutError` where it does not come to its end; then it is killed."""
     child = await asyncio.create_subprocess_exec(

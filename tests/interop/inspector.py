@@ -16,6 +16,7 @@ TOOLS = [
     "search_memories",
     "inspect_memories",
     "delete_memory",
+    "consolidate_memories",
     "get_memory_stats",
 ]
 TEXT = "Interop notes: the {} inspector prefers lapsang souchong."

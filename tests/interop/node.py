@@ -50,7 +50,7 @@ class Node:
         given: Mapping[str, str] | None = None,
     ) -> Ended:
         """Run one of the programs to its end. Raises `TimeoutError` where it does not come."""
-        command = [self.programs / program, *arguments]
+        command = [str(self.programs / program), *arguments]
         return await child.run(command, self.environment(given), self.home, within_s=within_s)
 
 

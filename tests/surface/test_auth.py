@@ -186,8 +186,8 @@ async def test_a_refusal_says_how_to_get_in(running: Running) -> None:
 async def test_every_path_but_the_probes_and_the_card_wants_a_token(running: Running) -> None:
     async with running.http() as http:
         for path in ("/", "/mcp", "/mcp/", "/docs", "/metrics", "/health/", "/health/x", "//health",
-                     "/HEALTH", "/health%2f..%2fmcp", "/a2a", "/a2a/v1/tasks", "/a2a/x", "/v1/conflicts",
-                     "/.well-known/agent-card.json/"):  # fmt: skip
+                     "/HEALTH", "/health%2f..%2fmcp", "/a2a", "/a2a/v1/tasks",
+                     "/a2a/x", "/v1/conflicts", "/.well-known/agent-card.json/"):  # fmt: skip
             assert (await http.get(path)).status_code == 401, path
         for path in ("/health", "/ready", "/%68ealth", "/.well-known/agent-card.json"):
             assert (await http.get(path)).status_code == 200, path

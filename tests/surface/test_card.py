@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from google.protobuf import json_format  # type: ignore[import-untyped]
+from google.protobuf import json_format
 from jwt import PyJWKSet
 from jwt.utils import base64url_decode
 from pydantic import ValidationError

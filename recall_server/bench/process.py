@@ -1,0 +1,75 @@
+"""Servers in processes of their own, for as long as they are measured."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recall_server.bench.databases import settings
+from recall_server.domain.errors import Unavailable
+
+START_S = 30.0
+STOP_S = 15.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where it listens, and which process it is."""
+
+    address: str
+    pid: int
+
+    def processor_s(self) -> float | None:
+        """Seconds of processor time that it has used; None where the system does not tell."""
+        try:
+            # Behind the name of the program, which may hold anything.
+            fields = Path(f"/proc/{self.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def served(module: str, given: Mapping[str, str]) -> AsyncIterator[Served]:
+    """Run `python -m module`, whose first line is its address. The operator's own settings are not
+    its: only those given.
+    """
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
+    with tempfile.TemporaryFile() as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", module),
+            env={**ours, **given},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(START_S):
+                address = (await process.stdout.readline()).decode().strip()
+            if not address:
+                log.seek(0)
+                raise Unavailable(f"The server did not start: {log.read()[-500:].decode()}")
+            yield Served(address, process.pid)
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+
+
+def target(database: Path | str, worker_jobs: int) -> AbstractAsyncContextManager[Served]:
+    """The real server, with the settings of production."""
+    return served(
+        "recall_server.bench.target",
+        {
+            "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH": str(database),
+            "RECALL_EXTRACTOR": settings(database).extractor,
+            "RECALL_PORT": "0",
+            "RECALL_WORKER_JOBS": str(worker_jobs),
+        },
+    )
