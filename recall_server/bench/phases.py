@@ -25,22 +25,28 @@ class Phases:
     """For that commit, and until a worker has claimed the job."""
     work: float
     """To read the run, extract, wait for the writer, plan and write, up to the commit."""
-    vectors: float
-    """Afterwards, while nobody waits for it: the vectors of what was made."""
+    vectors: float | None
+    """Afterwards, while nobody waits for it: the vectors of what was made, if that is a job."""
 
 
 async def phases(built: House, namespace: Namespace) -> Phases:
-    """What the book says of a namespace; every task in it must have ended."""
+    """What the book says of a namespace. Raises `RuntimeError` where a task there has made anything
+    else than one memory: it would not be what is to be measured.
+    """
     lines = await built.services.audit.newest(namespace, LINES_MAX)
     accepted = {line.ids[0]: line for line in lines if line.operation == ACCEPT}
     worked = {line.ids[0]: line for line in lines if line.operation == CONSOLIDATE}
     pairs = [(line, worked[run_id]) for run_id, line in accepted.items()]
+    made = sum(work.counts.get("added", 0) for _, work in pairs)
+    if made != len(pairs):
+        raise RuntimeError(f"{len(pairs)} tasks have made {made} memories.")
+    embedded = [line.milliseconds for line in lines if line.operation == EMBED]
     return Phases(
         tasks=len(pairs),
         accept=fmean(line.milliseconds for line, _ in pairs),
         wait=fmean(_between(line, work) for line, work in pairs),
         work=fmean(work.milliseconds for _, work in pairs),
-        vectors=fmean(line.milliseconds for line in lines if line.operation == EMBED),
+        vectors=fmean(embedded) if embedded else None,
     )
 
 

@@ -72,10 +72,11 @@ def explain(console: Console) -> None:
 
 def _spent(pair: Pair) -> str:
     spent = pair.phases
+    after = "" if spent.vectors is None else f"; afterwards vectors {spent.vectors:.1f}"
     return (
         f"of a task's {_mean(pair.recall):.1f} ms: accept {spent.accept:.1f}, wait for a worker "
         f"{spent.wait:.1f}, work {spent.work:.1f}, commit, HTTP, token and answer "
-        f"{_rest(pair):.1f}; afterwards vectors {spent.vectors:.1f}"
+        f"{_rest(pair):.1f}{after}"
     )
 
 

@@ -17,9 +17,7 @@ from recall_server.domain.model import (
     Citation,
     Episode,
     Memory,
-    Span,
     Status,
-    Turn,
 )
 from recall_server.domain.plan import (
     Add,
@@ -69,7 +67,7 @@ async def plan(
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
             draft.changes += await _settle(candidate, memory, draft)
-    return Plan(tuple(draft.changes), await _quoted(tx, episode, draft), tuple(draft.decisions))
+    return Plan(tuple(draft.changes), await _quoted(tx, draft.questions), tuple(draft.decisions))
 
 
 @dataclass
@@ -184,31 +182,15 @@ def _weighed(memory: Memory, clashing: list[Memory]) -> tuple[str, Choice]:
     return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
 
 
-async def _quoted(tx: Transaction, episode: Episode, draft: _Draft) -> tuple[Question, ...]:
-    """The questions, each with the exact words of both sides."""
-    ids = {other.id for question in draft.questions for other in question.existing}
+async def _quoted(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
+    """The questions, with the exact words of what is stored, too."""
+    ids = {other.id for question in questions for other in question.existing}
     stored = await tx.memories.get(sorted(ids)) if ids else {}
-
-    def quoted(memory: Memory) -> Memory:
-        if memory.id in stored:
-            return stored[memory.id]
-        span, turn = memory.citation.span, _turn(episode, memory.citation.span)
-        citation = Citation(
-            episode.id,
-            span,
-            episode.text[span.start : span.end],
-            turn.speaker if turn else None,
-            memory.said_at,
-        )
-        return replace(memory, citation=citation)
-
     return tuple(
         replace(
-            question,
-            new=quoted(question.new),
-            existing=tuple(quoted(other) for other in question.existing),
+            question, existing=tuple(stored.get(other.id, other) for other in question.existing)
         )
-        for question in draft.questions
+        for question in questions
     )
 
 
@@ -231,17 +213,22 @@ def _end_of(old: Memory, new: Memory) -> datetime:
 
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:
-    turn = _turn(episode, candidate.span)
+    span = candidate.span
+    turn = next((t for t in episode.turns if t.span.start <= span.start < t.span.end), None)
     said_at = (turn.said_at if turn else None) or episode.occurred_at
     fact = candidate.fact
     return Memory(
-        id=derived_id(
-            "mem", episode.id, candidate.span.start, candidate.span.end, candidate.text, fact or ""
-        ),
+        id=derived_id("mem", episode.id, span.start, span.end, candidate.text, fact or ""),
         text=candidate.text,
         type=candidate.type,
         topic=episode.topic,
-        citation=Citation(episode.id, candidate.span),
+        citation=Citation(
+            episode.id,
+            span,
+            episode.text[span.start : span.end],
+            turn.speaker if turn else None,
+            said_at,
+        ),
         said_at=said_at,
         valid_from=candidate.valid_from or said_at,
         recorded_at=now,
@@ -252,11 +239,6 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         agent_id=episode.source.agent_id,
         extractor=extractor,
     )
-
-
-def _turn(episode: Episode, span: Span) -> Turn | None:
-    """The utterance in which the words begin."""
-    return next((t for t in episode.turns if t.span.start <= span.start < t.span.end), None)
 
 
 @dataclass
