@@ -44,6 +44,7 @@ from recall_server.services.ingest import (
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
     Fenced,
+    checked_source,
     keep,
     read,
     sound,
@@ -121,7 +122,7 @@ class Consolidate:
             request = replace(request, topic=topic)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
-        return request
+        return replace(request, source=checked_source(request.source))
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """The handler of a run's job: propose, then commit, show or ask.

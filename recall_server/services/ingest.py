@@ -114,16 +114,11 @@ class Ingest:
         return accepted
 
     def _checked(self, submission: Submission) -> Submission:
-        source = submission.source
         return Submission(
             clean_text(submission.text, chars_max=self.text_chars_max),
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
             _label_or_none(submission.idempotency_key, "idempotency_key"),
-            Source(
-                _label_or_none(source.session_id, "session_id"),
-                _label_or_none(source.agent_id, "agent_id"),
-                source.client,
-            ),
+            checked_source(submission.source),
         )
 
     def _episode(self, submission: Submission) -> Episode:
@@ -252,6 +247,15 @@ async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:
     turns = await tx.episodes.open_turns(episode_id)
     found = {memory.id: memory.searchable for memory in memories}
     return found | {turn.id: turn.citation.quote for turn in turns if turn.citation}
+
+
+def checked_source(source: Source) -> Source:
+    """Raises `Invalid` on labels that cannot be kept."""
+    return Source(
+        _label_or_none(source.session_id, "session_id"),
+        _label_or_none(source.agent_id, "agent_id"),
+        source.client,
+    )
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

@@ -4,7 +4,7 @@ the client and to the log, and it takes a state that does not exist for none.
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from a2a.compat.v0_3 import conversions
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
@@ -33,7 +33,7 @@ from recall_server.surface.a2a_errors import invalid, is_id
 # After the routes: it and they import each other.
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter  # isort: skip
 
-OLD, NEW = "0.3", "1.0"
+OLD = "0.3"
 _VERSION = re.compile(r"(0\.3|1\.0)(?:\.[0-9]{1,3})?", re.ASCII)
 _FIELD = re.compile(r"Failed to parse (\w+) field: ")
 _PLACE = re.compile(rf"(?:{_FIELD.pattern})+")
@@ -57,8 +57,6 @@ _FROM_OLD: dict[str, Callable[[Any], Any]] = {
     "message/stream": conversions.to_core_send_message_request,
     "tasks/get": conversions.to_core_get_task_request,
 }
-
-M = TypeVar("M", bound=Message)
 
 
 def version_of(request: Request) -> str:
@@ -99,7 +97,8 @@ def check_rest(request: Request) -> None:
     if request.method == "POST":
         _check_new(request.scope.get("recall.json"), model)
     else:
-        _check_state(request.query_params.get("status"))
+        if model is ListTasksRequest:
+            _check_state(request.query_params.get("status"))
         _read(lambda: parse_params(request.query_params, model()))
 
 
