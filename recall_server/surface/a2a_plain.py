@@ -6,17 +6,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from recall_server.domain.errors import Invalid, RecallError
+from recall_server.domain.errors import Invalid
 from recall_server.domain.model import AuditEntry
 from recall_server.domain.run import Run, RunState
 from recall_server.services import Services
-from recall_server.surface import a2a_wire, wire
+from recall_server.surface import a2a_wire
 from recall_server.surface.a2a_input import checked_id, consolidation
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import SKILL
+from recall_server.surface.http import performed
 
-DOOR = "http"
 ACCEPTED = 202
 
 
@@ -71,14 +71,9 @@ class PlainTasks:
         work: Callable[[AuditEntry], Awaitable[Run]],
         status: int = 200,
     ) -> Response:
-        caller = caller_of(request.scope)
-        try:
-            run = await self._calls.perform(
-                caller.namespace, caller.accessor, DOOR, operation, work
-            )
-        except RecallError as error:
-            return wire.http_error(error)
-        return JSONResponse(_shown(run), status)
+        return await performed(
+            self._calls, request, operation, work, lambda run: JSONResponse(_shown(run), status)
+        )
 
 
 def _shown(run: Run) -> dict[str, Any]:

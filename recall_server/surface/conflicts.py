@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from recall_server.domain.errors import RecallError
 from recall_server.domain.model import AuditEntry
 from recall_server.domain.plan import Choice
 from recall_server.services import Services
@@ -15,8 +14,8 @@ from recall_server.surface import a2a_wire, wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
+from recall_server.surface.http import performed
 
-DOOR = "http"
 LISTED_MAX = 100
 
 
@@ -65,11 +64,10 @@ class Conflicts:
         return await self._answered(request, "resolve_conflict", work)
 
     async def _answered(self, request: Request, operation: str, work: Any) -> Response:
-        caller = caller_of(request.scope)
-        try:
-            data = await self._calls.perform(
-                caller.namespace, caller.accessor, DOOR, operation, work
-            )
-        except RecallError as error:
-            return wire.http_error(error)
-        return JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"})
+        return await performed(
+            self._calls,
+            request,
+            operation,
+            work,
+            lambda data: JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"}),
+        )

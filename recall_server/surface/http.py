@@ -1,15 +1,22 @@
 """The plain routes: is the process alive, and can it serve?"""
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from recall_server import __version__
 from recall_server.domain.errors import NotFound, RecallError
+from recall_server.domain.model import AuditEntry
 from recall_server.surface import wire
+from recall_server.surface.call import Calls
+from recall_server.surface.caller import caller_of
 from recall_server.surface.card import CARD_PATH, JWKS_PATH
+
+DOOR = "http"
+T = TypeVar("T")
 
 OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH})
 
@@ -30,6 +37,22 @@ def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -
         return JSONResponse({"status": "ready"})
 
     return [Route("/health", health), Route("/ready", ready)]
+
+
+async def performed(
+    calls: Calls,
+    request: Request,
+    operation: str,
+    work: Callable[[AuditEntry], Awaitable[T]],
+    shown: Callable[[T], Response],
+) -> Response:
+    """The answer to a plain request: what `work` returns as `shown`, or its error as one."""
+    caller = caller_of(request.scope)
+    try:
+        found = await calls.perform(caller.namespace, caller.accessor, DOOR, operation, work)
+    except RecallError as error:
+        return wire.http_error(error)
+    return shown(found)
 
 
 async def not_found(_: Request, __: Exception) -> JSONResponse:
