@@ -45,6 +45,7 @@ from recall_server.services.ingest import (
     TOPIC_CHARS_MAX,
     Fenced,
     checked_source,
+    finish,
     keep,
     read,
     sound,
@@ -212,8 +213,7 @@ class Consolidate:
                 await self._commit(tx, run, text, plan, now)
                 after = _ended(run, plan, now)
             saved = await self.runs.change(tx, run, after)
-            if not await tx.jobs.finish(job, now):
-                raise Fenced
+            await finish(tx, job, now)
             line.ids += [run.id, *plan.ids()]
             line.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
@@ -244,8 +244,7 @@ class Consolidate:
         line.ids.append(run.id)
         async with self.store.transaction(job.namespace, entry=line) as tx:
             failed = await self._failed(tx, run.id, Failure(error.code, error.message))
-            if not await tx.jobs.finish(job, self.runs.now()):
-                raise Fenced
+            await finish(tx, job, self.runs.now())
         return failed or run
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> None:

@@ -42,6 +42,12 @@ class Fenced(Exception):
     """The job has been given to another worker meanwhile; what was done for it must not hold."""
 
 
+async def finish(tx: Transaction, job: Job, now: datetime) -> None:
+    """The job is done. Raises `Fenced`, so that nothing done in `tx` holds."""
+    if not await tx.jobs.finish(job, now):
+        raise Fenced
+
+
 @dataclass(frozen=True)
 class Submission:
     """What a caller hands in to be remembered."""
@@ -181,8 +187,7 @@ class Ingest:
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
-            if not await tx.jobs.finish(job, self.now()):
-                raise Fenced
+            await finish(tx, job, self.now())
             if episode is not None and self.embedder is not None:
                 await tx.jobs.add(
                     new_id("job", self.now(), self.chance(10)),
@@ -211,8 +216,7 @@ class Ingest:
                 self.embedder.model,
                 {i: v for i, v in zip(ids, vectors, strict=True) if i in still},
             )
-            if not await tx.jobs.finish(job, self.now()):
-                raise Fenced
+            await finish(tx, job, self.now())
             line.ids.append(job.id)
             line.counts["embedded"] = len(still)
 

@@ -26,7 +26,7 @@ from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.run import Run
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
-from recall_server.services.ingest import Fenced
+from recall_server.services.ingest import Fenced, finish
 from recall_server.storage.push import CONFIGS_MAX, PUSH, PushConfig
 from recall_server.storage.store import Store, Transaction
 
@@ -311,8 +311,7 @@ class Push:
     async def _finish(self, tx: Transaction, job: Job, config: PushConfig | None) -> None:
         if config is not None:
             await tx.pushes.release(config, _holder(job), rest_until=None, failed=False)
-        if not await tx.jobs.finish(job, self.now()):
-            raise Fenced
+        await finish(tx, job, self.now())
 
     async def _unwanted(
         self, job: Job, config: PushConfig, line: AuditEntry

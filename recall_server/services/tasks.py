@@ -10,7 +10,7 @@ from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNot
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
-from recall_server.services.ingest import Fenced
+from recall_server.services.ingest import finish
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
 from recall_server.storage.runs import Cursor, Filter
 from recall_server.storage.store import Transaction
@@ -206,8 +206,7 @@ class Tasks:
             ):
                 run = await self._go_on(tx, run, _expired(run, now))
                 line.ids.append(run.id)
-            if not await tx.jobs.finish(job, now):
-                raise Fenced
+            await finish(tx, job, now)
         if run is not None:
             self.runs.told(job.namespace, run)
 
@@ -216,8 +215,7 @@ class Tasks:
         async with self.runs.store.transaction(job.namespace) as tx:
             await tx.pushes.clear(job.payload["run_id"])
             await tx.runs.remove(job.payload["run_id"])
-            if not await tx.jobs.finish(job, self.runs.now()):
-                raise Fenced
+            await finish(tx, job, self.runs.now())
 
 
 async def _locked(tx: Transaction, run_id: str) -> Run:
