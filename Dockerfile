@@ -13,7 +13,7 @@ RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin reca
  && install -d -o recall -g recall -m 700 /data
 COPY --from=build /opt/recall /opt/recall
 # The path is here too, for what is run beside the server: docker exec NAME recall create-token acme
-ENV PATH=/opt/recall/bin:$PATH PYTHONUNBUFFERED=1 RECALL_DB_PATH=/data/recall.db
+ENV PATH=/opt/recall/bin:$PATH PYTHONUNBUFFERED=1 RECALL_DB_PATH=/data/recall.db RECALL_KEY_FILE=/data/recall.key
 USER recall
 WORKDIR /data
 VOLUME /data

@@ -13,11 +13,12 @@ from starlette.types import ASGIApp
 
 from recall_server import prompts
 from recall_server.config import LOOPBACK, Settings
-from recall_server.domain.errors import Invalid
+from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
+from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
@@ -67,6 +68,7 @@ class House:
     worker: Worker
     extractor: Extractor
     embedder: Embedder | None
+    key: ServerKey
     stopping: bool = False
 
     def asgi(self, tools: tuple[Tool, ...] = TOOLS) -> ASGIApp:
@@ -149,6 +151,7 @@ async def house(
         await driver.open()
         await migrate(driver, shipped("migrations"), now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max)
+        key = await _key(store, settings, now())
         chosen = extractor or _extractor(settings)
         stack.push_async_callback(chosen.close)
         vectors = embedder or _embedder(settings)
@@ -215,7 +218,28 @@ async def house(
             worker,
             chosen,
             vectors,
+            key,
         )
+
+
+async def _key(store: Store, settings: Settings, now: datetime) -> ServerKey:
+    """The key that the database belongs to; it is made with the database, and never again."""
+    path = settings.key_path
+    async with store.transaction(None, write=False) as tx:
+        bound = await tx.server.kid()
+    if bound is None and not path.exists():
+        ServerKey.make(path)
+    key = ServerKey.read(path)
+    if bound is None:
+        async with store.transaction(None) as tx:
+            await tx.server.bind(key.kid, key.public, now)
+            bound = await tx.server.kid()
+    if bound != key.kid:
+        raise DatabaseUnusable(
+            f"The database belongs to the key {bound}, and {path} holds {key.kid}. Point "
+            "RECALL_KEY_FILE at the file that this database was set up with."
+        )
+    return key
 
 
 async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:

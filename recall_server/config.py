@@ -65,6 +65,11 @@ class Settings(BaseSettings):
         "wordllama",
         description="wordllama, none, or sentence-transformers:NAME (needs the extra)",
     )
+    key_file: Path | None = Field(
+        None,
+        description="a PEM file with the Ed25519 key of this server, made at the first start; "
+        "else FILE.key beside the SQLite file FILE, or recall.key",
+    )
     secret_key: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="keys that seal stored secrets, the newest first, separated by commas"
     )
@@ -108,7 +113,7 @@ class Settings(BaseSettings):
     def _listed(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
-    @field_validator("public_url", "card_key_file", mode="before")
+    @field_validator("public_url", "card_key_file", "key_file", mode="before")
     @classmethod
     def _not_empty(cls, value: Any) -> Any:
         # An environment file may name a variable and give it nothing.
@@ -127,5 +132,17 @@ class Settings(BaseSettings):
         return self.db_url.get_secret_value() if self.db_url else self.db_path
 
     @property
+    def key_path(self) -> Path:
+        """Where the key of this server is, or will be."""
+        if self.key_file is not None:
+            return self.key_file
+        beside = self.database
+        return Path("recall.key") if isinstance(beside, str) else _beside(beside, ".key")
+
+    @property
     def public(self) -> bool:
         return self.host not in LOOPBACK
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)

@@ -14,7 +14,7 @@ from recall_server.files import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.schema import migrate
 from recall_server.storage.store import Store
-from tests.engines import ENGINES, Postgres, running_postgres
+from tests.engines import ENGINES, KEY_FILE, Postgres, running_postgres
 from tests.fakes import HashEmbedder
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -97,7 +97,9 @@ async def store(database: Path | str) -> AsyncIterator[Store]:
 
 
 def settings_for(database: Path | str, **given: object) -> Settings:
-    where = {"db_url": database} if isinstance(database, str) else {"db_path": database}
+    where: dict[str, object] = {"db_path": database}
+    if isinstance(database, str):
+        where = {"db_url": database, "key_file": KEY_FILE}
     settings = Settings(**{"extractor": "rules", **where, **given})
     # A file is meant even where the developer's environment names a Postgres.
     return settings if isinstance(database, str) else settings.model_copy(update={"db_url": None})

@@ -15,6 +15,8 @@ from pathlib import Path
 import psycopg
 
 ENGINES = ("sqlite", "postgres")
+# One key serves all databases of a run on Postgres; beside a file stands its own.
+KEY_FILE = Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
 _TEMPLATE = "recall_template"
 _numbers = itertools.count()
 

@@ -13,6 +13,8 @@ from typing import IO, Any, Self
 
 import httpx2
 
+from tests.engines import KEY_FILE
+
 START_S = 60.0
 STOP_S = 20.0
 CALL_S = 20.0
@@ -189,6 +191,8 @@ def _environment(database: Database, settings: Mapping[str, object]) -> dict[str
         for key, value in os.environ.items()
         if not key.startswith(("RECALL_", "ANTHROPIC_"))
     }
-    where = "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH"
+    where = {"RECALL_DB_PATH": str(database)}
+    if isinstance(database, str):
+        where = {"RECALL_DB_URL": database, "RECALL_KEY_FILE": str(KEY_FILE)}
     given = {f"RECALL_{key.upper()}": str(value) for key, value in settings.items()}
-    return {**ours, where: str(database), "RECALL_LOG_LEVEL": "warning", **given}
+    return {**ours, **where, "RECALL_LOG_LEVEL": "warning", **given}

@@ -43,6 +43,7 @@ def _database(url: str) -> Iterator[str]:
         parts = psycopg.conninfo.conninfo_to_dict(url)
         yield psycopg.conninfo.make_conninfo("", **{**parts, "dbname": name})
     finally:
+        key_file().unlink(missing_ok=True)
         with psycopg.connect(url, autocommit=True) as raw:
             raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -67,11 +68,16 @@ def _postgres(data: Path) -> Iterator[str]:
             server.cleanup()
 
 
+def key_file() -> Path:
+    """The key of the databases on Postgres that this process makes."""
+    return Path(tempfile.gettempdir()) / f"recall_bench_{os.getpid()}.key"
+
+
 def settings(database: Path | str) -> Settings:
     """For a house on the database that is measured on; nothing of the operator's own."""
     given = {"extractor": "rules", "port": 0, "worker_jobs": 0}
     if isinstance(database, str):
-        return Settings(db_url=database, **given)
+        return Settings(db_url=database, key_file=key_file(), **given)
     # The environment may name the operator's own Postgres: nothing is measured on that.
     return Settings(db_path=database, **given).model_copy(update={"db_url": None})
 

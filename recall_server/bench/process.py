@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recall_server.bench.databases import settings
+from recall_server.bench.databases import key_file, settings
 from recall_server.domain.errors import Unavailable
 
 START_S = 30.0
@@ -68,6 +68,7 @@ def target(database: Path | str, worker_jobs: int) -> AbstractAsyncContextManage
         "recall_server.bench.target",
         {
             "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH": str(database),
+            **({"RECALL_KEY_FILE": str(key_file())} if isinstance(database, str) else {}),
             "RECALL_EXTRACTOR": settings(database).extractor,
             "RECALL_PORT": "0",
             "RECALL_WORKER_JOBS": str(worker_jobs),

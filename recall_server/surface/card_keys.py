@@ -1,7 +1,5 @@
 """The private keys that sign the card, out of a PEM file; several while one follows another."""
 
-import hashlib
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt import PyJWK
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm
-from jwt.utils import base64url_encode
 
 from recall_server.domain.errors import Invalid
+from recall_server.providers.keys import thumbprint
 
 # OpenSSL writes the curve in a block of its own beside the key, and people add certificates.
 _PRIVATE = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
@@ -72,15 +70,8 @@ def _key(path: Path, block: bytes) -> CardKey:
         raise _unusable(path, "holds a key of another kind than Ed25519 or EC P-256")
     shown: dict[str, str] = {**public}
     return CardKey(
-        {**shown, "kid": _thumbprint(shown), "alg": alg, "use": "sig"}, PyJWK(private, alg)
+        {**shown, "kid": thumbprint(shown), "alg": alg, "use": "sig"}, PyJWK(private, alg)
     )
-
-
-def _thumbprint(public: dict[str, str]) -> str:
-    """RFC 7638: the same key has the same name wherever it is used."""
-    required = {name: public[name] for name in ("kty", "crv", "x", "y") if name in public}
-    canonical = json.dumps(required, sort_keys=True, separators=(",", ":"))
-    return base64url_encode(hashlib.sha256(canonical.encode()).digest()).decode()
 
 
 def _unusable(path: Path, why: str) -> Invalid:

@@ -1,0 +1,15 @@
+-- What belongs to the server as a whole, and to no namespace: one row.
+CREATE TABLE server (
+  singleton INTEGER NOT NULL PRIMARY KEY CHECK (singleton = 1),
+  -- The key with which this database's receipts and records are signed, by its name (RFC 7638).
+  kid TEXT NOT NULL,
+  public_key JSONB NOT NULL,
+  created_at TIMESTAMPTZ NOT NULL,
+  -- No token that was made earlier is let in.
+  tokens_not_before TIMESTAMPTZ
+);
+
+GRANT SELECT, INSERT, UPDATE ON server TO recall_system;
+ALTER TABLE server ENABLE ROW LEVEL SECURITY;
+ALTER TABLE server FORCE ROW LEVEL SECURITY;
+CREATE POLICY across ON server TO recall_system USING (true) WITH CHECK (true);

@@ -1,0 +1,111 @@
+"""The server's own key: what it signs with, and what its other secrets are derived from."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from jwt.algorithms import OKPAlgorithm
+from jwt.utils import base64url_encode
+
+from recall_server.domain.errors import Invalid
+
+ALG = "EdDSA"
+Jwk = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ServerKey:
+    """An Ed25519 key; `public` is the JSON Web Key that verifies what it signed."""
+
+    public: Jwk
+    private: Ed25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def of(cls, private: Ed25519PrivateKey) -> Self:
+        shown: dict[str, str] = dict(OKPAlgorithm.to_jwk(private.public_key(), as_dict=True))
+        return cls({**shown, "kid": thumbprint(shown), "alg": ALG, "use": "sig"}, private)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The key of a PEM file. Raises `Invalid` where there is none that can be used."""
+        try:
+            key = load_pem_private_key(path.read_bytes(), None)
+        except OSError as error:
+            raise _unusable(path, f"cannot be read ({error.strerror})") from None
+        except (TypeError, ValueError, UnsupportedAlgorithm):
+            raise _unusable(path, "holds no private key in PEM without a password") from None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise _unusable(path, "holds a key of another kind than Ed25519")
+        return cls.of(key)
+
+    @classmethod
+    def make(cls, path: Path) -> Self:
+        """A new key, in a new file that its owner alone can read; the one that is there, if
+        another process was first.
+        """
+        key = Ed25519PrivateKey.generate()
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        # Linked into place when it is whole, so that nobody reads half of it.
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.write(file, pem)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return cls.read(path)
+            finally:
+                draft.unlink()
+        except OSError as error:
+            raise _unusable(path, f"cannot be made ({error.strerror})") from None
+        return cls.of(key)
+
+    @property
+    def kid(self) -> str:
+        """The name of the key (RFC 7638)."""
+        return self.public["kid"]
+
+    def sign(self, claims: Mapping[str, Any], typ: str) -> str:
+        """A JWS of `claims` (RFC 7515). `typ` says what it is, so that none can be shown as
+        something else (RFC 8725 3.11).
+        """
+        headers = {"kid": self.kid, "typ": typ}
+        return jwt.encode(dict(claims), self.private, algorithm=ALG, headers=headers)
+
+    def derive(self, purpose: str) -> bytes:
+        """32 secret bytes for one purpose, the same for the same key (RFC 5869)."""
+        secret = self.private.private_bytes_raw()
+        return HKDF(SHA256(), 32, b"recall-server", purpose.encode()).derive(secret)
+
+
+def thumbprint(public: Jwk) -> str:
+    """RFC 7638: the same key has the same name wherever it is used."""
+    required = {name: public[name] for name in ("kty", "crv", "x", "y") if name in public}
+    canonical = json.dumps(required, sort_keys=True, separators=(",", ":"))
+    return base64url_encode(hashlib.sha256(canonical.encode()).digest()).decode()
+
+
+def _unusable(path: Path, why: str) -> Invalid:
+    return Invalid(
+        f"RECALL_KEY_FILE: {path} {why}. Put back the file that this server was set up with."
+    )

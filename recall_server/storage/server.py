@@ -1,0 +1,23 @@
+"""The shelf of what belongs to the server as a whole."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from recall_server.storage.driver import Document
+from recall_server.storage.handle import Handle
+
+
+class Server:
+    """One row; on a handle for all namespaces."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def kid(self) -> str | None:
+        """The name of the key that this database belongs to; None where it is new."""
+        rows = await self._handle.fetch("bound_key")
+        return str(rows[0]["kid"]) if rows else None
+
+    async def bind(self, kid: str, public: Mapping[str, str], now: datetime) -> None:
+        """Let the database belong to a key, unless it belongs to one."""
+        await self._handle.send("bind_key", kid=kid, public_key=Document(dict(public)), now=now)

@@ -1,0 +1,8 @@
+-- query: bind_key
+-- across namespaces: the key is the server's
+INSERT INTO server (singleton, kid, public_key, created_at) VALUES (1, :kid, :public_key, :now)
+ON CONFLICT (singleton) DO NOTHING
+
+-- query: bound_key
+-- across namespaces: the key is the server's
+SELECT kid FROM server WHERE singleton = 1
