@@ -17,7 +17,7 @@ from recall_server.domain.errors import (
     Unavailable,
 )
 from recall_server.domain.model import AuditEntry, Job
-from recall_server.services.ingest import Fenced
+from recall_server.storage.jobs import Fenced
 from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()

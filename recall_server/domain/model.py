@@ -57,6 +57,9 @@ class Span:
         if not 0 <= self.start < self.end:
             raise ValueError(f"not a span: {self.start}..{self.end}")
 
+    def overlaps(self, other: Span) -> bool:
+        return self.start < other.end and self.end > other.start
+
 
 @dataclass(frozen=True)
 class Turn:

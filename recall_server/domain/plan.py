@@ -145,6 +145,16 @@ class Plan:
         """How many changes of each kind, for the book."""
         return dict(Counter(_COUNTED[type(change)] for change in self.changes))
 
+    def citations(self) -> list[Citation]:
+        """The words that the memories added or reinforced rest on."""
+        cited: list[Citation] = []
+        for change in self.changes:
+            if isinstance(change, Add):
+                cited += [change.memory.citation, *change.also]
+            elif isinstance(change, Reinforce):
+                cited.append(change.citation)
+        return cited
+
     def ids(self) -> list[str]:
         """The memories that the plan touches."""
         return [

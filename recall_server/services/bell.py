@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from recall_server.domain.model import Namespace
+from recall_server.domain.run import Run
 
 Key = tuple[Namespace, str]
 
@@ -18,30 +19,30 @@ class Bell:
 
     def __init__(self, *, poll_s: float) -> None:
         self._poll_s = poll_s
-        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        self._waiting: dict[Key, set[Ear]] = {}
         self.closed = False
 
-    def ring(self, namespace: Namespace, run_id: str) -> None:
-        """Something happened to the run, and is committed."""
-        for event in self._waiting.get((namespace, run_id), ()):
-            event.set()
+    def ring(self, namespace: Namespace, run: Run) -> None:
+        """Something happened to the run, as it is now, and is committed."""
+        for ear in self._waiting.get((namespace, run.id), ()):
+            ear.hear(run)
 
     def close(self) -> None:
         """Wake everybody, for the last time."""
         self.closed = True
-        for events in self._waiting.values():
-            for event in events:
-                event.set()
+        for ears in self._waiting.values():
+            for ear in ears:
+                ear.hear(None)
 
     @asynccontextmanager
     async def listening(self, namespace: Namespace, run_id: str) -> AsyncIterator["Ear"]:
         """Hear every ring from here on."""
-        key, event = (namespace, run_id), asyncio.Event()
-        self._waiting.setdefault(key, set()).add(event)
+        key, ear = (namespace, run_id), Ear(self._poll_s)
+        self._waiting.setdefault(key, set()).add(ear)
         try:
-            yield Ear(event, self._poll_s)
+            yield ear
         finally:
-            self._waiting[key].discard(event)
+            self._waiting[key].discard(ear)
             if not self._waiting[key]:
                 del self._waiting[key]
 
@@ -49,15 +50,24 @@ class Bell:
 class Ear:
     """One who waits. Look first, then wait: what happened in between is not missed."""
 
-    def __init__(self, event: asyncio.Event, poll_s: float) -> None:
-        self._event = event
+    def __init__(self, poll_s: float) -> None:
+        self._rung = asyncio.Event()
+        self._heard: Run | None = None
         self._poll_s = poll_s
 
-    async def wait(self) -> None:
-        """Until the next ring, or until it is time to look what other processes did."""
+    def hear(self, run: Run | None) -> None:
+        if run is None or self._heard is None or run.version > self._heard.version:
+            self._heard = run
+        self._rung.set()
+
+    async def wait(self) -> Run | None:
+        """Until the next ring, which brings the run; or, with None, until it is time to look what
+        other processes did.
+        """
         try:
             async with asyncio.timeout(self._poll_s):
-                await self._event.wait()
+                await self._rung.wait()
         except TimeoutError:
-            return
-        self._event.clear()
+            return None
+        self._rung.clear()
+        return self._heard

@@ -11,9 +11,9 @@ from recall_server.storage.index import postings
 from recall_server.storage.store import Transaction
 
 
-async def apply(tx: Transaction, plan: Plan, now: datetime) -> None:
+async def apply(tx: Transaction, plan: Plan, now: datetime, *, planned: str = "") -> None:
     """Make the changes of `plan`, all within `tx`, and keep the indexes true to them; note who
-    decided what no rule could.
+    decided what no rule could. `planned` is the episode that was kept knowing the plan, if any.
 
     Raises `Stale` where a change does not find what it expects; nothing of the plan holds then,
     as the caller's transaction rolls back.
@@ -21,6 +21,9 @@ async def apply(tx: Transaction, plan: Plan, now: datetime) -> None:
     assert not plan.questions
     for change in plan.changes:
         await _apply(tx, change, now)
+    for citation in plan.citations():
+        if citation.episode_id != planned:
+            await cover(tx, citation)
     for decision in plan.decisions:
         await tx.memories.note(decision)
 
@@ -33,12 +36,10 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
                 await tx.memories.cite(memory.id, citation)
             if memory.status is Status.ACTIVE:
                 await tx.words.add(postings({memory.id: memory.searchable}))
-            await cover(tx, memory.citation)
         case Reinforce(memory_id, citation):
             if not await tx.memories.reinforce(memory_id):
                 raise Stale
             await tx.memories.cite(memory_id, citation)
-            await cover(tx, citation)
         case Supersede(memory_id, by, valid_until):
             text = await tx.memories.retire(
                 memory_id, Status.SUPERSEDED, now, superseded_by=by, valid_until=valid_until

@@ -7,13 +7,15 @@ leaves memory as it was. The text is kept with the run until then.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
 
+from recall_server.domain.attributes import canonical
 from recall_server.domain.errors import (
+    EmbedderUnavailable,
     Invalid,
     NotFound,
     PlanOutdated,
@@ -21,8 +23,9 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
-from recall_server.domain.model import AuditEntry, Episode, Job, Namespace
+from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, searchable
 from recall_server.domain.model import Outcome as Ending
+from recall_server.domain.model import Status as Believed
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.run import (
     Failure,
@@ -43,15 +46,15 @@ from recall_server.services.ingest import (
     EMBED,
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
-    Fenced,
     checked_source,
-    finish,
-    keep,
+    keep_planned,
     read,
     sound,
 )
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
 from recall_server.storage.index import Postings
+from recall_server.storage.jobs import Fenced
+from recall_server.storage.matrix import Floats
 from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()
@@ -141,6 +144,7 @@ class Consolidate:
         try:
             text = await _text(run)
             run = await self._proposed(run, text, job)
+            text = text and await self._embedded(run, text)
             run = await self._settle(run, text, job, line)
         except PlanOutdated as error:
             run = await self._fail(run, job, line, error)
@@ -191,10 +195,29 @@ class Consolidate:
         now = self.runs.now()
         async with self.store.transaction(job.namespace) as tx:
             saved = await self.runs.change(tx, run, working(run, now))
-            if not await tx.jobs.advance(job, job.payload, now + self.lease):
-                raise Fenced
-        self.runs.bell.ring(job.namespace, run.id)
+            await tx.jobs.advance(job, job.payload, now + self.lease)
+        self.runs.bell.ring(job.namespace, saved)
         return saved
+
+    async def _embedded(self, run: Run, text: "_Text") -> "_Text":
+        """With vectors for the findings and turns of a short text: made beforehand, so that they
+        are kept with the memories, and no job has to come back for them. Without, where nobody can
+        make them now.
+        """
+        embedder = self.merging.embedder
+        if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
+            return text
+        said = {
+            searchable(one.text, canonical(one.fact).attribute if one.fact else None)
+            for one in run.work.candidates
+        }
+        spans = [turn.span for turn in text.episode.turns]
+        texts = sorted(said | {text.episode.text[span.start : span.end] for span in spans})
+        try:
+            vectors = await embedder.embed(texts)
+        except EmbedderUnavailable:
+            return text
+        return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
     async def _settle(self, run: Run, text: "_Text | None", job: Job, line: AuditEntry) -> Run:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
@@ -213,7 +236,7 @@ class Consolidate:
                 await self._commit(tx, run, text, plan, now)
                 after = _ended(run, plan, now)
             saved = await self.runs.change(tx, run, after)
-            await finish(tx, job, now)
+            await tx.jobs.finish(job, now)
             line.ids += [run.id, *plan.ids()]
             line.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
@@ -229,14 +252,22 @@ class Consolidate:
     async def _commit(
         self, tx: Transaction, run: Run, text: "_Text | None", plan: Plan, now: datetime
     ) -> None:
-        if text:
-            await keep(tx, text.episode, text.words, run.id, text.episode.content_hash)
-        await commit.apply(tx, plan, now)
-        if self.merging.embedder is None:
-            return
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
+        items = {one.id: one.searchable for one in added if one.status is Believed.ACTIVE}
         episodes = {memory.citation.episode_id for memory in added}
-        for episode_id in sorted(episodes | ({text.episode.id} if text else set())):
+        vectors: Mapping[str, Floats] = {}
+        if text:
+            items |= await keep_planned(tx, text.episode, text.words, run.id, plan)
+            episodes.add(text.episode.id)
+            vectors = text.vectors
+        await commit.apply(tx, plan, now, planned=text.episode.id if text else "")
+        embedder = self.merging.embedder
+        if embedder is None:
+            return
+        if vectors.keys() >= set(items.values()):
+            await tx.vectors.put(embedder.model, {i: vectors[said] for i, said in items.items()})
+            return
+        for episode_id in sorted(episodes):
             await tx.jobs.add(self.runs.new_id("job"), EMBED, {"episode_id": episode_id}, now)
 
     async def _fail(self, run: Run, job: Job, line: AuditEntry, error: RecallError) -> Run:
@@ -244,7 +275,7 @@ class Consolidate:
         line.ids.append(run.id)
         async with self.store.transaction(job.namespace, entry=line) as tx:
             failed = await self._failed(tx, run.id, Failure(error.code, error.message))
-            await finish(tx, job, self.runs.now())
+            await tx.jobs.finish(job, self.runs.now())
         return failed or run
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> None:
@@ -262,10 +293,13 @@ class Consolidate:
 
 @dataclass(frozen=True)
 class _Text:
-    """What was handed in, as the episode that it will be, and the words that find it."""
+    """What was handed in, as the episode that it will be, and the words that find it; `vectors` by
+    the text that they are of.
+    """
 
     episode: Episode
     words: Postings
+    vectors: Mapping[str, Floats] = field(default_factory=dict)
 
 
 async def _text(run: Run) -> _Text | None:

@@ -18,7 +18,7 @@ from recall_server.domain.model import (
     Namespace,
     Source,
 )
-from recall_server.domain.plan import Policy, Settling
+from recall_server.domain.plan import Plan, Policy, Settling
 from recall_server.domain.screening import orders
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.domain.transcript import chunk, parse_turns
@@ -36,16 +36,6 @@ TOPIC_CHARS_MAX = 128
 LABEL_CHARS_MAX = 256
 # Reading a longer text takes long enough for other callers to notice.
 INLINE_CHARS_MAX = 16_000
-
-
-class Fenced(Exception):
-    """The job has been given to another worker meanwhile; what was done for it must not hold."""
-
-
-async def finish(tx: Transaction, job: Job, now: datetime) -> None:
-    """The job is done. Raises `Fenced`, so that nothing done in `tx` holds."""
-    if not await tx.jobs.finish(job, now):
-        raise Fenced
 
 
 @dataclass(frozen=True)
@@ -178,8 +168,7 @@ class Ingest:
             )
             await commit.apply(tx, plan, now)
             progress = {**job.payload, "next": reached}
-            if not await tx.jobs.advance(job, progress, now + self.lease):
-                raise Fenced
+            await tx.jobs.advance(job, progress, now + self.lease)
             entry.ids += [job.id, episode.id, *plan.ids()]
             entry.counts |= plan.counts() | {
                 "rejected": found.rejected + len(found.candidates) - len(usable)
@@ -187,7 +176,7 @@ class Ingest:
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
-            await finish(tx, job, self.now())
+            await tx.jobs.finish(job, self.now())
             if episode is not None and self.embedder is not None:
                 await tx.jobs.add(
                     new_id("job", self.now(), self.chance(10)),
@@ -216,7 +205,7 @@ class Ingest:
                 self.embedder.model,
                 {i: v for i, v in zip(ids, vectors, strict=True) if i in still},
             )
-            await finish(tx, job, self.now())
+            await tx.jobs.finish(job, self.now())
             line.ids.append(job.id)
             line.counts["embedded"] = len(still)
 
@@ -227,6 +216,20 @@ async def keep(tx: Transaction, episode: Episode, words: Postings, key: str, dig
     if added:
         await tx.words.add(words)
     return added
+
+
+async def keep_planned(
+    tx: Transaction, episode: Episode, words: Postings, key: str, plan: Plan
+) -> dict[str, str]:
+    """`keep` an episode whose plan is made already: those of its turns that the plan's memories
+    speak for are never found by themselves. The text of its other turns, by their ids.
+    """
+    cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
+    turns = {turn_id(episode.id, turn.index): turn.span for turn in episode.turns}
+    covered = {i for i, turn in turns.items() if any(turn.overlaps(span) for span in cited)}
+    await tx.episodes.add(episode, key, episode.content_hash, covered=covered)
+    await tx.words.add(words.without(covered))
+    return {i: episode.text[turn.start : turn.end] for i, turn in turns.items() if i not in covered}
 
 
 def sound(extraction: Extraction) -> list[Candidate]:

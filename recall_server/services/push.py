@@ -26,7 +26,6 @@ from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.run import Run
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
-from recall_server.services.ingest import Fenced, finish
 from recall_server.storage.push import CONFIGS_MAX, PUSH, PushConfig
 from recall_server.storage.store import Store, Transaction
 
@@ -302,8 +301,8 @@ class Push:
             left = events[1:] or await self.events(tx, config.run_id, event.seq)
             if not left:
                 await self._finish(tx, job, config)
-            elif not await tx.jobs.advance(job, job.payload, now + self.lease):
-                raise Fenced
+            else:
+                await tx.jobs.advance(job, job.payload, now + self.lease)
             line.ids += [job.id, config.run_id, config.id]
             line.counts["seq"] = event.seq
         return left
@@ -311,7 +310,7 @@ class Push:
     async def _finish(self, tx: Transaction, job: Job, config: PushConfig | None) -> None:
         if config is not None:
             await tx.pushes.release(config, _holder(job), rest_until=None, failed=False)
-        await finish(tx, job, self.now())
+        await tx.jobs.finish(job, self.now())
 
     async def _unwanted(
         self, job: Job, config: PushConfig, line: AuditEntry

@@ -63,7 +63,7 @@ class Runs:
 
     def told(self, namespace: Namespace, run: Run) -> None:
         """After the commit: wake who waits for the run, and who works."""
-        self.bell.ring(namespace, run.id)
+        self.bell.ring(namespace, run)
         self.wake()
 
 

@@ -10,7 +10,6 @@ from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNot
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
-from recall_server.services.ingest import finish
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
 from recall_server.storage.runs import Cursor, Filter
 from recall_server.storage.store import Transaction
@@ -185,12 +184,12 @@ class Tasks:
                 await ear.wait()
 
     async def rested(self, namespace: Namespace, run: Run) -> Run:
-        """The run once it has ended or asks something; as it is, where this process stops."""
+        """The run once it has ended or asks something; as it is, where this process stops. `run` as
+        it was just committed: nothing can have happened to it unheard.
+        """
         async with self.runs.bell.listening(namespace, run.id) as ear:
             while not run.status.state.resting and not self.runs.bell.closed:
-                run = await self.get(namespace, run.id)
-                if not run.status.state.resting:
-                    await ear.wait()
+                run = await ear.wait() or await self.get(namespace, run.id)
         return run
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
@@ -206,7 +205,7 @@ class Tasks:
             ):
                 run = await self._go_on(tx, run, _expired(run, now))
                 line.ids.append(run.id)
-            await finish(tx, job, now)
+            await tx.jobs.finish(job, now)
         if run is not None:
             self.runs.told(job.namespace, run)
 
@@ -215,7 +214,7 @@ class Tasks:
         async with self.runs.store.transaction(job.namespace) as tx:
             await tx.pushes.clear(job.payload["run_id"])
             await tx.runs.remove(job.payload["run_id"])
-            await finish(tx, job, self.runs.now())
+            await tx.jobs.finish(job, self.runs.now())
 
 
 async def _locked(tx: Transaction, run_id: str) -> Run:

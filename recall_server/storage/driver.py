@@ -32,6 +32,12 @@ class Connection(Protocol):
         """
         ...
 
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+        """`send` one statement that must touch a row. Where it does not, `otherwise` is raised
+        there or on leaving, and nothing of the transaction holds.
+        """
+        ...
+
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
         """`send` one statement once for each of `rows`."""
         ...

@@ -1,6 +1,6 @@
 """The shelf of what was said: episodes and their turns."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -40,8 +40,12 @@ class Episodes:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
-    async def add(self, episode: Episode, key: str, digest: str) -> bool:
-        """Write the episode and its turns; False where `key` was used before (nothing written)."""
+    async def add(
+        self, episode: Episode, key: str, digest: str, *, covered: Collection[str] = ()
+    ) -> bool:
+        """Write the episode and its turns, of which memories speak for those `covered` (ids). False
+        where `key` was used before (nothing written).
+        """
         added = await self._handle.fetch(
             "add_episode",
             id=episode.id,
@@ -72,6 +76,7 @@ class Episodes:
                     "session": turn.session,
                     "said_at": turn.said_at,
                     "importance": importance(episode.text[turn.span.start : turn.span.end]),
+                    "state": "covered" if turn_id(episode.id, turn.index) in covered else "open",
                 }
                 for turn in episode.turns
             ],

@@ -28,6 +28,12 @@ class Handle:
             self.queries[query].sql, self._bound(self.queries[query], params)
         )
 
+    async def expect(self, query: str, otherwise: Exception, **params: Any) -> None:
+        """`send` of a query that must touch a row: see `Connection.expect`."""
+        await self.connection.expect(
+            self.queries[query].sql, self._bound(self.queries[query], params), otherwise
+        )
+
     async def many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
             named = self.queries[query]

@@ -3,7 +3,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from recall_server.domain.ranking import K1, B
@@ -37,6 +37,12 @@ class Postings:
     rows: tuple[tuple[str, str, int, int], ...]
     documents: int
     words: int
+
+    def without(self, ids: Collection[str]) -> "Postings":
+        """The same, as if these items were not there."""
+        lengths = {item_id: length for _, item_id, _, length in self.rows if item_id in ids}
+        rows = tuple(row for row in self.rows if row[1] not in ids)
+        return Postings(rows, self.documents - len(ids), self.words - sum(lengths.values()))
 
     def frequencies(self) -> dict[str, int]:
         return Counter(term for term, *_ in self.rows)

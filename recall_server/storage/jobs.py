@@ -10,9 +10,13 @@ from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment
 
 
+class Fenced(Exception):
+    """The job has been given to another worker meanwhile; what was done for it must not hold."""
+
+
 class Jobs:
-    """A job may be finished only by the holder of its newest attempt; every change of a held job
-    answers False to all others, and whoever gets False must roll back.
+    """A job may be changed only by the holder of its newest attempt: for all others, whatever they
+    do in the same transaction, `advance` and `finish` raise `Fenced` (see `Connection.expect`).
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -36,20 +40,20 @@ class Jobs:
         )
         return _job(rows[0]) if rows else None
 
-    async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> bool:
+    async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:
         """Remember how far the job has come, and hold it longer."""
-        return bool(
-            await self._handle.fetch(
-                "advance_job",
-                id=job.id,
-                attempt=job.attempt,
-                payload=Document(dict(payload)),
-                lease_until=lease_until,
-            )
+        await self._handle.expect(
+            "advance_job",
+            Fenced(),
+            id=job.id,
+            attempt=job.attempt,
+            payload=Document(dict(payload)),
+            lease_until=lease_until,
         )
 
-    async def finish(self, job: Job, now: datetime) -> bool:
-        return bool(await self._handle.fetch("finish_job", id=job.id, attempt=job.attempt, now=now))
+    async def finish(self, job: Job, now: datetime) -> None:
+        """The job is done."""
+        await self._handle.expect("finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now)
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
         """Back to the queue, for `due_at`; `failed` counts against the job."""

@@ -107,7 +107,7 @@ class PostgresDriver:
                 try:
                     connection = _PostgresConnection(raw)
                     yield connection
-                    await asyncio.shield(connection.fetch("COMMIT", {}))
+                    await asyncio.shield(connection.commit())
                 except BaseException:  # a caller that hung up must leave nothing behind
                     await asyncio.shield(_rollback(raw))
                     raise
@@ -125,22 +125,37 @@ async def _rollback(raw: _Raw) -> None:
 class _PostgresConnection:
     def __init__(self, raw: _Raw) -> None:
         self._raw = raw
-        self._waiting: list[tuple[str, Params]] = []
+        self._waiting: list[tuple[str, Params, Exception | None]] = []
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        if not self._waiting:
+            with _translated():
+                return await _rows(await self._raw.execute(sql, _plain(params) or None))
+        await self.send(sql, params)
+        return await _rows(await self._flush())
+
+    async def _flush(self) -> psycopg.AsyncCursor[DictRow]:
+        """Run what waits, in one journey; the cursor of the last."""
         waiting, self._waiting = self._waiting, []
         with _translated():
-            if not waiting:
-                return await _rows(await self._raw.execute(sql, _plain(params) or None))
-            # One journey for all of them.
             async with self._raw.pipeline():
-                for sent, given in waiting:
-                    await self._raw.execute(sent, _plain(given))
-                cursor = await self._raw.execute(sql, _plain(params))
-            return await _rows(cursor)
+                cursors = [await self._raw.execute(sql, _plain(given)) for sql, given, _ in waiting]
+        for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
+            if otherwise is not None and cursor.rowcount == 0:
+                raise otherwise
+        return cursors[-1]
 
     async def send(self, sql: str, params: Params) -> None:
-        self._waiting.append((sql, params))
+        self._waiting.append((sql, params, None))
+
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+        self._waiting.append((sql, params, otherwise))
+
+    async def commit(self) -> None:
+        """Not in one journey with what may still forbid it."""
+        if any(otherwise for _, _, otherwise in self._waiting):
+            await self._flush()
+        await self.fetch("COMMIT", {})
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
         for row in rows:

@@ -67,13 +67,12 @@ class Runs:
     async def save(self, run: Run, *happened: Status | Outcome) -> Run:
         """Put `run` in the place of the version it was made from, with what happened to it.
 
-        Raises `Stale` where somebody else has changed it meanwhile.
+        Where somebody else has changed it meanwhile, `Stale` is raised (see `Connection.expect`).
         """
         saved = replace(run, events=run.events + len(happened))
-        if not await self._handle.fetch(
-            "change_run", id=run.id, version=run.version, **_changing(saved)
-        ):
-            raise Stale
+        await self._handle.expect(
+            "change_run", Stale(), id=run.id, version=run.version, **_changing(saved)
+        )
         for seq, what in enumerate(happened, run.events + 1):
             if isinstance(what, Status):
                 await self._event(Event(run.id, run.context_id, seq, status=what))

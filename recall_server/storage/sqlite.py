@@ -149,6 +149,17 @@ class _SqliteConnection:
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append(_step(sql, params))
 
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+        step = _step(sql, params)
+
+        def touched(raw: sqlite3.Connection) -> Sequence[Any]:
+            rows = step(raw)
+            if not rows:
+                raise otherwise
+            return rows
+
+        self._waiting.append(touched)
+
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
         plain = [_plain(row) for row in rows]
         self._waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())

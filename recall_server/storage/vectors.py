@@ -42,7 +42,7 @@ class Vectors:
         """Store one vector per item id."""
         if not vectors:
             return
-        version = await self._next_version()
+        await self._handle.send("next_vector_version")
         await self._handle.many(
             "put_vector",
             [
@@ -50,7 +50,6 @@ class Vectors:
                     "model": model,
                     "item_id": item_id,
                     "vector": vector.astype("<f4").tobytes(),
-                    "version": version,
                 }
                 for item_id, vector in vectors.items()
             ],
@@ -60,14 +59,8 @@ class Vectors:
         """Take items out of the vector search; their vectors stay."""
         if not ids:
             return
-        version = await self._next_version()
-        await self._handle.many(
-            "conceal_vector", [{"item_id": item_id, "version": version} for item_id in ids]
-        )
-
-    async def _next_version(self) -> int:
-        rows = await self._handle.fetch("next_vector_version")
-        return int(rows[0]["vector_version"])
+        await self._handle.send("next_vector_version")
+        await self._handle.many("conceal_vector", [{"item_id": item_id} for item_id in ids])
 
     async def matrix(self, model: str, dimensions: int, version: int) -> Matrix:
         """The matrix of this namespace as of `version` or later, reading only what changed."""

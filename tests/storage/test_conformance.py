@@ -23,6 +23,7 @@ from recall_server.domain.model import (
     Turn,
 )
 from recall_server.storage.index import postings
+from recall_server.storage.jobs import Fenced
 from recall_server.storage.store import Store, Transaction
 from tests.conftest import NOON
 
@@ -300,10 +301,18 @@ async def test_only_the_newest_attempt_may_finish_a_job(store: Store) -> None:
         assert due is not None
         quick = await tx.jobs.claim(*due, LEASE + timedelta(minutes=5))
     assert quick is not None
+
+    async def finish_late() -> None:
+        async with store.transaction(ALICE) as tx:
+            await add_job(tx, "job_of_the_slow_one")
+            await tx.jobs.finish(slow, NOON)
+
+    with pytest.raises(Fenced):
+        await finish_late()
     async with store.transaction(ALICE) as tx:
-        assert not await tx.jobs.finish(slow, NOON)
-        assert await tx.jobs.finish(quick, NOON)
+        await tx.jobs.finish(quick, NOON)
         assert await tx.jobs.state("job_1") is JobState.COMPLETE
+        assert await tx.jobs.state("job_of_the_slow_one") is None
 
     assert (slow.failures, quick.failures) == (0, 1)
 

@@ -23,7 +23,7 @@ INSERT INTO turns (
   importance, state
 ) VALUES (
   :namespace, :id, :episode_id, :position, :span_start, :span_end, :speaker, :session, :said_at,
-  :importance, 'open'
+  :importance, :state
 )
 
 -- query: turns_of_episode

@@ -74,16 +74,18 @@ LIMIT :limit
 -- query: next_vector_version
 -- Also the lock that makes the versions of a namespace become visible in their order.
 UPDATE namespaces SET vector_version = vector_version + 1 WHERE namespace = :namespace
-RETURNING vector_version
 
 -- query: put_vector
+-- Of the version that next_vector_version has made.
 INSERT INTO embeddings (namespace, model, item_id, vector, findable, version)
-VALUES (:namespace, :model, :item_id, :vector, TRUE, :version)
+SELECT :namespace, :model, :item_id, :vector, TRUE, vector_version
+FROM namespaces WHERE namespace = :namespace
 ON CONFLICT (namespace, model, item_id)
 DO UPDATE SET vector = excluded.vector, version = excluded.version
 
 -- query: conceal_vector
-UPDATE embeddings SET findable = FALSE, version = :version
+UPDATE embeddings SET findable = FALSE, version = (
+  SELECT vector_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND item_id = :item_id
 
 -- query: vectors_since
