@@ -166,19 +166,19 @@ class Push:
         self.wake()
         return config
 
-    async def announce(self, tx: Transaction, run_id: str) -> None:
+    async def announce(self, tx: Transaction, run: Run) -> None:
         """Promise to tell what has happened to the run; to be called in the transaction that
-        writes it, after it is written.
+        writes it.
         """
-        if await tx.pushes.promise(run_id, self.now(), self.new_id):
-            run = await tx.runs.get(run_id)
-            assert run is not None
-            await self._promise_end(tx, run)
+        await tx.pushes.promise(run.id, self.new_id("job"), self.now())
+        await self._promise_end(tx, run)
 
     async def _promise_end(self, tx: Transaction, run: Run) -> None:
         if run.status.state.final:
-            due_at = self.now() + KEPT_AFTER_END
-            await tx.jobs.add(self.new_id("job"), PUSH_END, {"run_id": run.id}, due_at)
+            now = self.now()
+            await tx.pushes.promise_end(
+                run.id, self.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
+            )
 
     async def get(
         self, namespace: Namespace, run_id: str, config_id: str, *, entry: AuditEntry

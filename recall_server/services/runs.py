@@ -27,7 +27,7 @@ class Runs:
     retention: timedelta
     wake: Callable[[], None]
     bell: Bell
-    announce: Callable[[Transaction, str], Awaitable[None]]
+    announce: Callable[[Transaction, Run], Awaitable[None]]
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now(), self.chance(10))
@@ -43,7 +43,8 @@ class Runs:
         it has ended. Raises `Stale` where somebody else has changed it meanwhile.
         """
         happened: list[Status | Outcome] = []
-        if before.status.state is RunState.SUBMITTED and after.outcome is not None:
+        worked_on = after.outcome is not None or after.status.state is RunState.INPUT_REQUIRED
+        if before.status.state is RunState.SUBMITTED and worked_on:
             happened.append(Status(RunState.WORKING, after.status.at))
         if after.outcome is not None and before.outcome is None:
             happened.append(after.outcome)
@@ -51,7 +52,7 @@ class Runs:
             happened.append(after.status)
         saved = await tx.runs.save(after, *happened)
         if happened:
-            await self.announce(tx, after.id)
+            await self.announce(tx, after)
         if after.status.state.final:
             await self.promise(tx, DISCARD, after, after.status.at + self.retention)
         return saved

@@ -3,12 +3,12 @@ security binds to one namespace (HOUSE: the second wall).
 """
 
 import asyncio
+import selectors
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
@@ -25,8 +25,8 @@ _MIGRATION_LOCK = 7_265_636_131
 
 # What a transaction may see is decided by its role, not by what the connection may do:
 # recall_app sees the rows of one namespace, recall_system those that serve all tenants.
-_ENTER = sql.SQL(
-    "BEGIN {}; SELECT set_config('role', {}, true), set_config('recall.namespace', {}, true)"
+_ENTER = (
+    "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
 )
 
 _Raw = psycopg.AsyncConnection[DictRow]
@@ -44,7 +44,7 @@ class PostgresDriver:
             max_size=POOL_SIZE,
             timeout=POOL_WAIT_S,
             open=False,
-            check=AsyncConnectionPool.check_connection,
+            check=_check,
             connection_class=psycopg.AsyncConnection[DictRow],
             kwargs={
                 "autocommit": True,
@@ -79,18 +79,13 @@ class PostgresDriver:
     @asynccontextmanager
     async def transaction(self, *, namespace: str | None, write: bool) -> AsyncIterator[Connection]:
         role = "recall_system" if namespace is None else "recall_app"
-        # Said at once, as each word to the server is a journey there and back.
-        enter = _ENTER.format(
-            sql.SQL("READ WRITE" if write else "READ ONLY"),
-            sql.Literal(role),
-            sql.Literal(namespace or ""),
-        )
-        async with self._begun(enter) as connection:
+        async with self._begun("BEGIN READ WRITE" if write else "BEGIN READ ONLY") as connection:
+            await connection.send(_ENTER, {"role": role, "namespace": namespace or ""})
             yield connection
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
-        async with self._begun(sql.SQL("BEGIN")) as connection:
+        async with self._begun("BEGIN") as connection:
             # Another replica may be migrating for longer than a statement may normally take.
             await connection.send("SET LOCAL lock_timeout = 0", {})
             await connection.send("SET LOCAL statement_timeout = 0", {})
@@ -100,17 +95,29 @@ class PostgresDriver:
             yield connection
 
     @asynccontextmanager
-    async def _begun(self, begin: sql.SQL | sql.Composed) -> AsyncIterator[Connection]:
+    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
         with _translated():
             async with self._pool.connection() as raw:
-                await raw.execute(begin)
                 try:
                     connection = _PostgresConnection(raw)
+                    # It begins with its first statement, as each journey there and back counts.
+                    await connection.send(begin, {})
                     yield connection
                     await asyncio.shield(connection.commit())
                 except BaseException:  # a caller that hung up must leave nothing behind
                     await asyncio.shield(_rollback(raw))
                     raise
+
+
+async def _check(raw: _Raw) -> None:
+    """Nothing is to be read on an idle connection that lives: only where there is, the server is
+    asked. Raises where it is gone, and the pool takes another one.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(raw.fileno(), selectors.EVENT_READ)
+        heard = selector.select(0)
+    if heard or raw.broken:
+        await AsyncConnectionPool.check_connection(raw)
 
 
 async def _rollback(raw: _Raw) -> None:

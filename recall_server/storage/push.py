@@ -81,14 +81,19 @@ class Pushes:
         """Remove all configs of a run."""
         await self._handle.send("remove_pushes", run_id=run_id)
 
-    async def promise(self, run_id: str, now: datetime, new_id: Callable[[str], str]) -> bool:
-        """A job for each config of the run, to be called in the transaction that writes what is to
-        be told; False where there is nobody to tell, which costs one statement.
+    async def promise(self, run_id: str, job_id: str, now: datetime) -> None:
+        """A job for each config of the run, named after `job_id`; to be called in the transaction
+        that writes what is to be told.
         """
-        configs = await self.page(run_id, limit=CONFIGS_MAX)
-        for config in configs:
-            await self.promise_one(config, now, new_id)
-        return bool(configs)
+        await self._handle.send("promise_pushes", run_id=run_id, job_id=job_id, kind=PUSH, now=now)
+
+    async def promise_end(
+        self, run_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
+    ) -> None:
+        """One job of that kind, where the run has any config."""
+        await self._handle.send(
+            "promise_push_end", run_id=run_id, job_id=job_id, kind=kind, due_at=due_at, now=now
+        )
 
     async def promise_one(
         self, config: PushConfig, now: datetime, new_id: Callable[[str], str]

@@ -75,7 +75,7 @@ class Desk:
             assert run is not None
             status = Status(state, self.clock())
             await tx.runs.save(replace(run, status=status), status)
-            await self.push.announce(tx, TASK)
+            await self.push.announce(tx, replace(run, status=status))
             if fail:
                 raise RuntimeError
 

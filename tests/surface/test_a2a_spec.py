@@ -244,7 +244,8 @@ async def test_a_stream_begins_with_the_task_and_closes_where_it_rests(
             ended = await stream.rest()
         final = await wire.result("GetTask", id=task["id"])
 
-    assert kinds(begun) == ["task", "statusUpdate"]
+    assert kinds(begun) == ["task", "statusUpdate", "statusUpdate"]
+    assert state(begun[1]["statusUpdate"]) == WORKING
     assert state(begun[-1]["statusUpdate"]) == ASKS
     assert kinds(ended) == ["task", "artifactUpdate", "statusUpdate"]
     assert state(ended[0]["task"]) == WORKING

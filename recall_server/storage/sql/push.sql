@@ -44,3 +44,27 @@ RETURNING id
 UPDATE push_configs
 SET claimed_by = NULL, claimed_until = :until, failures = failures + :failed
 WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = :holder
+
+-- query: promise_pushes
+-- in: sqlite
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+SELECT :namespace, :job_id || '.' || id, :kind,
+  json_object('run_id', run_id, 'config_id', id), 'queued', :now, :now
+FROM push_configs WHERE namespace = :namespace AND run_id = :run_id
+-- in: postgres
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+SELECT :namespace, :job_id || '.' || id, :kind,
+  jsonb_build_object('run_id', run_id, 'config_id', id), 'queued',
+  CAST(:now AS timestamptz), CAST(:now AS timestamptz)
+FROM push_configs WHERE namespace = :namespace AND run_id = :run_id
+
+-- query: promise_push_end
+-- in: sqlite
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+SELECT :namespace, :job_id, :kind, json_object('run_id', run_id), 'queued', :due_at, :now
+FROM push_configs WHERE namespace = :namespace AND run_id = :run_id LIMIT 1
+-- in: postgres
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+SELECT :namespace, :job_id, :kind, jsonb_build_object('run_id', run_id), 'queued',
+  CAST(:due_at AS timestamptz), CAST(:now AS timestamptz)
+FROM push_configs WHERE namespace = :namespace AND run_id = :run_id LIMIT 1
