@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN = .venv/bin
 
-.PHONY: demo test check bench interop format
+.PHONY: demo test check bench interop faults format
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -28,6 +28,9 @@ format: .venv/installed
 bench: .venv/installed  ## speed, as ratios
 	$(RUN)/recall bench load
 	$(RUN)/recall bench tasks
+
+faults: .venv/installed  ## killed at its writes, one after the other; needs strace; POINTS=0: at each
+	$(RUN)/pytest -s tests/faults/kill_points.py
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop

@@ -16,7 +16,10 @@ import psycopg
 
 ENGINES = ("sqlite", "postgres")
 # One key serves all databases of a run on Postgres; beside a file stands its own.
-KEY_FILE = Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
+KEY_FILE = Path(
+    os.environ.get("RECALL_TEST_KEY_FILE")
+    or Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
+)
 _TEMPLATE = "recall_template"
 _numbers = itertools.count()
 

@@ -44,7 +44,7 @@ class Process:
 
     def __init__(self, database: Database, *command: str, **settings: object) -> None:
         self._command = command
-        self._environment = _environment(database, settings)
+        self._environment = environment(database, settings)
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._running: asyncio.subprocess.Process | None = None
 
@@ -122,7 +122,7 @@ async def recall(database: Database, *command: str) -> str:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "recall_server", *command),
-        env=_environment(database, {}),
+        env=environment(database, {}),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -185,7 +185,8 @@ async def calling(address: str, token: str) -> AsyncIterator[Caller]:
         yield Caller(http, address)
 
 
-def _environment(database: Database, settings: Mapping[str, object]) -> dict[str, str]:
+def environment(database: Database, settings: Mapping[str, object]) -> dict[str, str]:
+    """The variables of a process of ours on that database: none of the developer's own."""
     ours = {
         key: value
         for key, value in os.environ.items()
@@ -193,6 +194,7 @@ def _environment(database: Database, settings: Mapping[str, object]) -> dict[str
     }
     where = {"RECALL_DB_PATH": str(database)}
     if isinstance(database, str):
-        where = {"RECALL_DB_URL": database, "RECALL_KEY_FILE": str(KEY_FILE)}
+        key = str(KEY_FILE)
+        where = {"RECALL_DB_URL": database, "RECALL_KEY_FILE": key, "RECALL_TEST_KEY_FILE": key}
     given = {f"RECALL_{key.upper()}": str(value) for key, value in settings.items()}
     return {**ours, **where, "RECALL_LOG_LEVEL": "warning", **given}
