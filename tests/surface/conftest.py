@@ -14,7 +14,8 @@ from mcp.client.client import ConnectMode
 from mcp.client.streamable_http import streamable_http_client
 
 from recall_server.app import House
-from recall_server.domain.model import TokenInfo, namespace
+from recall_server.domain.model import namespace
+from recall_server.domain.rights import TokenInfo
 from recall_server.serve import bound, listening
 from tests.conftest import Open
 
