@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 import structlog
-from a2a.server.jsonrpc_models import JSONParseError
+from a2a.server.jsonrpc_models import JSONParseError, JSONRPCError
 from a2a.server.request_handlers.request_handler import validate_request_params
-from a2a.server.request_handlers.response_helpers import build_error_response
+from a2a.server.request_handlers.response_helpers import EXCEPTION_MAP, build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import (
     A2A_ERROR_MAPPING,
@@ -58,6 +58,7 @@ class PermissionDeniedError(A2AError):
     message = "Permission denied"
 
 
+EXCEPTION_MAP[PermissionDeniedError] = JSONRPCError
 JSON_RPC_ERROR_CODE_MAP[PermissionDeniedError] = -32043
 A2A_ERROR_MAPPING[PermissionDeniedError] = ErrorMapping(
     HTTPStatus.FORBIDDEN.value, "PERMISSION_DENIED", "PERMISSION_DENIED"
