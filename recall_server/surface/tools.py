@@ -327,7 +327,7 @@ TOOLS = (
     Tool(
         "get_memory_stats",
         "Memory statistics",
-        "How many memories of each type there are, and texts that wait for extraction.",
+        "Memories of each type, and texts that wait for extraction.",
         GetMemoryStats,
         get_memory_stats,
         ("by_type", "total", "pending_extractions", "failed_extractions", "pending_embeddings"),
@@ -337,7 +337,7 @@ TOOLS = (
     Tool(
         "whoami",
         "Who am I",
-        "Your rights here.",
+        "Your rights.",
         Whoami,
         whoami,
         (),
