@@ -48,6 +48,7 @@ from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.mcp import McpDoor
+from recall_server.surface.tokens import Tokens
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
 
@@ -100,6 +101,7 @@ class House:
                 *http.routes(self.check, lambda: self.stopping),
                 *card.routes(),
                 *Conflicts(self.services, calls).routes(),
+                *Tokens(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -207,7 +209,7 @@ async def house(
             settings,
             store,
             Services(
-                access=Access(store, now, id_of),
+                access=Access(store, now, id_of, audit.begin, timedelta(days=settings.token_days)),
                 audit=audit,
                 consolidate=consolidate,
                 ingest=ingest,

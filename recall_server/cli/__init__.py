@@ -10,9 +10,9 @@ import typer
 from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
+from recall_server.cli import tokens
 from recall_server.cli.conflicts import app as conflicts
 from recall_server.cli.shared import (
-    DOOR,
     AsJson,
     Db,
     in_house,
@@ -32,8 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
-app.add_typer(tokens, name="tokens")
+app.add_typer(tokens.app, name="tokens")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
 
@@ -68,73 +67,7 @@ def worker(db: Db = None) -> None:
     run(work(settings(db)))
 
 
-@app.command("create-token")
-def create_token(
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it opens.")],
-    label: Annotated[str, typer.Option(help="What it is for, to know it again.")] = "",
-    db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a token for a namespace, and print it this once."""
-
-    async def issue(built: House) -> None:
-        services = built.services
-        ns = namespace(name)
-        entry = services.audit.begin(ns, "create_token", DOOR, None)
-        token, info = await services.access.issue(ns, label=label, entry=entry)
-        if as_json:
-            print_json({"token": token, "accessor": info.accessor, "namespace": ns})
-            return
-        typer.echo(f"Token for the namespace {ns} (accessor {info.accessor}):\n\n  {token}\n")
-        typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
-
-    in_house(db, issue, create=True)
-
-
-@tokens.command("list")
-def list_tokens(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
-    ] = None,
-    db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """List tokens by their accessors."""
-
-    async def show(built: House) -> None:
-        found = await built.services.access.tokens(namespace(name) if name is not None else None)
-        rows = [
-            {
-                "accessor": info.accessor,
-                "namespace": info.namespace,
-                "label": info.label,
-                "created_at": info.created_at.isoformat(timespec="seconds"),
-                "revoked_at": info.revoked_at and info.revoked_at.isoformat(timespec="seconds"),
-            }
-            for info in found
-        ]
-        print_json(rows) if as_json else print_table(rows, "No tokens yet.")
-
-    in_house(db, show)
-
-
-@tokens.command()
-def revoke(
-    accessor: Annotated[str, typer.Argument(help="As `recall tokens list` shows it.")],
-    db: Db = None,
-) -> None:
-    """Revoke a token, from its next call on."""
-
-    async def end(built: House) -> None:
-        services = built.services
-        info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "revoke_token", DOOR, None)
-        if await services.access.revoke(info, entry=entry):
-            typer.echo(f"Revoked {accessor} of {info.namespace}.")
-        else:
-            typer.echo(f"{accessor} of {info.namespace} was revoked before.")
-
-    in_house(db, end)
+app.command("create-token")(tokens.create_token)
 
 
 @app.command()

@@ -148,6 +148,40 @@ class Unauthenticated(Denied):
     code = "UNAUTHENTICATED"
 
 
+class InsufficientScope(Denied):
+    """This token may not do that. Ask the operator for one with the scope that is named."""
+
+    code = "INSUFFICIENT_SCOPE"
+
+    def __init__(self, scope: str) -> None:
+        """`scope`: the one that the operation needs."""
+        super().__init__(
+            f"This needs the scope {scope}, which the token does not have. Ask the operator for "
+            "one that has it."
+        )
+        self.scope = scope
+
+
+class OutOfReach(Denied):
+    """This token is limited to a part of the namespace. Stay within it, or ask for a wider one."""
+
+    code = "OUT_OF_REACH"
+
+
+class WouldWiden(Denied):
+    """A token can issue only what it may do itself. Ask for less, or have the operator issue it."""
+
+    code = "WOULD_WIDEN"
+
+
+class LastAdmin(Invalid):
+    """This is the last token with the scope admin. Make another first, or let the operator force
+    it.
+    """
+
+    code = "LAST_ADMIN"
+
+
 class DeadlineExceeded(Unavailable):
     """The call took too long and was stopped. Send it again, or ask for less at once."""
 

@@ -331,14 +331,3 @@ class AuditEntry:
     code: str | None = None
     usage: Usage = field(default_factory=Usage)
     written: bool = False
-
-
-@dataclass(frozen=True)
-class TokenInfo:
-    """All that is known of a token but its secret; `accessor` names it everywhere."""
-
-    accessor: str
-    namespace: Namespace
-    created_at: datetime
-    revoked_at: datetime | None = None
-    label: str = ""

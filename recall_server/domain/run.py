@@ -4,7 +4,7 @@ of it. Over A2A it is a task; the states are those of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +12,7 @@ from typing import Any
 
 from recall_server.domain.model import Candidate, Memory, Source, Usage
 from recall_server.domain.plan import Policy, Question, Resolution
+from recall_server.domain.rights import EVERYTHING, Reach
 
 
 class RunState(StrEnum):
@@ -57,7 +58,7 @@ class Expiry(StrEnum):
 class Request:
     """What was asked for. Without a `policy` that of the namespace holds, or else *ask*.
     `expires_in_s` is how long each round of questions may wait, in seconds;
-    None is for ever.
+    None is for ever. `reach` is what the run may see and change, on behalf of who asked.
     """
 
     mode: Mode
@@ -70,6 +71,7 @@ class Request:
     expires_in_s: float | None = None
     on_expiry: Expiry = Expiry.KEEP_EXISTING
     source: Source = field(default_factory=Source)
+    reach: Reach = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,16 @@ class Run:
     round: int = 0
     events: int = 0
     expires_at: datetime | None = None
+
+    def shown(self) -> Iterator[Memory]:
+        """The memories that whoever looks at the run gets to see."""
+        asked = [*self.status.questions, *self.work.questions]
+        if self.outcome is not None:
+            yield from self.outcome.created
+            asked += self.outcome.questions
+        for question in asked:
+            yield question.new
+            yield from question.existing
 
 
 @dataclass(frozen=True)

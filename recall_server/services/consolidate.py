@@ -18,6 +18,7 @@ from recall_server.domain.errors import (
     EmbedderUnavailable,
     Invalid,
     NotFound,
+    OutOfReach,
     PlanOutdated,
     RecallError,
     Stale,
@@ -27,6 +28,7 @@ from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, sear
 from recall_server.domain.model import Outcome as Ending
 from recall_server.domain.model import Status as Believed
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import (
     Failure,
     Message,
@@ -83,6 +85,7 @@ class Consolidate:
         context_id: str = "",
         message: Callable[[str, str], Message] | None = None,
         also: Callable[[Transaction, Run], Awaitable[None]] | None = None,
+        reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> Run:
         """Accept a request, with the promise to work on it: one transaction, no model. `message`
@@ -90,9 +93,9 @@ class Consolidate:
         is done in the same transaction.
 
         Raises `Invalid` on unacceptable text, topic or limits, `NotFound` where there is no such
-        plan in this namespace.
+        plan in this namespace, `OutOfReach`.
         """
-        request = self._checked(request)
+        request = _within(self._checked(request), reach)
         now = self.runs.now()
         run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
         run = Run(
@@ -105,9 +108,9 @@ class Consolidate:
             status=Status(RunState.SUBMITTED, now),
             messages=(message(run_id, context_id),) if message else (),
         )
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             if request.mode is Mode.APPLY:
-                run = await _as_planned(tx, run)
+                run = await _as_planned(tx, run, reach)
             elif request.policy is None:
                 policy = await tx.access.policy() or Policy.ASK
                 run = replace(run, request=replace(request, policy=policy))
@@ -222,7 +225,8 @@ class Consolidate:
     async def _settle(self, run: Run, text: "_Text | None", job: Job, line: AuditEntry) -> Run:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
         line.usage = run.work.usage
-        async with self.store.transaction(job.namespace, entry=line) as tx:
+        reach = run.request.reach
+        async with self.store.transaction(job.namespace, reach=reach, entry=line) as tx:
             await tx.lock()
             now = self.runs.now()
             plan = await _plan(tx, run, text, now)
@@ -341,14 +345,26 @@ def _same(plan: Plan, expected: str) -> None:
         raise PlanOutdated
 
 
-async def _as_planned(tx: Transaction, run: Run) -> Run:
+def _within(request: Request, reach: Reach) -> Request:
+    """The request, held to what who asks may reach."""
+    if reach.types is not None:
+        raise OutOfReach("This token is limited to types of memories, and a task is about all.")
+    if request.mode is Mode.APPLY:
+        return request
+    agent = reach.writer(request.topic, request.source.agent_id)
+    source = replace(request.source, agent_id=agent)
+    return replace(request, source=source, reach=reach.confined(request.topic))
+
+
+async def _as_planned(tx: Transaction, run: Run, reach: Reach) -> Run:
     """The run, set to do exactly what an earlier dry run planned."""
     planned = await tx.runs.get(run.request.plan_id)
     if planned is None or planned.outcome is None or not planned.outcome.dry_run:
         raise NotFound("There is no such plan in this namespace. Make one with dry_run.")
     return replace(
         run,
-        request=replace(planned.request, dry_run=False, plan_id=planned.id),
+        # Where the plan was made with a wider reach than is left, it turns out to be outdated.
+        request=_within(replace(planned.request, dry_run=False, plan_id=planned.id), reach),
         work=replace(planned.work, expected=planned.outcome.digest),
     )
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter
+
 from recall_server.domain.errors import IdempotencyConflict, Unavailable
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
@@ -19,6 +21,7 @@ from recall_server.domain.model import (
     Source,
 )
 from recall_server.domain.plan import Plan, Policy, Settling
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.screening import orders
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.domain.transcript import chunk, parse_turns
@@ -31,6 +34,8 @@ from recall_server.storage.store import Store, Transaction
 
 EXTRACT = "extract"
 EMBED = "embed"
+
+_REACH = TypeAdapter(Reach)
 
 TOPIC_CHARS_MAX = 128
 LABEL_CHARS_MAX = 256
@@ -76,15 +81,22 @@ class Ingest:
     wake: Callable[[], None]
 
     async def remember(
-        self, namespace: Namespace, submission: Submission, *, entry: AuditEntry
+        self,
+        namespace: Namespace,
+        submission: Submission,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
     ) -> Accepted:
         """Keep the text, make it findable by its words, and promise to extract memories from it:
         one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
 
         Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else.
+        used for something else, `OutOfReach`.
         """
-        submission = self._checked(submission)
+        submission = _signed(self._checked(submission), reach)
+        confined = reach.confined(submission.topic)
+        limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
         digest = submission.digest()
@@ -95,7 +107,10 @@ class Ingest:
         async with self.store.transaction(namespace, entry=entry) as tx:
             if await keep(tx, episode, words, key, digest):
                 await tx.jobs.add(
-                    episode.job_id, EXTRACT, {"episode_id": episode.id}, episode.recorded_at
+                    episode.job_id,
+                    EXTRACT,
+                    {"episode_id": episode.id, **limit},
+                    episode.recorded_at,
                 )
                 accepted = Accepted(episode.id, episode.job_id, cached=False)
             else:
@@ -153,7 +168,9 @@ class Ingest:
     ) -> None:
         entry.usage = found.usage
         usable = sound(found)
-        async with self.store.transaction(job.namespace, entry=entry) as tx:
+        # Who handed the text in can change no more by it than they reach.
+        reach = _REACH.validate_python(job.payload.get("reach", {}))
+        async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             now = self.now()
             policy = await tx.access.policy() or Policy.DECIDE
@@ -263,6 +280,13 @@ def checked_source(source: Source) -> Source:
         _label_or_none(source.agent_id, "agent_id"),
         source.client,
     )
+
+
+def _signed(submission: Submission, reach: Reach) -> Submission:
+    """The submission in the name of the agent that the reach is limited to."""
+    source = submission.source
+    agent = reach.writer(submission.topic, source.agent_id)
+    return replace(submission, source=replace(source, agent_id=agent))
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

@@ -37,7 +37,7 @@ class Merging:
         assert work.groups is not None
         for number in range(work.next, len(work.groups)):
             ids = work.groups[number]
-            async with self.store.transaction(namespace, write=False) as tx:
+            async with self.store.transaction(namespace, write=False, reach=request.reach) as tx:
                 found = await tx.memories.get(ids)
             merged = await self.merger.merge([found[i] for i in ids if i in found])
             proposals = work.proposals
@@ -48,7 +48,7 @@ class Merging:
             yield work
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace, write=False, reach=request.reach) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
         found = clusters(memories, vectors, request.similarity_threshold)

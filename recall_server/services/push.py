@@ -14,6 +14,7 @@ from http import HTTPStatus
 from recall_server.domain.errors import (
     Invalid,
     LimitReached,
+    OutOfReach,
     PushConfigNotFound,
     PushFailed,
     PushUrlRefused,
@@ -23,6 +24,7 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 from recall_server.domain.model import AuditEntry, Job, Namespace
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Run
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
@@ -143,17 +145,25 @@ class Push:
         return await tx.pushes.put(config)
 
     async def configure(
-        self, namespace: Namespace, run_id: str, wanted: PushRequest, *, entry: AuditEntry
+        self,
+        namespace: Namespace,
+        run_id: str,
+        wanted: PushRequest,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
     ) -> PushConfig:
         """Tell `wanted.url` what happens to the run from now on; a config of this id is replaced,
         and what it has not been told yet goes to the new address.
 
-        Raises what `check` and `keep` raise, and `TaskNotFound`.
+        Raises what `check` and `keep` raise, `TaskNotFound`, and `OutOfReach` where the run may
+        come to tell more than is in reach.
         """
-        async with self.store.transaction(namespace, write=False) as tx:
-            await _exists(tx, run_id)
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            if not (await _existing(tx, run_id)).request.reach.within(reach):
+                raise OutOfReach("Not everything that this task may tell is in this token's reach.")
         await self.check(wanted)
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             # Locked, so that no event falls between those before the config and those after it.
             run = await tx.runs.locked(run_id)
             if run is None:
@@ -181,11 +191,17 @@ class Push:
             )
 
     async def get(
-        self, namespace: Namespace, run_id: str, config_id: str, *, entry: AuditEntry
+        self,
+        namespace: Namespace,
+        run_id: str,
+        config_id: str,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
     ) -> PushConfig:
         """Raises `TaskNotFound` and `PushConfigNotFound`."""
-        async with self.store.transaction(namespace, write=False) as tx:
-            await _exists(tx, run_id)
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            await _existing(tx, run_id)
             config = await tx.pushes.get(run_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
             raise PushConfigNotFound
@@ -199,24 +215,31 @@ class Push:
         *,
         limit: int = CONFIGS_MAX,
         after: str = "",
+        reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> PushPage:
         """The configs of a run behind the id `after`. Raises `TaskNotFound`."""
         if after and not _ID.fullmatch(after):
             raise Invalid("There is no such page. Ask for the first one, without a page token.")
-        async with self.store.transaction(namespace, write=False) as tx:
-            await _exists(tx, run_id)
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            await _existing(tx, run_id)
             found = await tx.pushes.page(run_id, after=after, limit=limit + 1)
         entry.ids.append(run_id)
         entry.counts["configs"] = len(found[:limit])
         return PushPage(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
 
     async def remove(
-        self, namespace: Namespace, run_id: str, config_id: str, *, entry: AuditEntry
+        self,
+        namespace: Namespace,
+        run_id: str,
+        config_id: str,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
     ) -> bool:
         """Tell it nothing more; False where there is no such config. Raises `TaskNotFound`."""
-        async with self.store.transaction(namespace, entry=entry) as tx:
-            await _exists(tx, run_id)
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await _existing(tx, run_id)
             entry.ids.append(run_id)
             if not _ID.fullmatch(config_id):
                 return False
@@ -366,6 +389,8 @@ def _holder(job: Job) -> str:
     return f"{job.id}/{job.attempt}"
 
 
-async def _exists(tx: Transaction, run_id: str) -> None:
-    if await tx.runs.get(run_id) is None:
+async def _existing(tx: Transaction, run_id: str) -> Run:
+    run = await tx.runs.get(run_id)
+    if run is None:
         raise TaskNotFound
+    return run

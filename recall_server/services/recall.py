@@ -19,6 +19,7 @@ from recall_server.domain.model import (
     SearchMode,
 )
 from recall_server.domain.plan import Forget, Plan, Resolution
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
@@ -92,12 +93,18 @@ class Recall:
     query_chars_max: int
 
     async def search(
-        self, namespace: Namespace, query: Query, *, cite: bool = False, entry: AuditEntry
+        self,
+        namespace: Namespace,
+        query: Query,
+        *,
+        cite: bool = False,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
     ) -> Found:
         """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
         each with the exact words it rests on.
 
-        Every findable item of the namespace is a candidate, whatever its age. Without an embedder
+        Every findable item in reach is a candidate, whatever its age. Without an embedder
         the words alone decide, and the answer says so (FEATURES D23).
         """
         clean_text(query.text, chars_max=self.query_chars_max)
@@ -105,11 +112,11 @@ class Recall:
         if vector is None and query.mode is not SearchMode.RECALL:
             query = replace(query, mode=SearchMode.KEYWORD)
         asked = list(dict.fromkeys(terms(query.text)))[:QUERY_TERMS_MAX]
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             pool = await self._pool(tx, query, asked, vector)
         now = self.now()
         hits = _ranked(pool, query, asked, now)
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await _touch(tx, hits, now)
             if cite:
                 hits = await _cited(tx, hits)
@@ -131,20 +138,21 @@ class Recall:
         self, tx: Transaction, query: Query, asked: list[str], vector: Floats | None
     ) -> _Pool:
         size = max(POOL_MIN, int(POOL_PER_HIT * query.limit))
+        within = await tx.reachable()
         statistics = await tx.words.statistics(asked)
         idf = ranking.bm25_weights(statistics.frequencies, statistics.documents)
         wanted = {} if query.mode is SearchMode.VECTOR else idf
         if vector is None or self.embedder is None:
-            ids = await tx.words.pool(wanted, statistics, size)
+            ids = await tx.words.pool(wanted, statistics, size, within)
             return _Pool(await _items(tx, ids), idf, statistics.average_length, {}, {})
         matrix = await tx.vectors.matrix(
             self.embedder.model, self.embedder.dimensions, statistics.vector_version
         )
         async with asyncio.TaskGroup() as group:
             # The database looks up the words while the vectors are compared here.
-            looked_up = group.create_task(tx.words.pool(wanted, statistics, size))
+            looked_up = group.create_task(tx.words.pool(wanted, statistics, size, within))
             await asyncio.sleep(0)
-            nearest = matrix.nearest(vector, size)
+            nearest = matrix.nearest(vector, size, within)
         # What stands low in both lists cannot become an answer: it need not be read.
         fused = ranking.rrf([_order(looked_up.result()), _order(nearest)])
         ids = list(fused)[:size]
@@ -160,23 +168,31 @@ class Recall:
         offset: int,
         type_: str,
         topic: str,
+        reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> Page:
         """One page of the active memories, newest first (FEATURES D12)."""
         storable(topic)
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
         entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
         return Page(tuple(memories), total, reached if reached < total else None)
 
-    async def history(self, namespace: Namespace, memory_id: str, *, entry: AuditEntry) -> History:
+    async def history(
+        self,
+        namespace: Namespace,
+        memory_id: str,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
+    ) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
         words it cites (FEATURES H10), and who decided what no rule could. Raises `MemoryNotFound`.
         """
         storable(memory_id)
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             chain = await tx.memories.lineage(memory_id)
             decisions = await tx.memories.decisions([memory.id for memory in chain])
         if not chain:
@@ -184,22 +200,31 @@ class Recall:
         entry.ids.append(memory_id)
         return History(tuple(chain), decisions)
 
-    async def stats(self, namespace: Namespace, *, entry: AuditEntry) -> Counts:
+    async def stats(
+        self, namespace: Namespace, *, reach: Reach = EVERYTHING, entry: AuditEntry
+    ) -> Counts:
         """Active memories by type, and what is still to be extracted (FEATURES B09)."""
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
         counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.of(jobs))
         entry.counts["memories"] = counts.total
         return counts
 
-    async def forget(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
+    async def forget(
+        self,
+        namespace: Namespace,
+        item_id: str,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
+    ) -> None:
         """Never recall this memory (or turn) again; the record of it stays (FEATURES C02, H07).
 
         Raises `MemoryNotFound` where this namespace has no active one of that id.
         """
         storable(item_id)
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             found = await _items(tx, [item_id])
             if not found:

@@ -284,6 +284,8 @@ class _Known:
         """Memories in nearly the same words."""
         statistics = await self.tx.words.statistics(terms(memory.text))
         weights = bm25_weights(statistics.frequencies, statistics.documents)
-        pool = await self.tx.words.pool(weights, statistics, SIMILAR_LOOKED_AT)
+        pool = await self.tx.words.pool(
+            weights, statistics, SIMILAR_LOOKED_AT, await self.tx.reachable()
+        )
         stored = await self.tx.memories.active(pool)
         return [other for other in [*stored, *self._added] if other.id not in self._dropped]

@@ -9,6 +9,7 @@ from recall_server.domain.answers import AnswerUnclear, resolutions
 from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
 from recall_server.storage.runs import Cursor, Filter
@@ -40,18 +41,24 @@ class Tasks:
 
     runs: Runs
 
-    async def get(self, namespace: Namespace, run_id: str) -> Run:
-        """Raises `TaskNotFound`, for another tenant's run too."""
-        async with self.runs.store.transaction(namespace, write=False) as tx:
+    async def get(self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING) -> Run:
+        """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
+        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
             run = await tx.runs.get(run_id)
         if run is None:
             raise TaskNotFound
         return run
 
     async def page(
-        self, namespace: Namespace, wanted: Filter, *, after: Cursor | None, limit: int
+        self,
+        namespace: Namespace,
+        wanted: Filter,
+        *,
+        after: Cursor | None,
+        limit: int,
+        reach: Reach = EVERYTHING,
     ) -> RunsPage:
-        async with self.runs.store.transaction(namespace, write=False) as tx:
+        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
             found = await tx.runs.page(wanted, after=after, limit=limit + 1)
             total = await tx.runs.count(wanted)
         shown = found[:limit]
@@ -59,9 +66,11 @@ class Tasks:
         cursor = Cursor(shown[-1].status.at, shown[-1].id) if more else None
         return RunsPage(tuple(shown), total, cursor)
 
-    async def questions(self, namespace: Namespace, *, limit: int) -> list[Open]:
+    async def questions(
+        self, namespace: Namespace, *, limit: int, reach: Reach = EVERYTHING
+    ) -> list[Open]:
         """All that waits for an answer, of the run that has waited longest first."""
-        async with self.runs.store.transaction(namespace, write=False) as tx:
+        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
             waiting = await tx.runs.page(
                 Filter(state=RunState.INPUT_REQUIRED), after=None, limit=limit
             )
@@ -76,6 +85,7 @@ class Tasks:
         given: str | Sequence[Any],
         *,
         messages: Callable[[Run], Sequence[Message]] | None = None,
+        reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> Run:
         """Take an answer to what a paused run asks; see `answers.resolutions` for its forms.
@@ -85,7 +95,7 @@ class Tasks:
         several at once one is taken at a time. What cannot be understood leaves the run paused,
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
         """
-        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+        async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
             run = await _locked(tx, run_id)
             if run.status.state is not RunState.INPUT_REQUIRED:
                 raise _not_waiting(run)
@@ -121,17 +131,18 @@ class Tasks:
         choice: Choice,
         text: str | None,
         *,
+        reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> Run:
         """Answer one question by its id, whichever run asks it. Raises `TaskNotFound` where none
         does, `AnswerUnclear` where the answer is not acceptable.
         """
-        async with self.runs.store.transaction(namespace, write=False) as tx:
+        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
             run_id = await tx.runs.asking(question_id)
         if run_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
-        run = await self.answer(namespace, run_id, [given], entry=entry)
+        run = await self.answer(namespace, run_id, [given], reach=reach, entry=entry)
         if run.status.note and run.status.state is RunState.INPUT_REQUIRED and entry.code:
             raise AnswerUnclear(run.status.note)
         return run
@@ -151,9 +162,11 @@ class Tasks:
             if not await tx.access.set_policy(policy):
                 raise NotFound("There is no such namespace. Make a token for it first.")
 
-    async def cancel(self, namespace: Namespace, run_id: str, *, entry: AuditEntry) -> Run:
+    async def cancel(
+        self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING, entry: AuditEntry
+    ) -> Run:
         """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
-        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+        async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
             run = await _locked(tx, run_id)
             if run.status.state.final:
                 raise TaskEnded
@@ -163,15 +176,17 @@ class Tasks:
         self.runs.told(namespace, saved)
         return saved
 
-    async def watch(self, namespace: Namespace, run_id: str, after: int) -> AsyncGenerator[Event]:
-        """What happens to the run after its event `after`, in order, until it has ended or is gone,
-        or this process stops.
+    async def watch(
+        self, namespace: Namespace, run_id: str, after: int, *, reach: Reach = EVERYTHING
+    ) -> AsyncGenerator[Event]:
+        """What happens to the run after its event `after`, in order, until it has ended, is gone or
+        goes out of reach, or this process stops.
 
         Every watcher sees the same, whichever process changes the run.
         """
         async with self.runs.bell.listening(namespace, run_id) as ear:
             while not self.runs.bell.closed:
-                async with self.runs.store.transaction(namespace, write=False) as tx:
+                async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
                     events = await tx.runs.events(run_id, after)
                     gone = not events and await tx.runs.get(run_id) is None
                 for event in events:
@@ -183,13 +198,13 @@ class Tasks:
                     return
                 await ear.wait()
 
-    async def rested(self, namespace: Namespace, run: Run) -> Run:
+    async def rested(self, namespace: Namespace, run: Run, *, reach: Reach = EVERYTHING) -> Run:
         """The run once it has ended or asks something; as it is, where this process stops. `run` as
         it was just committed: nothing can have happened to it unheard.
         """
         async with self.runs.bell.listening(namespace, run.id) as ear:
             while not run.status.state.resting and not self.runs.bell.closed:
-                run = await ear.wait() or await self.get(namespace, run.id)
+                run = await ear.wait() or await self.get(namespace, run.id, reach=reach)
         return run
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:

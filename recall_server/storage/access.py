@@ -1,13 +1,16 @@
 """The shelf of tokens: hashes and accessors, never a token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from recall_server.domain.model import Namespace, TokenInfo
+from recall_server.domain.model import MemoryType, Namespace
 from recall_server.domain.plan import Policy
-from recall_server.storage.driver import Row
+from recall_server.domain.rights import Reach, Rights, Scope, TokenInfo
+from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
-from recall_server.storage.rows import moment, moment_or_none
+from recall_server.storage.rows import document, moment, moment_or_none
+
+_NOT_BEFORE = ("of_namespace", "of_server")
 
 
 class Access:
@@ -18,6 +21,7 @@ class Access:
 
     async def add_token(self, token: TokenInfo, token_hash: str) -> None:
         """Write a token, and its namespace where it is new."""
+        reach = token.rights.reach
         await self._handle.send("add_namespace", now=token.created_at)
         await self._handle.send(
             "add_token",
@@ -25,6 +29,13 @@ class Access:
             token_hash=token_hash,
             label=token.label,
             now=token.created_at,
+            scopes=_listed(token.rights.scopes),
+            topics=_listed(reach.topics),
+            types=_listed(reach.types),
+            agent_id=reach.agent_id,
+            parent=token.parent,
+            expires_at=token.expires_at,
+            uses_left=token.uses_left,
         )
 
     async def policy(self) -> Policy | None:
@@ -42,6 +53,10 @@ class Access:
     async def by_accessor(self, accessor: str) -> TokenInfo | None:
         return _first(await self._handle.fetch("token_by_accessor", accessor=accessor))
 
+    async def token(self, accessor: str) -> TokenInfo | None:
+        """The token of this namespace that `accessor` names."""
+        return _first(await self._handle.fetch("token", accessor=accessor))
+
     async def tokens(self) -> list[TokenInfo]:
         """The tokens of this namespace."""
         return [_token(row) for row in await self._handle.fetch("tokens")]
@@ -50,9 +65,32 @@ class Access:
         """The tokens of all namespaces."""
         return [_token(row) for row in await self._handle.fetch("all_tokens")]
 
-    async def revoke(self, accessor: str, now: datetime) -> bool:
-        """False where it was revoked before."""
-        return bool(await self._handle.fetch("revoke_token", accessor=accessor, now=now))
+    async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
+        """Note that it was used, and count it where its uses are counted: whether that may be, and
+        how many are left (None: any number).
+        """
+        rows = await self._handle.fetch("use_token", accessor=accessor, now=now)
+        return bool(rows), rows[0]["uses_left"] if rows else None
+
+    async def refuse(self, accessor: str, now: datetime, *, expired: bool) -> None:
+        """Note that it was refused; and that it was seen `expired`, which it will stay."""
+        await self._handle.send("refuse_token", accessor=accessor, now=now, expired=expired)
+
+    async def revoke(self, accessors: Iterable[str], now: datetime) -> list[str]:
+        """Those that were not revoked before."""
+        rows = await self._handle.fetch("revoke_tokens", accessors=list(accessors), now=now)
+        return [row["accessor"] for row in rows]
+
+    async def succeed(self, accessor: str, successor: str, at: datetime) -> None:
+        """Another takes its place, and that of a parent: it ends at `at`, or before."""
+        await self._handle.send("end_token", accessor=accessor, at=at)
+        await self._handle.send("adopt_tokens", accessor=accessor, successor=successor)
+
+    async def set_not_before(self, at: datetime) -> bool:
+        """From now on no token of the namespace is let in that was made before `at`; False where
+        there is no such namespace.
+        """
+        return bool(await self._handle.fetch("set_tokens_not_before", at=at))
 
     async def namespace_totals(self) -> tuple[int, int]:
         """How many namespaces there are, and findable items in all of them."""
@@ -65,10 +103,31 @@ def _first(rows: Sequence[Row]) -> TokenInfo | None:
 
 
 def _token(row: Row) -> TokenInfo:
+    limits = [moment(row[name]) for name in _NOT_BEFORE if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    topics, types = document(row["topics"]), document(row["types"])
     return TokenInfo(
         accessor=row["accessor"],
         namespace=Namespace(row["namespace"]),
         created_at=moment(row["created_at"]),
         revoked_at=moment_or_none(row["revoked_at"]),
         label=row["label"],
+        rights=Rights(
+            frozenset(map(Scope, document(row["scopes"]))),
+            Reach(
+                None if topics is None else frozenset(topics),
+                None if types is None else frozenset(map(MemoryType, types)),
+                row["agent_id"],
+            ),
+        ),
+        parent=row["parent"],
+        expires_at=moment_or_none(row["expires_at"]),
+        expired_at=moment_or_none(row["expired_at"]),
+        uses_left=row["uses_left"],
+        last_used_at=moment_or_none(row["last_used_at"]),
+        refused_at=moment_or_none(row["refused_at"]),
+        not_before=max(limits, default=None),
     )
+
+
+def _listed(values: Iterable[str] | None) -> Document | None:
+    return None if values is None else Document(sorted(values))

@@ -5,17 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from recall_server.domain.model import Namespace
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.storage.driver import Connection, Row
 from recall_server.storage.queries import Query
 
 
 @dataclass(frozen=True)
 class Handle:
-    """One open transaction. Fills in `:namespace`, so that no query can forget it or change it."""
+    """One open transaction. Fills in `:namespace` and the reach of who asks, so that no query can
+    forget or change them.
+    """
 
     connection: Connection
     queries: Mapping[str, Query]
     namespace: Namespace | None
+    reach: Reach = EVERYTHING
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(
@@ -46,4 +50,18 @@ class Handle:
             return params
         if self.namespace is None:
             raise LookupError(f"{query.name} needs a namespace; this handle has none")
+        if "any_topic" in query.parameters:
+            return {**params, "namespace": self.namespace, **_spelled(self.reach)}
         return {**params, "namespace": self.namespace}
+
+
+def _spelled(reach: Reach) -> dict[str, Any]:
+    """A reach as queries take it: each part with whether it is no limit."""
+    return {
+        "any_topic": reach.topics is None,
+        "topics": sorted(reach.topics or ()),
+        "any_type": reach.types is None,
+        "types": sorted(reach.types or ()),
+        "any_agent": reach.agent_id is None,
+        "agent": reach.agent_id or "",
+    }

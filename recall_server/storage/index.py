@@ -3,7 +3,7 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recall_server.domain.ranking import K1, B
@@ -97,19 +97,25 @@ class WordIndex:
         )
 
     async def pool(
-        self, weights: Mapping[str, float], statistics: Statistics, limit: int
+        self,
+        weights: Mapping[str, float],
+        statistics: Statistics,
+        limit: int,
+        within: Sequence[str] | None = None,
     ) -> list[str]:
-        """The ids of the `limit` items with the best BM25 score, best first.
+        """The ids of the `limit` items with the best BM25 score, best first; of those `within`,
+        if given.
 
         The rarest terms decide: of the others no more are looked at than make `POSTINGS_READ`
-        postings together, so that the cost does not grow with the namespace.
+        postings together, so that the cost does not grow with the namespace. Within a part of it
+        all terms are looked at: the rarest of the whole may stand nowhere in the part.
         """
         rarest = sorted(weights, key=lambda term: (statistics.frequencies[term], term))
         chosen: dict[str, float] = {}
         read = 0
         for term in rarest:
             read += statistics.frequencies[term]
-            if chosen and read > POSTINGS_READ:
+            if within is None and chosen and read > POSTINGS_READ:
                 break
             chosen[term] = weights[term]
         if not chosen:
@@ -121,5 +127,7 @@ class WordIndex:
             k1=K1,
             b=B,
             limit=limit,
+            anywhere=within is None,
+            within=list(within or ()),
         )
         return [row["item_id"] for row in rows]

@@ -75,8 +75,13 @@ class Jobs:
         )
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
-        """How many jobs of each kind are queued, running or given up."""
-        return _counts(await self._handle.fetch("job_counts"))
+        """How many jobs of each kind are queued, running or given up; for a limited reach, of those
+        about its texts.
+        """
+        everything = self._handle.reach.everything
+        return _counts(
+            await self._handle.fetch("job_counts" if everything else "job_counts_in_reach")
+        )
 
     async def all_counts(self) -> dict[tuple[str, JobState], int]:
         """The same over all namespaces."""

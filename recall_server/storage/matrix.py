@@ -67,14 +67,17 @@ class Matrix:
         self._signs = np.pad(self._signs, ((0, 0), (0, more)))
         self._findable = np.pad(self._findable, (0, more))
 
-    def nearest(self, query: Floats, limit: int) -> dict[str, float]:
-        """The ids of the `limit` rows with the greatest cosine to `query`, with it.
+    def nearest(
+        self, query: Floats, limit: int, within: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """The ids of the `limit` rows with the greatest cosine to `query`, with it; of those
+        `within`, if given.
 
         Above `EXACT_UP_TO` rows one of the nearest may be missing, if its signs tell too little.
         """
         if not np.any(query):
             return {}
-        candidates = self._candidates(query, limit)
+        candidates = self._candidates(query, limit, self._open(within))
         if not len(candidates):
             return {}
         cosines = _cosines(self._rows[candidates], query)
@@ -84,20 +87,32 @@ class Matrix:
         found = {self._ids[candidates[i]]: float(cosines[i]) for i in best}
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
 
-    def _candidates(self, query: Floats, limit: int) -> NDArray[np.intp]:
+    def _open(self, within: Sequence[str] | None) -> NDArray[np.bool_]:
+        """Which rows may be found at all."""
+        findable = self._findable[: len(self._ids)]
+        if within is None:
+            return findable
+        inside = np.zeros(len(self._ids), dtype=np.bool_)
+        inside[[self._position[i] for i in within if i in self._position]] = True
+        return inside & findable
+
+    def _candidates(
+        self, query: Floats, limit: int, findable: NDArray[np.bool_]
+    ) -> NDArray[np.intp]:
         """The positions worth comparing: all findable ones, or those nearest by their signs."""
-        count = len(self._ids)
+        count = int(np.count_nonzero(findable))
         if count <= EXACT_UP_TO:
-            return np.flatnonzero(self._findable[:count])
+            return np.flatnonzero(findable)
+        count = len(self._ids)
         asked = _signs(query)
         apart = np.zeros(count, dtype=np.uint16)
         for mine, theirs in zip(asked, self._signs, strict=True):
             apart += np.bitwise_count(theirs[:count] ^ mine)
-        apart[~self._findable[:count]] = np.iinfo(np.uint16).max
+        apart[~findable] = np.iinfo(np.uint16).max
         wanted = min(max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit), count)
         # All that are as close as the last one, or the order of the rows would decide.
         furthest = np.partition(apart, wanted - 1)[wanted - 1]
-        return np.flatnonzero((apart <= furthest) & self._findable[:count])
+        return np.flatnonzero((apart <= furthest) & findable)
 
     def rows(self, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""

@@ -182,9 +182,13 @@ class Memories:
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def lineage(self, memory_id: str) -> list[Memory]:
-        """The memory with those it replaced and those that replaced it, oldest truth first."""
+        """The memory with those it replaced and those that replaced it, oldest truth first: as far
+        as they are in reach, and none where it is not itself.
+        """
         rows = await self._handle.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
         chain = await self.get([row["id"] for row in rows])
+        if memory_id not in chain:
+            return []
         return sorted(chain.values(), key=lambda m: (m.valid_from, m.recorded_at, m.id))
 
     async def touch(self, ids: Sequence[str], now: datetime) -> None:

@@ -1,5 +1,6 @@
 """The shelf of runs: consolidations under way, paused and done, and what happened to them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -148,7 +149,14 @@ def _changing(run: Run) -> dict[str, Any]:
         "status": _document(_STATUS, run.status),
         "messages": _document(_MESSAGES, run.messages),
         "outcome": _document(_OUTCOME, run.outcome),
+        "topic": _only(run.request.topic, (memory.topic for memory in run.shown())),
+        "agent_id": _only(run.request.source.agent_id, (one.agent_id for one in run.shown())),
     }
+
+
+def _only(one: str | None, others: Iterable[str | None]) -> str | None:
+    """`one`, unless there are others beside it."""
+    return one if {one, *others} == {one} else None
 
 
 def _document(adapter: TypeAdapter[Any], value: Any) -> Document | None:

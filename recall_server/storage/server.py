@@ -21,3 +21,7 @@ class Server:
     async def bind(self, kid: str, public: Mapping[str, str], now: datetime) -> None:
         """Let the database belong to a key, unless it belongs to one."""
         await self._handle.send("bind_key", kid=kid, public_key=Document(dict(public)), now=now)
+
+    async def set_tokens_not_before(self, at: datetime) -> None:
+        """From now on no token is let in that was made before `at`."""
+        await self._handle.send("set_server_not_before", at=at)

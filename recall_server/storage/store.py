@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from recall_server.domain.model import AuditEntry, Namespace
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.storage import queries
 from recall_server.storage.access import Access
 from recall_server.storage.audit import Audit
@@ -35,6 +36,12 @@ class Transaction:
         self.vectors = Vectors(handle, cache)
         self.words = WordIndex(handle)
 
+    async def reachable(self) -> list[str] | None:
+        """The ids of all that a search may find here; None where there is no limit."""
+        if self.handle.reach.everything:
+            return None
+        return [row["id"] for row in await self.handle.fetch("items_in_reach")]
+
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""
         await self.handle.send("lock_namespace")
@@ -58,11 +65,15 @@ class Store:
         namespace: Namespace | None,
         *,
         write: bool = True,
+        reach: Reach = EVERYTHING,
         entry: AuditEntry | None = None,
     ) -> AsyncIterator[Transaction]:
-        """One transaction; `entry`, if given, is written to the book just before it commits."""
+        """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
+        to the book just before it commits.
+        """
         async with self.driver.transaction(namespace=namespace, write=write) as connection:
-            transaction = Transaction(Handle(connection, self._queries, namespace), self._cache)
+            handle = Handle(connection, self._queries, namespace, reach)
+            transaction = Transaction(handle, self._cache)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)

@@ -86,9 +86,11 @@ class A2ADoor(RequestHandler):
         if not params.configuration.return_immediately:
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
-                    run = await self._services.tasks.rested(caller.namespace, run)
+                    run = await self._services.tasks.rested(
+                        caller.namespace, run, reach=caller.reach
+                    )
             except TimeoutError:  # it goes on; the caller can ask again
-                run = await self._services.tasks.get(caller.namespace, run.id)
+                run = await self._services.tasks.get(caller.namespace, run.id, reach=caller.reach)
         return apply_history_length(a2a_wire.task(run, modes=modes), params.configuration)
 
     @streamed
@@ -102,7 +104,7 @@ class A2ADoor(RequestHandler):
         if run.status.state.resting:
             return
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, run.id, run.events)
+            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield a2a_wire.update(event, modes)
@@ -118,7 +120,9 @@ class A2ADoor(RequestHandler):
         async def work(entry: AuditEntry) -> Run:
             message = checked(params.message)
             if message.task_id:
-                run = await self._services.tasks.get(caller.namespace, message.task_id)
+                run = await self._services.tasks.get(
+                    caller.namespace, message.task_id, reach=caller.reach
+                )
                 if message.context_id not in ("", run.context_id):
                     raise Invalid("The contextId is not that of the task. Leave it out.")
                 if run.status.state.final:
@@ -131,6 +135,7 @@ class A2ADoor(RequestHandler):
                         a2a_wire.asked_message(run),
                         _said(message, run.id, run.context_id),
                     ),
+                    reach=caller.reach,
                     entry=entry,
                 )
             also = None
@@ -149,6 +154,7 @@ class A2ADoor(RequestHandler):
                 context_id=message.context_id,
                 message=lambda run_id, context_id: _said(message, run_id, context_id),
                 also=also,
+                reach=caller.reach,
                 entry=entry,
             )
 
@@ -182,7 +188,7 @@ class A2ADoor(RequestHandler):
 
         async def work(entry: AuditEntry) -> ListTasksResponse:
             page = await self._services.tasks.page(
-                caller.namespace, wanted, after=after, limit=size
+                caller.namespace, wanted, after=after, limit=size, reach=caller.reach
             )
             entry.counts["tasks"] = len(page.runs)
             tasks = [a2a_wire.task(run, artifacts=params.include_artifacts) for run in page.runs]
@@ -201,7 +207,9 @@ class A2ADoor(RequestHandler):
         checked_id(params.id, "id")
 
         async def work(entry: AuditEntry) -> Run:
-            return await self._services.tasks.cancel(caller.namespace, params.id, entry=entry)
+            return await self._services.tasks.cancel(
+                caller.namespace, params.id, reach=caller.reach, entry=entry
+            )
 
         try:
             return a2a_wire.task(await self._perform(context, "cancel_task", work))
@@ -219,7 +227,7 @@ class A2ADoor(RequestHandler):
         yield a2a_wire.task(run)
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, run.id, run.events)
+            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield a2a_wire.update(event)
@@ -231,7 +239,7 @@ class A2ADoor(RequestHandler):
         checked_id(run_id, "id")
 
         async def work(entry: AuditEntry) -> Run:
-            run = await self._services.tasks.get(caller.namespace, run_id)
+            run = await self._services.tasks.get(caller.namespace, run_id, reach=caller.reach)
             entry.ids.append(run.id)
             return run
 
@@ -265,8 +273,17 @@ class A2ADoor(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        _caller(context, params.tenant)
-        return self._card_at(context.state[BASE])
+        """The card, with the skills that the token may use."""
+        rights = _caller(context, params.tenant).rights
+        card = self._card_at(context.state[BASE])
+        if all(rights.may(skill.id) for skill in card.skills):
+            return card
+        shown = AgentCard()
+        shown.CopyFrom(card)
+        # A signature covers the skills; this card is shown to whoever asks, not published.
+        del shown.skills[:], shown.signatures[:]
+        shown.skills.extend(skill for skill in card.skills if rights.may(skill.id))
+        return shown
 
     async def _perform(
         self,
@@ -276,9 +293,7 @@ class A2ADoor(RequestHandler):
     ) -> T:
         caller = _caller(context)
         try:
-            return await self._calls.perform(
-                caller.namespace, caller.accessor, DOOR, operation, work
-            )
+            return await self._calls.perform(caller, DOOR, operation, work)
         except RecallError as error:
             raise translated(error) from None
 

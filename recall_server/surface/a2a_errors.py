@@ -5,17 +5,22 @@ nor what broke inside.
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
+from http import HTTPStatus
 from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 import structlog
-from a2a.server.jsonrpc_models import JSONParseError
+from a2a.server.jsonrpc_models import JSONParseError, JSONRPCError
 from a2a.server.request_handlers.request_handler import validate_request_params
-from a2a.server.request_handlers.response_helpers import build_error_response
+from a2a.server.request_handlers.response_helpers import EXCEPTION_MAP, build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import (
+    A2A_ERROR_MAPPING,
+    A2A_ERROR_REASONS,
+    JSON_RPC_ERROR_CODE_MAP,
     A2AError,
     ContentTypeNotSupportedError,
+    ErrorMapping,
     InternalError,
     InvalidParamsError,
     TaskNotFoundError,
@@ -25,6 +30,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from recall_server.domain.errors import (
+    Denied,
     Invalid,
     InvalidText,
     LimitReached,
@@ -44,6 +50,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class PermissionDeniedError(A2AError):
+    """The caller's token may not do that. A2A leaves its spelling to the server (specification
+    3.3.2); the SDK has none.
+    """
+
+    message = "Permission denied"
+
+
+EXCEPTION_MAP[PermissionDeniedError] = JSONRPCError
+JSON_RPC_ERROR_CODE_MAP[PermissionDeniedError] = -32043
+A2A_ERROR_MAPPING[PermissionDeniedError] = ErrorMapping(
+    HTTPStatus.FORBIDDEN.value, "PERMISSION_DENIED", "PERMISSION_DENIED"
+)
+A2A_ERROR_REASONS[PermissionDeniedError] = "PERMISSION_DENIED"
+
+
 def translated(error: RecallError) -> A2AError:
     """The error as A2A spells it; our code stands in its details."""
     data = {"code": error.code}
@@ -53,6 +75,8 @@ def translated(error: RecallError) -> A2AError:
         return UnsupportedOperationError(error.message, data)
     if isinstance(error, UnsupportedMedia):
         return ContentTypeNotSupportedError(error.message, data)
+    if isinstance(error, Denied):
+        return PermissionDeniedError(error.message, data)
     if isinstance(error, Invalid | LimitReached | NotFound):
         return InvalidParamsError(error.message, data)
     return InternalError(error.message, data)

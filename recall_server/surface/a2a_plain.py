@@ -29,21 +29,25 @@ class PlainTasks:
 
     async def create(self, request: Request, body: dict[str, Any]) -> Response:
         """202 with the id; the work goes on."""
-        namespace = caller_of(request.scope).namespace
+        caller = caller_of(request.scope)
 
         async def work(entry: AuditEntry) -> Run:
             if body.get("skill") != SKILL or not isinstance(body.get("input"), dict):
                 raise Invalid(f"Send {{'skill': '{SKILL}', 'input': {{'text': …, 'topic': …}}}}.")
             wanted = consolidation(body["input"])
-            return await self._services.consolidate.start(namespace, wanted, entry=entry)
+            return await self._services.consolidate.start(
+                caller.namespace, wanted, reach=caller.reach, entry=entry
+            )
 
         return await self._answered(request, "create_task", work, ACCEPTED)
 
     async def get(self, request: Request) -> Response:
-        namespace, run_id = caller_of(request.scope).namespace, request.path_params["id"]
+        caller, run_id = caller_of(request.scope), request.path_params["id"]
 
         async def work(entry: AuditEntry) -> Run:
-            run = await self._services.tasks.get(namespace, checked_id(run_id, "id"))
+            run = await self._services.tasks.get(
+                caller.namespace, checked_id(run_id, "id"), reach=caller.reach
+            )
             entry.ids.append(run.id)
             return run
 
@@ -51,7 +55,7 @@ class PlainTasks:
 
     async def resume(self, request: Request) -> Response:
         """One `resolution` for all that is asked, or `resolutions` one by one."""
-        namespace, run_id = caller_of(request.scope).namespace, request.path_params["id"]
+        caller, run_id = caller_of(request.scope), request.path_params["id"]
         body = request.scope.get("recall.json")
 
         async def work(entry: AuditEntry) -> Run:
@@ -59,7 +63,11 @@ class PlainTasks:
             if not isinstance(given, str | list):
                 raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
             return await self._services.tasks.answer(
-                namespace, checked_id(run_id, "id"), given, entry=entry
+                caller.namespace,
+                checked_id(run_id, "id"),
+                given,
+                reach=caller.reach,
+                entry=entry,
             )
 
         return await self._answered(request, "resume_task", work)

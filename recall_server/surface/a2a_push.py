@@ -55,7 +55,11 @@ class PushConfigs:
     ) -> TaskPushNotificationConfig:
         async def work(entry: AuditEntry) -> PushConfig:
             return await self._services.push.configure(
-                caller.namespace, checked_id(params.task_id, "task_id"), wanted(params), entry=entry
+                caller.namespace,
+                checked_id(params.task_id, "task_id"),
+                wanted(params),
+                reach=caller.reach,
+                entry=entry,
             )
 
         return _shown(await self._perform(context, "create_push_config", work))
@@ -68,7 +72,11 @@ class PushConfigs:
     ) -> TaskPushNotificationConfig:
         async def work(entry: AuditEntry) -> PushConfig:
             return await self._services.push.get(
-                caller.namespace, checked_id(params.task_id, "task_id"), params.id, entry=entry
+                caller.namespace,
+                checked_id(params.task_id, "task_id"),
+                params.id,
+                reach=caller.reach,
+                entry=entry,
             )
 
         return _shown(await self._perform(context, "get_push_config", work))
@@ -88,6 +96,7 @@ class PushConfigs:
                 checked_id(params.task_id, "task_id"),
                 limit=min(params.page_size or CONFIGS_MAX, CONFIGS_MAX),
                 after=params.page_token,
+                reach=caller.reach,
                 entry=entry,
             )
 
@@ -106,7 +115,11 @@ class PushConfigs:
 
         async def work(entry: AuditEntry) -> bool:
             return await self._services.push.remove(
-                caller.namespace, checked_id(params.task_id, "task_id"), params.id, entry=entry
+                caller.namespace,
+                checked_id(params.task_id, "task_id"),
+                params.id,
+                reach=caller.reach,
+                entry=entry,
             )
 
         await self._perform(context, "delete_push_config", work)

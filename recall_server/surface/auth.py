@@ -1,16 +1,18 @@
 """The guard: no bearer token, no entry. Pure ASGI, so every door has the same one."""
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 import structlog
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.authentication import AuthCredentials
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.errors import Invalid, RecallError, Unauthenticated
-from recall_server.domain.model import TokenInfo
+from recall_server.domain.rights import TokenInfo
 from recall_server.surface import wire
 from recall_server.surface.caller import Caller, admit
 
@@ -48,7 +50,7 @@ class BearerAuth:
         shown = False
         try:
             token = _bearer(scope)
-            shown = token is not None
+            shown = bool(token)
             if token is None:
                 raise Unauthenticated(
                     "Send the header 'Authorization: Bearer TOKEN'. A token is made with "
@@ -59,27 +61,31 @@ class BearerAuth:
             log.info("refused", code=error.code)
             await wire.http_error(error, _challenge(error, shown=shown))(scope, receive, send)
             return
-        admit(scope, Caller(info.namespace, info.accessor))
+        caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at)
+        admit(scope, caller)
+        scopes = sorted(info.rights.scopes)
         user = AuthenticatedUser(
             AccessToken(
                 token=info.accessor,  # whoever logs it logs no secret
                 client_id=info.accessor,
-                scopes=[],
+                scopes=list(scopes),
                 subject=info.namespace,
                 claims={"iss": "recall"},
             )
         )
         scope["user"] = user
-        scope["auth"] = AuthCredentials([])
+        scope["auth"] = AuthCredentials(list(scopes))
         reset = auth_context_var.set(user)
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _challenging(caller, send))
         finally:
             auth_context_var.reset(reset)
 
 
 def _bearer(scope: Scope) -> str | None:
-    """The token, None where none is shown. Raises on more than one header, or on another scheme."""
+    """The token; None where none is shown, and none that there can be where something else is.
+    Raises on more than one header.
+    """
     shown = [value for name, value in scope["headers"] if name == b"authorization"]
     if not shown:
         return None
@@ -87,8 +93,25 @@ def _bearer(scope: Scope) -> str | None:
         raise Invalid("The request has two Authorization headers. Send one.")
     header: str = shown[0].decode("latin-1")
     if not header.lower().startswith(_SCHEME) or len(header) > TOKEN_CHARS_MAX:
-        raise Unauthenticated("The Authorization header must read 'Bearer TOKEN'.")
+        return ""
     return header[len(_SCHEME) :].strip(" ")
+
+
+def _challenging(caller: Caller, send: Send) -> Send:
+    """`send`, for answers that are 403 where the token lacked a scope: each door says so in its
+    protocol's words, and this in HTTP's, with the scope that is needed (RFC 6750, 3.1).
+    """
+
+    async def challenged(message: Message) -> None:
+        if message["type"] == "http.response.start" and caller.refused:
+            message["status"] = HTTPStatus.FORBIDDEN.value
+            MutableHeaders(scope=message)["WWW-Authenticate"] = (
+                'Bearer realm="recall", error="insufficient_scope", '
+                f'scope="{caller.refused[-1].scope}"'
+            )
+        await send(message)
+
+    return challenged
 
 
 def _challenge(error: RecallError, *, shown: bool) -> dict[str, str]:

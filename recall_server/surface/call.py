@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import structlog
 
-from recall_server.domain.errors import DeadlineExceeded, RecallError
-from recall_server.domain.model import AuditEntry, Namespace, Outcome
+from recall_server.domain.errors import DeadlineExceeded, InsufficientScope, RecallError
+from recall_server.domain.model import AuditEntry, Outcome
 from recall_server.services.audit import Audit
+from recall_server.surface.caller import Caller
 
 log = structlog.get_logger()
 
@@ -27,20 +28,21 @@ class Calls:
 
     async def perform(
         self,
-        namespace: Namespace,
-        accessor: str | None,
+        caller: Caller,
         door: str,
         operation: str,
         work: Callable[[AuditEntry], Awaitable[T]],
     ) -> T:
-        """Run `work` and see to it that it leaves exactly one line in the book.
+        """Run `work`, if the caller's token may, and see to it that it leaves exactly one line in
+        the book.
 
         `work` hands the entry to the transaction of its effect; where it has none, the line is
         written here. Raises `RecallError` and nothing else; if the book cannot be written, the
         operation has failed.
         """
-        entry = self.audit.begin(namespace, operation, door, accessor)
+        entry = self.audit.begin(caller.namespace, operation, door, caller.accessor)
         try:
+            caller.rights.require(operation)
             async with asyncio.timeout(self.deadline_s):
                 result = await work(entry)
                 if not entry.written:
@@ -57,6 +59,8 @@ class Calls:
         else:
             self._log(entry)
             return result
+        if isinstance(error, InsufficientScope):
+            caller.refused.append(error)
         await self._note(entry, error)
         raise error from None
 

@@ -1,21 +1,32 @@
 """Who is calling, as the guard found out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from starlette.types import Scope
 
-from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.errors import InsufficientScope, Unauthenticated
 from recall_server.domain.model import Namespace
+from recall_server.domain.rights import Reach, Rights
 
 _KEY = "recall.caller"
 
 
 @dataclass(frozen=True)
 class Caller:
-    """The tenant, and the token that was shown (by its accessor)."""
+    """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
+    the operations that it asked for without the scope, for the guard to answer with a challenge.
+    """
 
     namespace: Namespace
     accessor: str
+    rights: Rights
+    expires_at: datetime | None = None
+    refused: list[InsufficientScope] = field(default_factory=list, compare=False)
+
+    @property
+    def reach(self) -> Reach:
+        return self.rights.reach
 
 
 def admit(scope: Scope, caller: Caller) -> None:

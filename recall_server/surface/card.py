@@ -99,9 +99,7 @@ class Card:
         return self._public_url or f"{scope['scheme']}://{Headers(scope=scope)['host']}"
 
     def at(self, base: str) -> AgentCard:
-        """The card with the addresses under `base`. Also the extended card: tokens have no scopes,
-        so there is nothing that only some may see.
-        """
+        """The card with the addresses under `base`."""
         if self._public is not None and base == self._public_url:
             return self._public
         return self._addressed(base)

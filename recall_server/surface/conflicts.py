@@ -41,22 +41,29 @@ class Conflicts:
         ]
 
     async def _list(self, request: Request) -> Response:
-        namespace = caller_of(request.scope).namespace
+        caller = caller_of(request.scope)
 
         async def work(entry: AuditEntry) -> dict[str, Any]:
-            found = await self._services.tasks.questions(namespace, limit=LISTED_MAX)
+            found = await self._services.tasks.questions(
+                caller.namespace, limit=LISTED_MAX, reach=caller.reach
+            )
             entry.counts["questions"] = len(found)
             return {"conflicts": [a2a_wire.open_question(one) for one in found]}
 
         return await self._answered(request, "list_conflicts", work)
 
     async def _resolve(self, request: Request) -> Response:
-        namespace = caller_of(request.scope).namespace
+        caller = caller_of(request.scope)
 
         async def work(entry: AuditEntry) -> dict[str, Any]:
             given = Resolve.parse(request.scope.get("recall.json"), "the body")
             run = await self._services.tasks.resolve(
-                namespace, given.id, given.choice, given.text, entry=entry
+                caller.namespace,
+                given.id,
+                given.choice,
+                given.text,
+                reach=caller.reach,
+                entry=entry,
             )
             left = len(run.status.questions)
             return {"task_id": run.id, "status": str(run.status.state), "open": left}

@@ -49,7 +49,7 @@ async def performed(
     """The answer to a plain request: what `work` returns as `shown`, or its error as one."""
     caller = caller_of(request.scope)
     try:
-        found = await calls.perform(caller.namespace, caller.accessor, DOOR, operation, work)
+        found = await calls.perform(caller, DOOR, operation, work)
     except RecallError as error:
         return wire.http_error(error)
     return shown(found)

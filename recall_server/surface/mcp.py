@@ -10,6 +10,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     CallToolRequestParams,
     CallToolResult,
     ListToolsResult,
@@ -21,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from recall_server import __version__
-from recall_server.domain.errors import RecallError, UnknownTool
+from recall_server.domain.errors import InsufficientScope, RecallError, UnknownTool
 from recall_server.domain.model import AuditEntry
 from recall_server.services import Services
 from recall_server.surface import wire
@@ -90,8 +91,13 @@ class McpDoor:
             return
         await self.manager.handle_request(scope, receive, send)
 
-    async def _list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=self._faces)
+    async def _list_tools(
+        self, context: Context, _: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        """Those that the token may call."""
+        assert context.request is not None
+        rights = caller_of(context.request.scope).rights
+        return ListToolsResult(tools=[face for face in self._faces if rights.may(face.name)])
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         assert context.request is not None
@@ -103,14 +109,17 @@ class McpDoor:
                 raise UnknownTool
             given = tool.parse(params.arguments or {})
             client = _client_name(context)
-            return await tool.run(Call(self._services, caller.namespace, client, entry), given)
+            return await tool.run(Call(self._services, caller, client, entry), given)
 
         try:
             data = await self._calls.perform(
-                caller.namespace, caller.accessor, DOOR, tool.name if tool else "unknown_tool", work
+                caller, DOOR, tool.name if tool else "unknown_tool", work
             )
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
+        except InsufficientScope as error:
+            told = {"code": error.code, "scope": error.scope}
+            raise MCPError(INVALID_REQUEST, error.message, told) from None
         except RecallError as error:
             return _result(wire.failed(error), is_error=True)
         return _result(wire.ok(data))

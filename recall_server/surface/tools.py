@@ -18,12 +18,14 @@ from recall_server.domain.model import (
     SearchMode,
     Source,
 )
+from recall_server.domain.rights import Reach
 from recall_server.domain.run import Mode, Request
 from recall_server.domain.screening import screen
 from recall_server.services import Services
 from recall_server.services.ingest import Submission
 from recall_server.surface import wire
 from recall_server.surface.arguments import Arguments
+from recall_server.surface.caller import Caller
 
 Json = dict[str, Any]
 
@@ -37,9 +39,17 @@ class Call:
     """What a tool knows of the call besides its arguments."""
 
     services: Services
-    namespace: Namespace
+    caller: Caller
     client: str | None
     entry: AuditEntry
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.caller.namespace
+
+    @property
+    def reach(self) -> Reach:
+        return self.caller.reach
 
 
 class StoreMemory(Arguments):
@@ -77,6 +87,10 @@ class GetMemoryStats(Arguments):
     pass
 
 
+class Whoami(Arguments):
+    pass
+
+
 class ConsolidateMemories(Arguments):
     topic: str
     similarity_threshold: float = Field(0.85, ge=0, le=1)
@@ -92,6 +106,7 @@ async def store_memory(call: Call, given: StoreMemory) -> Json:
             given.idempotency_key or None,
             Source(given.session_id or None, given.agent_id or None, call.client),
         ),
+        reach=call.reach,
         entry=call.entry,
     )
     if accepted.cached:
@@ -112,6 +127,7 @@ async def search_memories(call: Call, given: SearchMemories) -> Json:
             max_tokens=given.max_tokens or None,
         ),
         cite=given.explain,
+        reach=call.reach,
         entry=call.entry,
     )
     return wire.found(answer, explain=given.explain)
@@ -120,7 +136,7 @@ async def search_memories(call: Call, given: SearchMemories) -> Json:
 async def inspect_memories(call: Call, given: InspectMemories) -> Json:
     if given.memory_id:
         chain = await call.services.recall.history(
-            call.namespace, given.memory_id, entry=call.entry
+            call.namespace, given.memory_id, reach=call.reach, entry=call.entry
         )
         return wire.history(chain)
     page = await call.services.recall.inspect(
@@ -129,18 +145,22 @@ async def inspect_memories(call: Call, given: InspectMemories) -> Json:
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
+        reach=call.reach,
         entry=call.entry,
     )
     return wire.page(page)
 
 
 async def delete_memory(call: Call, given: DeleteMemory) -> Json:
-    await call.services.recall.forget(call.namespace, given.memory_id, entry=call.entry)
+    await call.services.recall.forget(
+        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
+    )
     return {"deleted": given.memory_id}
 
 
 async def get_memory_stats(call: Call, _: GetMemoryStats) -> Json:
-    return wire.counts(await call.services.recall.stats(call.namespace, entry=call.entry))
+    found = await call.services.recall.stats(call.namespace, reach=call.reach, entry=call.entry)
+    return wire.counts(found)
 
 
 async def consolidate_memories(call: Call, given: ConsolidateMemories) -> Json:
@@ -154,14 +174,19 @@ async def consolidate_memories(call: Call, given: ConsolidateMemories) -> Json:
             dry_run=given.dry_run,
             source=Source(client=call.client),
         ),
+        reach=call.reach,
         entry=call.entry,
     )
     with suppress(TimeoutError):  # it goes on: the reply says under which id
         async with asyncio.timeout(MERGE_WAIT_S):
-            run = await services.tasks.rested(call.namespace, run)
+            run = await services.tasks.rested(call.namespace, run, reach=call.reach)
     if run.status.failure is not None:
         raise TaskFailed(run.status.failure.message)
     return wire.merged(run)
+
+
+async def whoami(call: Call, _: Whoami) -> Json:
+    return wire.whoami(call.caller)
 
 
 @dataclass(frozen=True)
@@ -185,7 +210,8 @@ class Tool:
             title=self.title,
             description=self.description,
             input_schema=_plain(self.arguments.model_json_schema()),
-            # The envelope (FEATURES I13); errors have code and message instead of data.
+            # The envelope (FEATURES I13); errors have code and message instead of data. Left out
+            # where it says no more than that: it costs every client more than the rest of a face.
             output_schema={
                 "type": "object",
                 "properties": {
@@ -193,7 +219,9 @@ class Tool:
                     "data": {"type": "object", "required": list(self.data)},
                 },
                 "required": ["status"],
-            },
+            }
+            if self.data
+            else None,
             annotations=mcp.types.ToolAnnotations(
                 read_only_hint=self.read_only,
                 destructive_hint=self.destructive,
@@ -299,10 +327,20 @@ TOOLS = (
     Tool(
         "get_memory_stats",
         "Memory statistics",
-        "How many memories there are of each type, and how many texts still wait for extraction.",
+        "Memories of each type, and texts that wait for extraction.",
         GetMemoryStats,
         get_memory_stats,
         ("by_type", "total", "pending_extractions", "failed_extractions", "pending_embeddings"),
+        read_only=True,
+        idempotent=True,
+    ),
+    Tool(
+        "whoami",
+        "Who am I",
+        "Your rights.",
+        Whoami,
+        whoami,
+        (),
         read_only=True,
         idempotent=True,
     ),

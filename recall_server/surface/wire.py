@@ -19,8 +19,10 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.model import Citation, Hit, Memory
 from recall_server.domain.plan import Resolution
+from recall_server.domain.rights import Rights, TokenInfo
 from recall_server.domain.run import Outcome, Run
 from recall_server.services.recall import Counts, Found, History, Page
+from recall_server.surface.caller import Caller
 
 Json = dict[str, Any]
 
@@ -195,6 +197,42 @@ def counts(one: Counts) -> Json:
         "pending_extractions": one.backlog.pending_extractions,
         "failed_extractions": one.backlog.failed_extractions,
         "pending_embeddings": one.backlog.pending_embeddings,
+    }
+
+
+def rights(one: Rights) -> Json:
+    """Scopes and limits; null: none."""
+    reach = one.reach
+    return {
+        "scopes": sorted(one.scopes),
+        "topics": None if reach.topics is None else sorted(reach.topics),
+        "types": None if reach.types is None else sorted(reach.types),
+        "agent_id": reach.agent_id,
+    }
+
+
+def whoami(one: Caller) -> Json:
+    return {
+        "namespace": one.namespace,
+        "accessor": one.accessor,
+        **rights(one.rights),
+        "expires_at": moment(one.expires_at),
+    }
+
+
+def token(one: TokenInfo) -> Json:
+    """All that may be shown of a token."""
+    return {
+        "accessor": one.accessor,
+        "namespace": one.namespace,
+        "label": one.label,
+        **rights(one.rights),
+        "parent": one.parent,
+        "created_at": moment(one.created_at),
+        "expires_at": moment(one.expires_at),
+        "uses_left": one.uses_left,
+        "last_used_at": moment(one.last_used_at),
+        "revoked_at": moment(one.revoked_at),
     }
 
 

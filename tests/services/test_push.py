@@ -19,7 +19,8 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 from recall_server.domain.ids import new_id
-from recall_server.domain.model import AuditEntry, Job, JobState, Namespace, TokenInfo
+from recall_server.domain.model import AuditEntry, Job, JobState, Namespace
+from recall_server.domain.rights import TokenInfo
 from recall_server.domain.run import Mode, Request, Run, RunState, Status, Work
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook

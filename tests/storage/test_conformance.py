@@ -19,9 +19,9 @@ from recall_server.domain.model import (
     Namespace,
     Span,
     Status,
-    TokenInfo,
     Turn,
 )
+from recall_server.domain.rights import TokenInfo
 from recall_server.storage.index import postings
 from recall_server.storage.jobs import Fenced
 from recall_server.storage.store import Store, Transaction
@@ -335,8 +335,8 @@ async def test_a_promise_made_in_a_failed_transaction_is_not_made(store: Store) 
 async def test_a_revoked_token_says_so(store: Store) -> None:
     await enter(store, ALICE)
     async with store.transaction(ALICE) as tx:
-        assert await tx.access.revoke("acc_alice", NOON)
-        assert not await tx.access.revoke("acc_alice", NOON)
+        assert await tx.access.revoke(["acc_alice"], NOON)
+        assert not await tx.access.revoke(["acc_alice"], NOON)
     async with store.transaction(None, write=False) as tx:
         token = await tx.access.by_hash("hash of alice")
 

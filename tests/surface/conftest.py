@@ -14,8 +14,10 @@ from mcp.client.client import ConnectMode
 from mcp.client.streamable_http import streamable_http_client
 
 from recall_server.app import House
-from recall_server.domain.model import TokenInfo, namespace
+from recall_server.domain.model import namespace
+from recall_server.domain.rights import TokenInfo
 from recall_server.serve import bound, listening
+from recall_server.services.access import Wanted
 from tests.conftest import Open
 
 LEGACY: ConnectMode = "legacy"
@@ -37,14 +39,14 @@ class Running:
     def url(self) -> str:
         return f"{self.address}/mcp"
 
-    async def token(self, name: str = "alice") -> str:
-        return (await self.issued(name))[0]
+    async def token(self, name: str = "alice", wanted: Wanted | None = None) -> str:
+        return (await self.issued(name, wanted))[0]
 
-    async def issued(self, name: str) -> tuple[str, TokenInfo]:
+    async def issued(self, name: str, wanted: Wanted | None = None) -> tuple[str, TokenInfo]:
         services = self.house.services
         owner = namespace(name)
         entry = services.audit.begin(owner, "create_token", "cli", None)
-        return await services.access.issue(owner, label="", entry=entry)
+        return await services.access.issue(owner, wanted=wanted, entry=entry)
 
     async def revoke(self, info: TokenInfo) -> None:
         services = self.house.services

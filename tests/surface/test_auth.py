@@ -119,7 +119,7 @@ async def test_a_revoked_token_is_refused_from_the_next_call_on(running: Running
         after = await http.post("/mcp", headers=headers, json=BODY)
 
     assert (before.status_code, after.status_code) == (200, 401)
-    assert "revoked" in after.json()["message"]
+    assert "revoked" not in after.text
     assert await _status(running, f"Bearer {other}") == 200
 
 

@@ -9,32 +9,74 @@ SELECT conflict_policy FROM namespaces WHERE namespace = :namespace
 UPDATE namespaces SET conflict_policy = :policy WHERE namespace = :namespace RETURNING namespace
 
 -- query: add_token
-INSERT INTO api_tokens (namespace, accessor, token_hash, label, created_at)
-VALUES (:namespace, :accessor, :token_hash, :label, :now)
+INSERT INTO api_tokens (
+  namespace, accessor, token_hash, label, created_at, scopes, topics, types, agent_id, parent,
+  expires_at, uses_left
+) VALUES (
+  :namespace, :accessor, :token_hash, :label, :now, :scopes, :topics, :types, :agent_id, :parent,
+  :expires_at, :uses_left
+)
 
 -- query: token_by_hash
 -- across namespaces: the token is what tells the namespace
-SELECT namespace, accessor, label, created_at, revoked_at FROM api_tokens
-WHERE token_hash = :token_hash
+SELECT t.*, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server
+FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
+LEFT JOIN server s ON s.singleton = 1
+WHERE t.token_hash = :token_hash
 
 -- query: token_by_accessor
 -- across namespaces: the operator names a token by its accessor alone
-SELECT namespace, accessor, label, created_at, revoked_at FROM api_tokens
-WHERE accessor = :accessor
+SELECT t.*, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server
+FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
+LEFT JOIN server s ON s.singleton = 1
+WHERE t.accessor = :accessor
 
 -- query: all_tokens
 -- across namespaces: the operator's list
-SELECT namespace, accessor, label, created_at, revoked_at FROM api_tokens
-ORDER BY namespace, created_at, accessor
+SELECT t.*, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server
+FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
+LEFT JOIN server s ON s.singleton = 1
+ORDER BY t.namespace, t.created_at, t.accessor
+
+-- query: token
+SELECT t.*, n.tokens_not_before AS of_namespace
+FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
+WHERE t.namespace = :namespace AND t.accessor = :accessor
 
 -- query: tokens
-SELECT namespace, accessor, label, created_at, revoked_at FROM api_tokens
-WHERE namespace = :namespace ORDER BY created_at, accessor
+SELECT t.*, n.tokens_not_before AS of_namespace
+FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
+WHERE t.namespace = :namespace ORDER BY t.created_at, t.accessor
 
--- query: revoke_token
-UPDATE api_tokens SET revoked_at = :now
+-- query: use_token
+-- Nothing where its last use was spent, or it was revoked, by another call meanwhile.
+UPDATE api_tokens SET last_used_at = :now, uses_left = uses_left - 1
 WHERE namespace = :namespace AND accessor = :accessor AND revoked_at IS NULL
+  AND (uses_left IS NULL OR uses_left > 0)
+RETURNING uses_left
+
+-- query: refuse_token
+UPDATE api_tokens SET refused_at = :now,
+  expired_at = CASE WHEN :expired THEN COALESCE(expired_at, :now) ELSE expired_at END
+WHERE namespace = :namespace AND accessor = :accessor
+
+-- query: revoke_tokens
+UPDATE api_tokens SET revoked_at = :now
+WHERE namespace = :namespace AND accessor IN (:accessors...) AND revoked_at IS NULL
 RETURNING accessor
+
+-- query: end_token
+-- An earlier end stays.
+UPDATE api_tokens SET expires_at = :at
+WHERE namespace = :namespace AND accessor = :accessor
+  AND (expires_at IS NULL OR expires_at > :at)
+
+-- query: adopt_tokens
+UPDATE api_tokens SET parent = :successor
+WHERE namespace = :namespace AND parent = :accessor
+
+-- query: set_tokens_not_before
+UPDATE namespaces SET tokens_not_before = :at WHERE namespace = :namespace RETURNING namespace
 
 -- query: all_namespaces
 -- across namespaces: the operator's counts

@@ -48,6 +48,8 @@ SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state = 'open'
   AND t.id IN (:ids...)
+  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR e.agent_id = :agent)
 
 -- query: touch_turns
 -- in: sqlite

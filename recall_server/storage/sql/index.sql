@@ -53,6 +53,7 @@ SELECT p.item_id, CAST(round(1000000 * sum(
 )) AS INTEGER) AS score
 FROM json_each(:weights) w CROSS JOIN postings p
 WHERE p.namespace = :namespace AND p.term = w.key
+  AND (:anywhere OR p.item_id IN (:within...))
 GROUP BY p.item_id
 ORDER BY score DESC, p.item_id
 LIMIT :limit
@@ -65,6 +66,7 @@ SELECT p.item_id, CAST(round(1000000 * sum(
 FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
   SELECT item_id, occurrences, length FROM postings
   WHERE namespace = :namespace AND term = w.key
+    AND (:anywhere OR item_id IN (:within...))
   OFFSET 0
 ) p
 GROUP BY p.item_id

@@ -35,6 +35,8 @@ FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key AND m.retired_at IS NULL
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
 ORDER BY m.recorded_at, m.id
 
 -- query: memories_of_entity
@@ -43,6 +45,8 @@ SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key AND m.retired_at IS NULL
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
 ORDER BY m.recorded_at DESC, m.id
 LIMIT :limit
 
@@ -59,6 +63,8 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.id IN (:ids...)
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
 
 -- query: memory_items
 -- What ranking needs of the active ones among these.
@@ -66,12 +72,16 @@ SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, ac
 FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
   AND id IN (:ids...)
+  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
+  AND (:any_agent OR agent_id = :agent)
 
 -- query: memories_of_topic
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
 ORDER BY m.recorded_at, m.id LIMIT :limit
 
 -- query: active_memories
@@ -80,6 +90,8 @@ FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND m.id IN (:ids...)
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
 
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
@@ -87,6 +99,8 @@ WITH page AS (
   SELECT * FROM memories
   WHERE namespace = :namespace AND retired_at IS NULL
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+    AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
+    AND (:any_agent OR agent_id = :agent)
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
 )
@@ -103,6 +117,8 @@ ORDER BY m.recorded_at DESC, m.id DESC
 SELECT type, count(*) AS memories FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
+  AND (:any_agent OR agent_id = :agent)
 GROUP BY type
 
 -- query: lineage

@@ -1,24 +1,34 @@
 -- query: add_run
 INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
-  changed_at, expires_at, request, work, status, messages, outcome)
+  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id)
 VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :created_at,
-  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome)
+  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id)
 
 -- query: run
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
 
 -- query: locked_run
 -- To be changed in this transaction: whoever else wants to change it waits.
 -- in: sqlite
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
 -- in: postgres
-SELECT * FROM runs WHERE namespace = :namespace AND id = :id FOR UPDATE
+SELECT * FROM runs WHERE namespace = :namespace AND id = :id
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
+FOR UPDATE
 
 -- query: change_run
 -- Compare and swap: nothing happens where somebody else has changed it meanwhile.
 UPDATE runs SET state = :state, version = version + 1, round = :round, events = :events,
   changed_at = :changed_at, expires_at = :expires_at, work = :work, status = :status,
-  messages = :messages, outcome = :outcome
+  messages = :messages, outcome = :outcome,
+  -- What it has shown once, its history goes on to show.
+  topic = CASE WHEN topic IS NULL THEN NULL ELSE :topic END,
+  agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE :agent_id END
 WHERE namespace = :namespace AND id = :id AND version = :version
 RETURNING id
 
@@ -29,6 +39,8 @@ WHERE namespace = :namespace
   AND (:context_id = '' OR context_id = :context_id)
   AND (:state = '' OR state = :state)
   AND changed_at >= :since
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
   AND (changed_at < :before OR (changed_at = :before AND id < :before_id))
 ORDER BY changed_at DESC, id DESC LIMIT :limit
 
@@ -38,6 +50,8 @@ WHERE namespace = :namespace
   AND (:context_id = '' OR context_id = :context_id)
   AND (:state = '' OR state = :state)
   AND changed_at >= :since
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
 
 -- query: delete_run
 DELETE FROM runs WHERE namespace = :namespace AND id = :id
@@ -53,6 +67,8 @@ VALUES (:namespace, :run_id, :seq, :status, :outcome)
 SELECT e.seq, e.status, e.outcome, r.context_id
 FROM run_events e JOIN runs r ON r.namespace = e.namespace AND r.id = e.run_id
 WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
+  AND (:any_topic OR r.topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR r.agent_id = :agent)
 ORDER BY e.seq
 
 -- query: add_decision
@@ -69,11 +85,16 @@ ORDER BY memory_id, decided_at, question_id
 -- The paused run that asks a question; few runs wait, and their index leads to them.
 -- in: sqlite
 SELECT id FROM runs
-WHERE namespace = :namespace AND state = 'input-required' AND EXISTS (
+WHERE namespace = :namespace AND state = 'input-required'
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
+  AND EXISTS (
   SELECT 1 FROM json_each(status, '$.questions') q WHERE json_extract(q.value, '$.id') = :question)
 ORDER BY id LIMIT 1
 -- in: postgres
 SELECT id FROM runs
 WHERE namespace = :namespace AND state = 'input-required'
+  AND (:any_topic OR topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR agent_id = :agent)
   AND status -> 'questions' @> jsonb_build_array(jsonb_build_object('id', CAST(:question AS text)))
 ORDER BY id LIMIT 1

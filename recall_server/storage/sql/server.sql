@@ -6,3 +6,7 @@ ON CONFLICT (singleton) DO NOTHING
 -- query: bound_key
 -- across namespaces: the key is the server's
 SELECT kid FROM server WHERE singleton = 1
+
+-- query: set_server_not_before
+-- across namespaces: it is for the tokens of all
+UPDATE server SET tokens_not_before = :at WHERE singleton = 1

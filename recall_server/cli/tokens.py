@@ -1,0 +1,233 @@
+"""`recall create-token` and `recall tokens`: the operator says who may do what."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
+from recall_server.domain.model import MemoryType, namespace
+from recall_server.domain.rights import DEFAULT_SCOPES, Reach, Rights, Scope, TokenInfo
+from recall_server.services.access import Wanted
+from recall_server.surface import wire
+
+app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
+
+_DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
+_UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+Accessor = Annotated[str, typer.Argument(help="As `recall tokens list` shows it.")]
+
+
+def create_token(  # noqa: PLR0917  # options, each by its name
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it opens.")],
+    label: Annotated[str, typer.Option(help="What it is for, to know it again.")] = "",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"What it may do; again, or with commas: {', '.join(Scope)}.",
+            show_default=",".join(sorted(DEFAULT_SCOPES)),
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only this topic; again for more.")
+    ] = None,
+    type_: Annotated[
+        list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
+    ] = None,
+    agent_id: Annotated[str | None, typer.Option(help="Only as, and of, this agent.")] = None,
+    expires_in: Annotated[
+        str | None, typer.Option(help="Such as 12h.", show_default="RECALL_TOKEN_DAYS")
+    ] = None,
+    never: Annotated[bool, typer.Option("--never", help="It never ends.")] = False,
+    uses: Annotated[int | None, typer.Option(min=1, help="For so many requests.")] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token for a namespace, and print it this once."""
+    if never and expires_in:
+        fail("Give --expires-in or --never, not both.")
+    life = _duration(expires_in) if expires_in else None
+    rights = Rights(
+        _scopes(scope) if scope else DEFAULT_SCOPES,
+        Reach(
+            frozenset(topic) if topic else None,
+            frozenset(type_) if type_ else None,
+            agent_id,
+        ),
+    )
+
+    async def issue(built: House) -> None:
+        services, ns = built.services, namespace(name)
+        by_default = None if never else timedelta(days=built.settings.token_days)
+        entry = services.audit.begin(ns, "create_token", DOOR, None)
+        token, info = await services.access.issue(
+            ns, label=label, wanted=Wanted(rights, life or by_default, uses), entry=entry
+        )
+        _print_new(token, info, as_json=as_json)
+
+    in_house(db, issue, create=True)
+
+
+@app.command("list")
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """List tokens by their accessors."""
+
+    async def act(built: House) -> None:
+        services, ns = built.services, namespace(name) if name is not None else None
+        found = await services.access.tokens(ns)
+        if ns is not None and found:  # a namespace that there is
+            entry = services.audit.begin(ns, "list_tokens", DOOR, None)
+            entry.counts["tokens"] = len(found)
+            await services.audit.write(entry)
+        rows = [wire.token(info) for info in found]
+        if as_json:
+            print_json(rows)
+            return
+        print_table([_told(row) for row in rows], "No tokens yet.")
+
+    in_house(db, act)
+
+
+@app.command()
+def show(accessor: Accessor, db: Db = None, as_json: AsJson = False) -> None:
+    """Show what a token may do, and when it was last used."""
+
+    async def act(built: House) -> None:
+        services = built.services
+        info = await services.access.find(accessor)
+        entry = services.audit.begin(info.namespace, "show_token", DOOR, None)
+        entry.ids.append(accessor)
+        await services.audit.write(entry)
+        row = wire.token(info)
+        if as_json:
+            print_json(row)
+            return
+        for key, value in row.items():
+            typer.echo(f"{key.replace('_', ' '):14}{_cell(value)}")
+
+    in_house(db, act)
+
+
+@app.command()
+def revoke(
+    accessor: Accessor,
+    children_only: Annotated[
+        bool, typer.Option("--children-only", help="Only those that it issued.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although no token with the scope admin is left.")
+    ] = False,
+    db: Db = None,
+) -> None:
+    """Revoke a token and all that it issued, from their next call on."""
+
+    async def act(built: House) -> None:
+        services = built.services
+        info = await services.access.find(accessor)
+        entry = services.audit.begin(info.namespace, "revoke_token", DOOR, None)
+        revoked = await services.access.revoke(
+            info, children_only=children_only, force=force, entry=entry
+        )
+        of = f"of {info.namespace}"
+        if not revoked:
+            typer.echo(f"{accessor} {of} was revoked before, and all that it issued.")
+        for one in revoked:
+            typer.echo(f"Revoked {one} {of}.")
+
+    in_house(db, act)
+
+
+@app.command()
+def rotate(
+    accessor: Accessor,
+    overlap: Annotated[str, typer.Option(help="How long the old one is still good.")] = "1h",
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token that takes another's place, and print it this once."""
+    lasts = _duration(overlap)
+
+    async def act(built: House) -> None:
+        services = built.services
+        info = await services.access.find(accessor)
+        entry = services.audit.begin(info.namespace, "rotate_token", DOOR, None)
+        token, new = await services.access.rotate(info, lasts, entry=entry)
+        _print_new(token, new, as_json=as_json)
+
+    in_house(db, act)
+
+
+@app.command("not-before")
+def not_before(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Let in no token that was made earlier."""
+    moment = _moment(at) if at else None
+
+    async def act(built: House) -> None:
+        services, ns = built.services, namespace(name) if name is not None else None
+        entry = services.audit.begin(ns, "tokens_not_before", DOOR, None) if ns else None
+        since = await services.access.not_before(ns, moment, entry=entry)
+        typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are out.")
+
+    in_house(db, act)
+
+
+def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"token": token, **wire.token(info)})
+        return
+    ends = info.expires_at
+    until = f", good until {ends.isoformat(timespec='minutes')}" if ends else ", without end"
+    typer.echo(f"Token for the namespace {info.namespace} (accessor {info.accessor}{until}):\n")
+    typer.echo(f"  {token}\n")
+    typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
+    return {key: _cell(row[key]) for key in shown}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return "" if value is None else str(value)
+
+
+def _scopes(given: list[str]) -> frozenset[Scope]:
+    names = [part.strip() for one in given for part in one.split(",")]
+    unknown = [one for one in names if one not in set(Scope)]
+    if unknown:
+        fail(f"There is no such scope. There are {', '.join(Scope)}.")
+    return frozenset(map(Scope, names))
+
+
+def _duration(text: str) -> timedelta:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        fail("A duration is a whole number and one of s, m, h, d, such as 90d.")
+    return timedelta(**{_UNIT[match[2]]: int(match[1])})
+
+
+def _moment(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        fail("A moment is written as 2026-03-01T12:00:00Z.")
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,105 @@
+"""Rights: what is within what, and why a token is not let in."""
+
+from datetime import timedelta
+
+import pytest
+
+from recall_server.domain.errors import InsufficientScope, OutOfReach
+from recall_server.domain.model import MemoryType, namespace
+from recall_server.domain.rights import (
+    EVERYTHING,
+    NEEDED,
+    Reach,
+    Refusal,
+    Rights,
+    Scope,
+    TokenInfo,
+    narrower_or_equal,
+)
+from tests.conftest import NOON
+
+ALL = frozenset(Scope)
+WORK = Reach(topics=frozenset({"work"}))
+HOUR = timedelta(hours=1)
+
+
+def rights(*scopes: Scope, reach: Reach = EVERYTHING) -> Rights:
+    return Rights(frozenset(scopes), reach)
+
+
+def test_admin_stands_for_every_scope_and_no_other_stands_for_another() -> None:
+    for one in Scope:
+        assert {other for other in Scope if rights(one).allows(other)} == (
+            ALL if one is Scope.ADMIN else {one}
+        )
+
+
+def test_an_operation_that_nobody_named_is_allowed_to_nobody() -> None:
+    with pytest.raises(InsufficientScope):
+        rights(*Scope).require("read_minds")
+    for operation in NEEDED:
+        rights(Scope.ADMIN).require(operation)
+
+
+@pytest.mark.parametrize(
+    ("child", "parent", "narrower"),
+    [
+        (rights(Scope.READ), rights(Scope.READ), True),
+        (rights(Scope.READ), rights(Scope.READ, Scope.WRITE), True),
+        (rights(Scope.READ, Scope.WRITE), rights(Scope.READ), False),
+        (rights(*Scope), rights(Scope.ADMIN), True),
+        (rights(Scope.ADMIN), rights(*(ALL - {Scope.ADMIN})), False),
+        (rights(reach=WORK), rights(), True),
+        (rights(), rights(reach=WORK), False),
+        (rights(Scope.READ), rights(Scope.ADMIN, reach=WORK), False),
+        (rights(reach=WORK), rights(reach=Reach(frozenset({"work", "home"}))), True),
+        (rights(reach=Reach(frozenset({"work", "home"}))), rights(reach=WORK), False),
+        (rights(reach=Reach(agent_id="a")), rights(reach=Reach(agent_id="b")), False),
+        (rights(reach=Reach(agent_id="a")), rights(), True),
+        (rights(), rights(reach=Reach(agent_id="a")), False),
+        (rights(), rights(reach=Reach(types=frozenset({MemoryType.FACT}))), False),
+    ],
+    ids=str,
+)
+def test_a_token_is_narrower_only_if_it_is_in_every_way(
+    child: Rights, parent: Rights, narrower: bool
+) -> None:
+    assert narrower_or_equal(child, parent) is narrower
+
+
+def test_what_is_written_stays_in_the_topics_and_is_signed_by_the_agent() -> None:
+    reach = Reach(topics=frozenset({"work"}), agent_id="planner")
+
+    assert reach.writer("work", None) == "planner"
+    assert reach.writer("work", "planner") == "planner"
+    assert EVERYTHING.writer("home", "painter") == "painter"
+    for topic, agent in (("home", None), ("Work", None), ("work ", None), ("work", "painter")):
+        with pytest.raises(OutOfReach):
+            reach.writer(topic, agent)
+
+
+def test_work_on_behalf_of_a_limited_token_is_confined_to_its_topic() -> None:
+    two = Reach(topics=frozenset({"work", "home"}), agent_id="planner")
+
+    assert two.confined("work") == Reach(frozenset({"work"}), None, "planner")
+    assert two.confined("work").within(two)
+    assert EVERYTHING.confined("work").everything
+
+
+def token(**given: object) -> TokenInfo:
+    return TokenInfo("acc_x", namespace("alice"), NOON, **given)  # type: ignore[arg-type]
+
+
+def test_why_a_token_is_refused() -> None:
+    """AUTH-04, AUTH-07: at its very end it has ended; made at the very moment it is let in."""
+    later = NOON + HOUR
+
+    assert token().refusal(later) is None
+    assert token(revoked_at=NOON).refusal(later) is Refusal.REVOKED
+    assert token(expires_at=later).refusal(later - timedelta(seconds=1)) is None
+    assert token(expires_at=later).refusal(later) is Refusal.EXPIRED
+    assert token(expires_at=later, expired_at=later).refusal(NOON) is Refusal.EXPIRED
+    assert token(not_before=NOON).refusal(later) is None
+    assert token(not_before=NOON + timedelta(microseconds=1)).refusal(later) is Refusal.TOO_OLD
+    assert token(uses_left=1).refusal(later) is None
+    assert token(uses_left=0).refusal(later) is Refusal.USED_UP
