@@ -10,6 +10,7 @@ import typer
 from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
+from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
 from recall_server.cli.shared import (
     DOOR,
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
 app.add_typer(tokens, name="tokens")
+app.add_typer(audit, name="audit")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
 
@@ -102,7 +104,10 @@ def list_tokens(
     """List tokens by their accessors."""
 
     async def show(built: House) -> None:
-        found = await built.services.access.tokens(namespace(name) if name is not None else None)
+        services, ns = built.services, namespace(name) if name is not None else None
+        found = await services.access.tokens(ns)
+        if ns is not None:
+            await services.audit.observed(ns, "list_tokens", DOOR, tokens=len(found))
         rows = [
             {
                 "accessor": info.accessor,
@@ -135,49 +140,6 @@ def revoke(
             typer.echo(f"{accessor} of {info.namespace} was revoked before.")
 
     in_house(db, end)
-
-
-@app.command()
-def audit(
-    tail: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")
-    ] = 20,
-    name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
-    db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the book: every operation, who asked for it and how it ended."""
-
-    async def show(built: House) -> None:
-        records = await built.services.audit.newest(
-            namespace(name) if name is not None else None, tail
-        )
-        rows = [
-            {
-                "at": record.at.isoformat(timespec="milliseconds"),
-                "namespace": record.namespace,
-                "door": record.door,
-                "operation": record.operation,
-                "accessor": record.accessor,
-                "outcome": record.code or record.outcome,
-                "ms": round(record.milliseconds, 1),
-                "counts": record.counts,
-                "ids": list(record.ids),
-                "model": record.usage.model,
-                "input_tokens": record.usage.input_tokens,
-                "output_tokens": record.usage.output_tokens,
-                "cost_usd": record.usage.cost_usd,
-                "request_id": record.request_id,
-            }
-            for record in reversed(records)
-        ]
-        if as_json:
-            print_json(rows)
-            return
-        shown = ("at", "namespace", "door", "operation", "accessor", "outcome", "ms", "counts")
-        print_table([{key: row[key] for key in shown} for row in rows], "The book is empty.")
-
-    in_house(db, show)
 
 
 @app.command()

@@ -228,3 +228,14 @@ class SecretUnreadable(RecallError):
     """A stored secret cannot be opened. Put back the key in RECALL_SECRET_KEY that sealed it."""
 
     code = "SECRET_UNREADABLE"
+
+
+class AuditBroken(RecallError):
+    """The book is not as it was written. Keep a copy as it is, and find out who changed it."""
+
+    code = "AUDIT_BROKEN"
+
+    def __init__(self, namespace: str, seq: int, why: str) -> None:
+        """`seq`: the first record that is bad, or that nothing vouches for."""
+        super().__init__(f"Record {seq} of the book of {namespace}: {why}.")
+        self.seq = seq

@@ -34,6 +34,7 @@ class Access:
         async with self._store.transaction(namespace, entry=entry) as tx:
             await tx.access.add_token(info, token_hash(token))
             entry.ids.append(info.accessor)
+            entry.details |= {"label": label} if label else {}
         return token, info
 
     async def verify(self, token: str) -> TokenInfo:

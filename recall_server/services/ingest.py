@@ -95,6 +95,7 @@ class Ingest:
         used for something else.
         """
         submission = self._checked(submission)
+        entry.details |= {"topic": submission.topic} | submission.source.told()
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
         digest = submission.digest()
