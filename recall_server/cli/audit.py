@@ -200,7 +200,10 @@ async def _verified(built: House, ns: Namespace, given: list[Checkpoint]) -> Ver
     try:
         found = await services.proof.verify(ns, given)
     except AuditBroken as error:
-        await services.audit.observed(ns, "verify_audit", DOOR, broken_at=error.seq)
+        try:
+            await services.audit.observed(ns, "verify_audit", DOOR, broken_at=error.seq)
+        except Exception:  # noqa: BLE001  # it may be broken so that it takes no more records
+            typer.echo("recall: this look at the book could not be entered in it.", err=True)
         raise
     await services.audit.observed(ns, "verify_audit", DOOR, records=found.seq)
     return found

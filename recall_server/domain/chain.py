@@ -161,6 +161,7 @@ class Verifier:
                 self.vouched_for + 1,
                 f"it or one up to {checkpoint.seq} was rewritten: the checkpoint of "
                 f"{checkpoint.at} vouches for another record {checkpoint.seq}",
+                to=checkpoint.seq,
             )
         self.vouched_for = checkpoint.seq
 
@@ -169,5 +170,5 @@ class Verifier:
         if self._waiting:
             self.confirm(self._waiting[max(self._waiting)][0])
 
-    def _broken(self, seq: int, why: str) -> AuditBroken:
-        return AuditBroken(self.namespace, seq, why)
+    def _broken(self, seq: int, why: str, *, to: int | None = None) -> AuditBroken:
+        return AuditBroken(self.namespace, seq, why, to=to)

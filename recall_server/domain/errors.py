@@ -235,7 +235,8 @@ class AuditBroken(RecallError):
 
     code = "AUDIT_BROKEN"
 
-    def __init__(self, namespace: str, seq: int, why: str) -> None:
-        """`seq`: the first record that is bad, or that nothing vouches for."""
+    def __init__(self, namespace: str, seq: int, why: str, *, to: int | None = None) -> None:
+        """`seq`: the first record that is bad; with `to`, one of those from `seq` to `to` is."""
         super().__init__(f"Record {seq} of the book of {namespace}: {why}.")
         self.seq = seq
+        self.to = to or seq

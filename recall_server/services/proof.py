@@ -58,12 +58,12 @@ class Proof:
             "unchained": unchained,
         }
         yield _line(manifest)
-        verifier = self._verifier(namespace, [self._checkpoint(namespace, head)])
+        verifier = self._verifier(namespace)
         fault: AuditBroken | None = None
         async for record in self._records(namespace, to=head.seq):
             fault = fault or _fault(partial(verifier.take, record))
             yield _line(record)
-        fault = fault or _fault(verifier.finish)
+        fault = fault or _fault(partial(_same, verifier, head))
         if fault is not None:
             yield _line({"broken": {"seq": fault.seq, "message": fault.message}})
             raise fault
@@ -75,13 +75,17 @@ class Proof:
         """Go through the book as it stands in the database. Raises `AuditBroken`, `NotFound`."""
         head, unchained = await self._state(namespace)
         outside = [one for one in checkpoints if one.namespace == namespace]
-        verifier = self._verifier(namespace, [*outside, self._checkpoint(namespace, head)])
+        verifier = self._verifier(namespace, outside)
         async for record in self._records(namespace):
             verifier.take(record)
+            if verifier.head.seq == head.seq:
+                _same(verifier, head)
         verifier.finish()
-        after, _ = await self._state(namespace)
+        if verifier.head.seq < head.seq:
+            _same(verifier, head)
+        after, _ = await self._state(namespace)  # others may have written meanwhile
         if verifier.head.seq > after.seq:
-            raise AuditBroken(namespace, after.seq + 1, "it follows the last one")
+            raise AuditBroken(namespace, after.seq + 1, "the head of the book does not know it")
         vouched_for = max((one.seq for one in outside), default=0)
         return _verified(verifier, unchained, vouched_for)
 
@@ -95,12 +99,11 @@ class Proof:
         async with self.store.transaction(namespace, write=False) as tx:
             last = await tx.audit.chained(head.seq - 1, 1)
         before = Head(head.seq - 1, str(last[0].get("prev")) if last else "")
-        checkpoint = self._checkpoint(namespace, head)
-        verifier = self._verifier(namespace, [checkpoint], start=before)
+        verifier = self._verifier(namespace, start=before)
         for record in last:
             verifier.take(record)
-        verifier.finish()
-        return head.seq, signed(self.key, checkpoint)
+        _same(verifier, head)
+        return head.seq, signed(self.key, self._checkpoint(namespace, head))
 
     async def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
         """All that have a book; or one that has `grown` since its last checkpoint."""
@@ -136,7 +139,7 @@ class Proof:
             after = found[-1].get("seq", after + limit)
 
     def _verifier(
-        self, namespace: Namespace, checkpoints: list[Checkpoint], *, start: Head = START
+        self, namespace: Namespace, checkpoints: Iterable[Checkpoint] = (), *, start: Head = START
     ) -> Verifier:
         secret = self.key.derive(PURPOSE)
         return Verifier(namespace, checkpoints=checkpoints, mac_key=secret, start=start)
@@ -164,33 +167,41 @@ def verified_export(
     """
     namespace = manifest["namespace"]
     verifier = Verifier(namespace, checkpoints=checkpoints)
+    fault: AuditBroken | None = None
     seal = None
     for line in lines:
         found = _parsed(line)
         if "broken" in found:
-            raise _as_told(namespace, verifier.head.seq, found["broken"])
-        if seal is not None:
+            raise _exact(fault, _as_told(namespace, verifier.head.seq, found["broken"]))
+        if fault is None and seal is not None:
             raise AuditBroken(namespace, verifier.head.seq + 1, "it follows the seal")
         seal = found.get("seal")
-        if seal is None:
-            verifier.take(found)
+        if fault is None and seal is None:
+            fault = _fault(partial(verifier.take, found))
+    # A checkpoint tells more than the seal, which anybody may have cut off.
+    fault = fault or _fault(verifier.finish)
+    if fault is not None:
+        raise fault
+    vouched_for = verifier.vouched_for
+    verifier.confirm(_opened(seal, verifier, public))
+    return _verified(verifier, manifest.get("unchained", 0), vouched_for)
+
+
+def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:
+    namespace, first = verifier.namespace, verifier.vouched_for + 1
     if seal is None:
-        verifier.finish()  # a checkpoint tells more than the lack of a seal
         raise AuditBroken(
-            namespace, verifier.head.seq + 1, "the export ends before it without a seal"
+            namespace, verifier.head.seq + 1, "the export ends before it, without a seal"
         )
     try:
-        sealed = opened(str(seal), public)
+        found = opened(str(seal), public)
     except Invalid:
         raise AuditBroken(
-            namespace, verifier.vouched_for + 1, "the seal over it is not of the trusted key"
+            namespace, first, "the seal over it is not of the key that is trusted"
         ) from None
-    verifier.finish()
-    if sealed.namespace != namespace:
-        raise AuditBroken(namespace, verifier.vouched_for + 1, "the seal is of another namespace")
-    vouched_for = verifier.vouched_for
-    verifier.confirm(sealed)
-    return _verified(verifier, manifest.get("unchained", 0), vouched_for)
+    if found.namespace != namespace:
+        raise AuditBroken(namespace, first, "the seal over it is of another namespace")
+    return found
 
 
 def read_checkpoints(lines: Iterable[str], public: Jwk) -> Iterator[Checkpoint]:
@@ -215,6 +226,24 @@ def _as_told(namespace: str, read: int, told: Any) -> AuditBroken:
         seq if isinstance(seq, int) else read + 1,
         "the server found the book broken there when it exported it",
     )
+
+
+def _exact(found: AuditBroken | None, told: AuditBroken) -> AuditBroken:
+    """Where only a stretch is known to be bad, what the server said of it, who has the key."""
+    if found is None or found.seq <= told.seq <= found.to:
+        return told
+    return found
+
+
+def _same(verifier: Verifier, head: Head) -> None:
+    """Raise `AuditBroken` where the chain does not end in its head."""
+    reached = verifier.head
+    if reached.seq < head.seq:
+        why = f"it is missing: the head of the book knows of {head.seq} records"
+        raise AuditBroken(verifier.namespace, reached.seq + 1, why)
+    if reached != head:
+        why = "the head of the book knows another one"
+        raise AuditBroken(verifier.namespace, reached.seq, why)
 
 
 def _verified(verifier: Verifier, unchained: int, vouched_for: int) -> Verified:

@@ -104,17 +104,20 @@ class PostgresDriver:
         with _translated():
             async with self._pool.connection() as raw:
                 await raw.execute(begin)
+                connection = _PostgresConnection(raw)
                 try:
-                    connection = _PostgresConnection(raw)
                     yield connection
                     await asyncio.shield(connection.fetch("COMMIT", {}))
                 except BaseException:  # a caller that hung up must leave nothing behind
-                    await asyncio.shield(_rollback(raw))
+                    await asyncio.shield(_rollback(raw, confused=connection.confused))
                     raise
 
 
-async def _rollback(raw: _Raw) -> None:
+async def _rollback(raw: _Raw, *, confused: bool) -> None:
     if raw.closed:
+        return
+    if confused:
+        await raw.close()
         return
     try:
         await raw.execute("ROLLBACK")
@@ -126,6 +129,9 @@ class _PostgresConnection:
     def __init__(self, raw: _Raw) -> None:
         self._raw = raw
         self._waiting: list[tuple[str, Params]] = []
+        # After a pipeline that failed, psycopg counts statements as prepared that the server never
+        # came to: whoever got this connection next would be told that they do not exist.
+        self.confused = False
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         waiting, self._waiting = self._waiting, []
@@ -133,10 +139,12 @@ class _PostgresConnection:
             if not waiting:
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
             # One journey for all of them.
+            self.confused = True
             async with self._raw.pipeline():
                 for sent, given in waiting:
                     await self._raw.execute(sent, _plain(given))
                 cursor = await self._raw.execute(sql, _plain(params))
+            self.confused = False
             return await _rows(cursor)
 
     async def send(self, sql: str, params: Params) -> None:
