@@ -103,6 +103,29 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
     assert [answer["status"] for answer in control] == ["ok"] * len(CALLS)
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
+    open_house: Open,
+) -> None:
+    """LOG-04: a privilege that was revoked; 503 and nothing done."""
+    async with (
+        open_house(port=0) as built,
+        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+    ):
+        running = Running(built, address)
+        async with running.http(await running.token()) as http:
+            before = await _counted(built)
+            async with built.store.driver.migration() as raw:
+                await raw.script("REVOKE INSERT ON tool_call_records FROM recall_app")
+            refused = [await _asked(http, tool, **given) for tool, given in CALLS]
+            plain = await http.get("/v1/conflicts")
+            left = await _counted(built)
+
+    assert {answer["code"] for answer in refused} == {"DATABASE_UNUSABLE"}
+    assert plain.status_code == 503
+    assert left == before
+
+
 async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_house: Open) -> None:
     """LOG-06, in two processes' worth of houses, beside another tenant's chain."""
     async with open_house() as one, house(settings_for(database, embedder="none")) as two:
