@@ -1,5 +1,6 @@
 """Signed checkpoints of the book, and the places outside of the database where they are kept."""
 
+import asyncio
 import os
 import stat
 from collections.abc import Sequence
@@ -58,6 +59,10 @@ class CheckpointFile:
     path: Path
 
     async def keep(self, checkpoints: Sequence[str]) -> None:
+        text = "".join(f"{one}\n" for one in checkpoints).encode()
+        await asyncio.to_thread(self._append, text)
+
+    def _append(self, text: bytes) -> None:
         try:
             file = os.open(
                 self.path,
@@ -68,7 +73,6 @@ class CheckpointFile:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise Unavailable(f"RECALL_CHECKPOINT_FILE: {self.path} is not a file.")
                 # One call, so that what another process appends is before or after it.
-                text = "".join(f"{one}\n" for one in checkpoints).encode()
                 if os.write(file, text) != len(text):
                     raise Unavailable("RECALL_CHECKPOINT_FILE: the disk is full.")
                 os.fsync(file)

@@ -32,6 +32,9 @@ class Checkpoints:
                 await self.write([one async for one in self.proof.namespaces(grown=True)])
             except RecallError as error:
                 log.error("checkpoints_wait", code=error.code, message=error.message)  # noqa: TRY400
+            except Exception:
+                # One bad time must not be the last.
+                log.exception("checkpoints_failed")
             await asyncio.sleep(self.every_s)
 
     async def write(self, namespaces: Sequence[Namespace]) -> int:

@@ -77,5 +77,5 @@ WHERE r.namespace = :namespace AND r.seq < :before
   AND (:accessor = '' OR r.accessor = :accessor)
   AND (:outcome = '' OR r.outcome = :outcome)
   AND r.at >= :since AND r.at < :until
-  AND (:touching = '' OR jsonb_exists(r.ids, :touching))
+  AND (:touching = '' OR r.ids ? :touching)
 ORDER BY r.seq DESC LIMIT :limit
