@@ -16,6 +16,7 @@ from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
+from recall_server.providers.checkpoints import CheckpointFile, CheckpointUrl, Place
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
 from recall_server.providers.keys import ServerKey
@@ -26,9 +27,11 @@ from recall_server.services import Services
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
+from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.merge import Merging
+from recall_server.services.proof import PURPOSE, Proof
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
@@ -42,6 +45,7 @@ from recall_server.surface.a2a import A2ADoor
 from recall_server.surface.a2a_errors import refusal
 from recall_server.surface.a2a_plain import PlainTasks
 from recall_server.surface.a2a_schema import EXTENSIONS
+from recall_server.surface.audit import AuditBook
 from recall_server.surface.auth import BearerAuth
 from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
@@ -102,6 +106,7 @@ class House:
                 *card.routes(),
                 *Conflicts(self.services, calls).routes(),
                 *Tokens(self.services, calls).routes(),
+                *AuditBook(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -152,14 +157,17 @@ async def house(
         stack.push_async_callback(driver.close)
         await driver.open()
         await migrate(driver, shipped("migrations"), now())
-        store = Store(driver, cache_bytes_max=settings.cache_bytes_max)
-        key = await _key(store, settings, now())
+        key = await _key(Store(driver, cache_bytes_max=0), settings, now())
+        store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
         chosen = extractor or _extractor(settings)
         stack.push_async_callback(chosen.close)
         vectors = embedder or _embedder(settings)
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
+        proof = Proof(store, key, now)
+        checkpoints = Checkpoints(proof, _places(settings), settings.checkpoint_s)
+        stack.push_async_callback(checkpoints.close)
         ingest = Ingest(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
@@ -211,8 +219,10 @@ async def house(
             Services(
                 access=Access(store, now, id_of, audit.begin, timedelta(days=settings.token_days)),
                 audit=audit,
+                checkpoints=checkpoints,
                 consolidate=consolidate,
                 ingest=ingest,
+                proof=proof,
                 push=push,
                 recall=Recall(store, vectors, now, settings.query_chars_max),
                 tasks=tasks,
@@ -264,14 +274,27 @@ class _Wake:
 async def working(built: House) -> AsyncIterator[None]:
     """The worker at work, beside whatever else this process does."""
     task = asyncio.create_task(built.worker.run())
+    vouching = asyncio.create_task(built.services.checkpoints.run())
     try:
         yield
     finally:
+        vouching.cancel()
+        await asyncio.wait({vouching})
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)
         if not done:
             task.cancel()
             await asyncio.wait({task})
+
+
+def _places(settings: Settings) -> list[Place]:
+    """Where checkpoints go."""
+    places: list[Place] = []
+    if settings.checkpoint_file is not None:
+        places.append(CheckpointFile(settings.checkpoint_file))
+    if settings.checkpoint_url is not None:
+        places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
+    return places
 
 
 def _extractor(settings: Settings) -> Extractor:

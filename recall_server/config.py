@@ -73,6 +73,17 @@ class Settings(BaseSettings):
     secret_key: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="keys that seal stored secrets, the newest first, separated by commas"
     )
+    checkpoint_file: Path | None = Field(
+        None,
+        description="a file to which signed checkpoints of the audit book are appended; keep it "
+        "where the server's database is not",
+    )
+    checkpoint_url: str | None = Field(
+        None, description="an address to which signed checkpoints are POSTed, one a line"
+    )
+    checkpoint_s: float = Field(
+        3600.0, gt=0, description="seconds between checkpoints, where there is a place for them"
+    )
     push_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="hosts, host:port or CIDR blocks that push may reach although they are "
@@ -116,13 +127,20 @@ class Settings(BaseSettings):
     def _listed(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
-    @field_validator("public_url", "card_key_file", "key_file", mode="before")
+    @field_validator(
+        "public_url",
+        "card_key_file",
+        "key_file",
+        "checkpoint_file",
+        "checkpoint_url",
+        mode="before",
+    )
     @classmethod
     def _not_empty(cls, value: Any) -> Any:
         # An environment file may name a variable and give it nothing.
         return None if value == "" else value
 
-    @field_validator("public_url")
+    @field_validator("public_url", "checkpoint_url")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):

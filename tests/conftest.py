@@ -91,7 +91,7 @@ async def store(database: Path | str) -> AsyncIterator[Store]:
     driver = driver_for(database)
     await driver.open()
     await migrate(driver, shipped("migrations"), NOON)
-    opened = Store(driver, cache_bytes_max=1_000_000)
+    opened = Store(driver, cache_bytes_max=1_000_000, mac_key=bytes(32))
     yield opened
     await opened.close()
 

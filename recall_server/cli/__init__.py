@@ -11,17 +11,16 @@ from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
 from recall_server.cli import tokens
+from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
 from recall_server.cli.shared import (
     AsJson,
     Db,
     in_house,
     print_json,
-    print_table,
     run,
     settings,
 )
-from recall_server.domain.model import namespace
 from recall_server.serve import serve, work
 from recall_server.services.overview import overview
 
@@ -33,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(audit, name="audit")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
 
@@ -68,49 +68,6 @@ def worker(db: Db = None) -> None:
 
 
 app.command("create-token")(tokens.create_token)
-
-
-@app.command()
-def audit(
-    tail: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")
-    ] = 20,
-    name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
-    db: Db = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the book: every operation, who asked for it and how it ended."""
-
-    async def show(built: House) -> None:
-        records = await built.services.audit.newest(
-            namespace(name) if name is not None else None, tail
-        )
-        rows = [
-            {
-                "at": record.at.isoformat(timespec="milliseconds"),
-                "namespace": record.namespace,
-                "door": record.door,
-                "operation": record.operation,
-                "accessor": record.accessor,
-                "outcome": record.code or record.outcome,
-                "ms": round(record.milliseconds, 1),
-                "counts": record.counts,
-                "ids": list(record.ids),
-                "model": record.usage.model,
-                "input_tokens": record.usage.input_tokens,
-                "output_tokens": record.usage.output_tokens,
-                "cost_usd": record.usage.cost_usd,
-                "request_id": record.request_id,
-            }
-            for record in reversed(records)
-        ]
-        if as_json:
-            print_json(rows)
-            return
-        shown = ("at", "namespace", "door", "operation", "accessor", "outcome", "ms", "counts")
-        print_table([{key: row[key] for key in shown} for row in rows], "The book is empty.")
-
-    in_house(db, show)
 
 
 @app.command()

@@ -104,6 +104,8 @@ def policy(
         if policy is not None:
             entry = built.services.audit.begin(ns, "set_policy", DOOR, None)
             await tasks.set_policy(ns, policy, entry=entry)
+        else:
+            await built.services.audit.observed(ns, "get_policy", DOOR)
         said = await tasks.policy(ns)
         typer.echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
 
@@ -111,5 +113,7 @@ def policy(
 
 
 async def _open(built: House, name: str) -> list[dict[str, Any]]:
-    found = await built.services.tasks.questions(namespace(name), limit=LISTED_MAX)
+    ns = namespace(name)
+    found = await built.services.tasks.questions(ns, limit=LISTED_MAX)
+    await built.services.audit.observed(ns, "list_conflicts", DOOR, questions=len(found))
     return [a2a_wire.open_question(one) for one in found]

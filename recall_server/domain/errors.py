@@ -262,3 +262,15 @@ class SecretUnreadable(RecallError):
     """A stored secret cannot be opened. Put back the key in RECALL_SECRET_KEY that sealed it."""
 
     code = "SECRET_UNREADABLE"
+
+
+class AuditBroken(RecallError):
+    """The book is not as it was written. Keep a copy as it is, and find out who changed it."""
+
+    code = "AUDIT_BROKEN"
+
+    def __init__(self, namespace: str, seq: int, why: str, *, to: int | None = None) -> None:
+        """`seq`: the first record that is bad; with `to`, one of those from `seq` to `to` is."""
+        super().__init__(f"Record {seq} of the book of {namespace}: {why}.")
+        self.seq = seq
+        self.to = to or seq

@@ -80,6 +80,10 @@ class Source:
     agent_id: str | None = None
     client: str | None = None
 
+    def told(self) -> dict[str, str]:
+        """What is known of it."""
+        return {name: value for name, value in vars(self).items() if value}
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -313,8 +317,9 @@ class Outcome(StrEnum):
 class AuditEntry:
     """One line of the book, filled in while the operation runs (FEATURES I10, J01).
 
-    Holds ids, counts and codes, never text. `written` is set by the transaction that wrote it, so
-    that an operation writes exactly one.
+    Holds ids, counts and codes, never text. `details` are what a reader would like to know besides
+    and the book must not hold for ever: they are kept beside it, and can be erased. `written` is
+    set by the transaction that wrote it, so that an operation writes exactly one.
     """
 
     id: str
@@ -330,4 +335,5 @@ class AuditEntry:
     outcome: Outcome = Outcome.OK
     code: str | None = None
     usage: Usage = field(default_factory=Usage)
+    details: dict[str, str] = field(default_factory=dict)
     written: bool = False

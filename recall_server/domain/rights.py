@@ -53,6 +53,7 @@ NEEDED: Mapping[str, Scope | None] = {
     "resume_task": Scope.CONSOLIDATE,
     "list_conflicts": Scope.CONSOLIDATE,
     "resolve_conflict": Scope.CONSOLIDATE,
+    "read_audit": Scope.AUDIT,
     "list_tokens": Scope.TOKENS,
     "issue_token": Scope.TOKENS,
     "show_token": Scope.TOKENS,

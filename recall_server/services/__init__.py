@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
+from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import Ingest
+from recall_server.services.proof import Proof
 from recall_server.services.push import Push
 from recall_server.services.recall import Recall
 from recall_server.services.tasks import Tasks
@@ -17,8 +19,10 @@ class Services:
 
     access: Access
     audit: Audit
+    checkpoints: Checkpoints
     consolidate: Consolidate
     ingest: Ingest
+    proof: Proof
     push: Push
     recall: Recall
     tasks: Tasks

@@ -110,6 +110,7 @@ class Access:
                 _not_wider(info, issuer, now)
             await tx.access.add_token(info, token_hash(token))
             entry.ids.append(info.accessor)
+            entry.details |= {"label": label} if label else {}
         return token, info
 
     async def verify(self, token: str) -> TokenInfo:

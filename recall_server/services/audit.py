@@ -6,8 +6,18 @@ from datetime import datetime
 from time import perf_counter
 
 from recall_server.domain.model import AuditEntry, Namespace
-from recall_server.storage.audit import AuditRecord
+from recall_server.storage.audit import AuditRecord, Filter
 from recall_server.storage.store import Store
+
+SEQ_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """Records, newest first; `next` is what `before` is for the page after."""
+
+    records: tuple[AuditRecord, ...]
+    next: int | None
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,37 @@ class Audit:
         """Write a line whose operation changed nothing, or failed."""
         async with self.store.transaction(entry.namespace, entry=entry):
             pass
+
+    async def observed(
+        self, namespace: Namespace, operation: str, door: str, **counts: int
+    ) -> bool:
+        """Write a line for a look that was taken at a namespace, before what was seen is told.
+        False where there is no such namespace: then nothing was seen.
+        """
+        entry = self.begin(namespace, operation, door, None)
+        entry.counts |= counts
+        async with self.store.transaction(namespace, write=False) as tx:
+            if await tx.audit.head() is None:
+                return False
+        await self.write(entry)
+        return True
+
+    async def page(
+        self,
+        namespace: Namespace,
+        wanted: Filter,
+        *,
+        before: int | None,
+        limit: int,
+        entry: AuditEntry,
+    ) -> AuditPage:
+        """The newest chained records that are wanted, or of those before `before`."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            found = await tx.audit.page(wanted, before or SEQ_MAX, limit + 1)
+        shown = found[:limit]
+        entry.counts["records"] = len(shown)
+        last = shown[-1].link if len(found) > limit else None
+        return AuditPage(tuple(shown), last.seq if last else None)
 
     async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
         """The newest lines, newest first; of all namespaces where none is given."""

@@ -96,6 +96,9 @@ class Consolidate:
         plan in this namespace, `OutOfReach`.
         """
         request = _within(self._checked(request), reach)
+        entry.details |= {"mode": request.mode} | request.source.told()
+        if request.mode is not Mode.APPLY:
+            entry.details["topic"] = request.topic
         now = self.runs.now()
         run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
         run = Run(

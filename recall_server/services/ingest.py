@@ -95,6 +95,7 @@ class Ingest:
         used for something else, `OutOfReach`.
         """
         submission = _signed(self._checked(submission), reach)
+        entry.details |= {"topic": submission.topic} | submission.source.told()
         confined = reach.confined(submission.topic)
         limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
         episode = self._episode(submission)

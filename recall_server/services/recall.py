@@ -122,6 +122,7 @@ class Recall:
                 hits = await _cited(tx, hits)
             entry.ids += [hit.item.id for hit in hits]
             entry.counts["hits"] = len(hits)
+            entry.details["mode"] = query.mode
         return Found(tuple(hits), degraded)
 
     async def _embedded(self, query: Query) -> tuple[Floats | None, str | None]:

@@ -98,14 +98,14 @@ class PostgresDriver:
     async def _begun(self, begin: str) -> AsyncIterator[Connection]:
         with _translated():
             async with self._pool.connection() as raw:
+                connection = _PostgresConnection(raw)
                 try:
-                    connection = _PostgresConnection(raw)
                     # It begins with its first statement, as each journey there and back counts.
                     await connection.send(begin, {})
                     yield connection
                     await asyncio.shield(connection.commit())
                 except BaseException:  # a caller that hung up must leave nothing behind
-                    await asyncio.shield(_rollback(raw))
+                    await asyncio.shield(_rollback(raw, confused=connection.confused))
                     raise
 
 
@@ -120,8 +120,11 @@ async def _check(raw: _Raw) -> None:
         await AsyncConnectionPool.check_connection(raw)
 
 
-async def _rollback(raw: _Raw) -> None:
+async def _rollback(raw: _Raw, *, confused: bool) -> None:
     if raw.closed:
+        return
+    if confused:
+        await raw.close()
         return
     try:
         await raw.execute("ROLLBACK")
@@ -133,6 +136,9 @@ class _PostgresConnection:
     def __init__(self, raw: _Raw) -> None:
         self._raw = raw
         self._waiting: list[tuple[str, Params, Exception | None]] = []
+        # After a pipeline that failed, psycopg counts statements as prepared that the server never
+        # came to: whoever got this connection next would be told that they do not exist.
+        self.confused = False
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         if not self._waiting:
@@ -145,8 +151,10 @@ class _PostgresConnection:
         """Run what waits, in one journey; the cursor of the last."""
         waiting, self._waiting = self._waiting, []
         with _translated():
+            self.confused = True
             async with self._raw.pipeline():
                 cursors = [await self._raw.execute(sql, _plain(given)) for sql, given, _ in waiting]
+            self.confused = False
         for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
             if otherwise is not None and cursor.rowcount == 0:
                 raise otherwise

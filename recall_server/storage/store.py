@@ -23,10 +23,10 @@ from recall_server.storage.vectors import VectorIndex, Vectors
 class Transaction:
     """The shelves of one namespace, as of one transaction."""
 
-    def __init__(self, handle: Handle, cache: VectorIndex) -> None:
+    def __init__(self, handle: Handle, cache: VectorIndex, mac_key: bytes | None) -> None:
         self.handle = handle
         self.access = Access(handle)
-        self.audit = Audit(handle)
+        self.audit = Audit(handle, mac_key)
         self.episodes = Episodes(handle)
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
@@ -48,10 +48,15 @@ class Transaction:
 
 
 class Store:
-    """All storage of the house, over one driver."""
+    """All storage of the house, over one driver. Without the key of the book nothing that belongs
+    into it can be written.
+    """
 
-    def __init__(self, driver: Driver, *, cache_bytes_max: int) -> None:
+    def __init__(
+        self, driver: Driver, *, cache_bytes_max: int, mac_key: bytes | None = None
+    ) -> None:
         self.driver = driver
+        self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
         self._cache = VectorIndex(cache_bytes_max)
 
@@ -73,7 +78,7 @@ class Store:
         """
         async with self.driver.transaction(namespace=namespace, write=write) as connection:
             handle = Handle(connection, self._queries, namespace, reach)
-            transaction = Transaction(handle, self._cache)
+            transaction = Transaction(handle, self._cache, self._mac_key)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)

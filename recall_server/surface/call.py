@@ -68,6 +68,7 @@ class Calls:
         entry.outcome, entry.code = Outcome.ERROR, error.code
         entry.ids.clear()
         entry.counts.clear()
+        entry.details.clear()
         self._log(entry)
         try:
             async with asyncio.timeout(self.deadline_s):

@@ -32,6 +32,8 @@ TENANT_TABLES = {
     "push_configs",
     "api_tokens",
     "tool_call_records",
+    "audit_heads",
+    "audit_details",
     "operations",
 }
 

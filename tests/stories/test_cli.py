@@ -24,7 +24,8 @@ from tests.surface.logs import real_logs
 
 COMMANDS = (
     (), ("serve",), ("worker",), ("create-token",), ("tokens",), ("tokens", "list"),
-    ("tokens", "revoke"), ("audit",), ("status",), ("demo",),
+    ("tokens", "revoke"), ("audit",), ("audit", "tail"), ("audit", "export"),
+    ("audit", "verify"), ("audit", "checkpoint"), ("status",), ("demo",),
 )  # fmt: skip
 TOKEN = r"rcl_[0-9A-Za-z]{38}"
 SECRET = "hunter2canary"
@@ -193,12 +194,12 @@ def test_an_unknown_accessor_is_refused(url: str) -> None:
 
 def test_the_book_and_the_counts_are_shown(url: str) -> None:
     recall("create-token", "alice", "--db", url)
-    empty = recall("audit", "--namespace", "carol", "--db", url)
+    empty = recall("audit", "tail", "--namespace", "carol", "--db", url)
     for name in ("bob", "alice"):
         recall("create-token", name, "--db", url)
-    newest = recall("audit", "--tail", "2", "--db", url, "--json").json()
-    bobs = recall("audit", "--namespace", "bob", "--db", url, "--json").json()
-    table = recall("audit", "--db", url)
+    newest = recall("audit", "tail", "--tail", "2", "--db", url, "--json").json()
+    bobs = recall("audit", "tail", "--namespace", "bob", "--db", url, "--json").json()
+    table = recall("audit", "tail", "--db", url)
     state = recall("status", "--db", url, "--json").json()
     text = recall("status", "--db", url)
 
@@ -213,7 +214,7 @@ def test_the_book_and_the_counts_are_shown(url: str) -> None:
     assert (state["namespaces"], state["findable_items"]) == (2, 0)
     assert state["engine"] in text.out
     for bad in ("0", "-1", "x", "10001"):
-        assert recall("audit", "--tail", bad, "--db", url).code == 2
+        assert recall("audit", "tail", "--tail", bad, "--db", url).code == 2
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_wrong_setting_is_refused_by_name(
     assert "canary" not in said.err
 
 
-@pytest.mark.parametrize("command", ["status", "audit", "tokens list", "tokens revoke acc_x"])
+@pytest.mark.parametrize("command", ["status", "audit tail", "tokens list", "tokens revoke acc_x"])
 def test_a_mistyped_path_is_no_reason_to_make_a_database(command: str, tmp_path: Path) -> None:
     path = tmp_path / "mistyped.db"
 
@@ -352,7 +353,7 @@ def test_a_mistyped_path_is_no_reason_to_make_a_database(command: str, tmp_path:
     "name", ["", "Bad Name", "a/b", "acme\n", "\u0430cme", "\x1b[2J", "a" * 65]
 )
 def test_a_bad_namespace_is_refused_by_every_command(name: str) -> None:
-    for command in (("create-token",), ("audit", "--namespace"), ("tokens", "list")):
+    for command in (("create-token",), ("audit", "tail", "--namespace"), ("tokens", "list")):
         refused(recall(*command, name), "INVALID_ARGUMENT", "1 to 64")
 
 

@@ -1,16 +1,81 @@
+-- query: audit_head
+SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
+
+-- query: lock_audit_head
+-- Records of one namespace are written one after the other; nobody waits for another one's.
+-- in: sqlite
+SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
+-- in: postgres
+SELECT seq, digest FROM audit_heads WHERE namespace = :namespace FOR NO KEY UPDATE
+
+-- query: begin_audit
+INSERT INTO audit_heads (namespace, seq, digest) VALUES (:namespace, :seq, :digest)
+ON CONFLICT (namespace) DO NOTHING
+
+-- query: move_audit_head
+UPDATE audit_heads SET seq = :seq, digest = :digest WHERE namespace = :namespace
+
+-- query: mark_checkpoint
+UPDATE audit_heads SET checkpoint_seq = :seq WHERE namespace = :namespace
+
+-- query: grown_audits
+-- across namespaces: the server vouches for every book
+SELECT namespace FROM audit_heads WHERE seq <> checkpoint_seq AND namespace > :after
+ORDER BY namespace LIMIT :limit
+
+-- query: all_audits
+-- across namespaces: the operator vouches for, or verifies, every book
+SELECT namespace FROM audit_heads WHERE namespace > :after ORDER BY namespace LIMIT :limit
+
 -- query: record
 INSERT INTO tool_call_records (
   namespace, id, at, door, operation, accessor, request_id, ids, counts, outcome, code,
-  milliseconds, model, input_tokens, output_tokens, cost_usd
+  milliseconds, model, input_tokens, output_tokens, cost_usd, seq, prev, digest, mac, detail_digest
 ) VALUES (
   :namespace, :id, :at, :door, :operation, :accessor, :request_id, :ids, :counts, :outcome, :code,
-  :milliseconds, :model, :input_tokens, :output_tokens, :cost_usd
+  :milliseconds, :model, :input_tokens, :output_tokens, :cost_usd, :seq, :prev, :digest, :mac,
+  :detail_digest
 )
+
+-- query: record_details
+INSERT INTO audit_details (namespace, record_id, salt, details)
+VALUES (:namespace, :record_id, :salt, :details)
 
 -- query: all_records
 -- across namespaces: the operator's view of the book
-SELECT * FROM tool_call_records ORDER BY at DESC, id DESC LIMIT :limit
+SELECT r.*, NULL AS salt, NULL AS details FROM tool_call_records r
+ORDER BY at DESC, id DESC LIMIT :limit
 
 -- query: records
-SELECT * FROM tool_call_records WHERE namespace = :namespace
-ORDER BY at DESC, id DESC LIMIT :limit
+SELECT r.*, NULL AS salt, NULL AS details FROM tool_call_records r
+WHERE namespace = :namespace ORDER BY at DESC, id DESC LIMIT :limit
+
+-- query: chained_records
+SELECT r.*, d.salt, d.details FROM tool_call_records r
+LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
+WHERE r.namespace = :namespace AND r.seq > :after ORDER BY r.seq LIMIT :limit
+
+-- query: unchained_records
+SELECT count(*) AS records FROM tool_call_records WHERE namespace = :namespace AND seq IS NULL
+
+-- query: record_page
+-- in: sqlite
+SELECT r.*, d.salt, d.details FROM tool_call_records r
+LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
+WHERE r.namespace = :namespace AND r.seq < :before
+  AND (:operation = '' OR r.operation = :operation)
+  AND (:accessor = '' OR r.accessor = :accessor)
+  AND (:outcome = '' OR r.outcome = :outcome)
+  AND r.at >= :since AND r.at < :until
+  AND (:touching = '' OR EXISTS (SELECT 1 FROM json_each(r.ids) WHERE value = :touching))
+ORDER BY r.seq DESC LIMIT :limit
+-- in: postgres
+SELECT r.*, d.salt, d.details FROM tool_call_records r
+LEFT JOIN audit_details d ON d.namespace = r.namespace AND d.record_id = r.id
+WHERE r.namespace = :namespace AND r.seq < :before
+  AND (:operation = '' OR r.operation = :operation)
+  AND (:accessor = '' OR r.accessor = :accessor)
+  AND (:outcome = '' OR r.outcome = :outcome)
+  AND r.at >= :since AND r.at < :until
+  AND (:touching = '' OR r.ids ? :touching)
+ORDER BY r.seq DESC LIMIT :limit

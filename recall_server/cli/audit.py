@@ -1,0 +1,296 @@
+"""`recall audit`: the book read, exported, vouched for and verified by its operator."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, NoReturn, TextIO
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    fail,
+    in_house,
+    print_json,
+    print_table,
+)
+from recall_server.domain.chain import Checkpoint
+from recall_server.domain.errors import AuditBroken, Invalid, NotFound, RecallError
+from recall_server.domain.model import Namespace, namespace
+from recall_server.providers.keys import Jwk
+from recall_server.services.proof import (
+    Verified,
+    manifest_of,
+    read_checkpoints,
+    verified_export,
+)
+
+BROKEN = 1
+
+app = typer.Typer(help="The book: read, export, vouch for, verify.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose book it is.")]
+
+
+@app.command()
+def tail(
+    tail: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")
+    ] = 20,
+    name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest lines: every operation, who asked for it and how it ended."""
+
+    async def show(built: House) -> None:
+        audit, ns = built.services.audit, namespace(name) if name is not None else None
+        records = await audit.newest(ns, tail)
+        if ns is not None:
+            await audit.observed(ns, "read_audit", DOOR, records=len(records))
+        rows = [
+            {
+                "at": record.at.isoformat(timespec="milliseconds"),
+                "namespace": record.namespace,
+                "seq": record.link and record.link.seq,
+                "door": record.door,
+                "operation": record.operation,
+                "accessor": record.accessor,
+                "outcome": record.code or record.outcome,
+                "ms": round(record.milliseconds, 1),
+                "counts": record.counts,
+                "ids": list(record.ids),
+                "model": record.usage.model,
+                "input_tokens": record.usage.input_tokens,
+                "output_tokens": record.usage.output_tokens,
+                "cost_usd": record.usage.cost_usd,
+                "request_id": record.request_id,
+            }
+            for record in reversed(records)
+        ]
+        if as_json:
+            print_json(rows)
+            return
+        shown = ("at", "namespace", "seq", "door", "operation", "accessor", "outcome", "ms")
+        print_table(
+            [{key: row[key] for key in (*shown, "counts")} for row in rows], "The book is empty."
+        )
+
+    in_house(db, show)
+
+
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[
+        Path | None, typer.Option(help="A new file, for its owner alone.", show_default="stdout")
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Write the whole book of a namespace as JSON Lines, sealed, for `verify`."""
+
+    async def act(built: House) -> None:
+        ns = namespace(name)
+        if not await built.services.audit.observed(ns, "export_audit", DOOR):
+            raise NotFound("There is no namespace of this name.")
+        file = _created(out) if out is not None else None
+        try:
+            async for line in built.services.proof.export(ns):
+                typer.echo(line, file=file)
+        except AuditBroken as error:
+            _broken(error)
+        finally:
+            if file is not None:
+                file.close()
+
+    in_house(db, act)
+
+
+@app.command()
+def checkpoint(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Vouch for the books as they are now: where the settings say, or on standard output."""
+
+    async def act(built: House) -> None:
+        services = built.services
+        if name is None:
+            wanted = [one async for one in services.proof.namespaces()]
+        else:
+            wanted = [namespace(name)]
+            await services.audit.observed(wanted[0], "checkpoint_audit", DOOR)
+        if services.checkpoints.places:
+            written = await services.checkpoints.write(wanted)
+            typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
+            return
+        for one in wanted:
+            try:
+                made = await services.proof.checkpoint(one)
+            except AuditBroken as error:
+                _broken(error)
+            if made is not None:
+                typer.echo(made[1])
+
+    in_house(db, act)
+
+
+@app.command()
+def verify(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[EXPORT]", show_default="the database")
+    ] = None,
+    *,
+    checkpoints: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="As the server wrote them.")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="The public key that is trusted (JWK)."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that nothing was changed, dropped or moved; else exit with 1, naming the first record.
+
+    An export needs no database and no network. Without --checkpoints a tail that was cut off
+    cannot be seen, nor a book that was written anew with the server's own key.
+    """
+    if file is not None:
+        if db is not None or name is not None:
+            fail("Give an export, or a database with --db and --namespace.")
+        try:
+            found = _offline(file, checkpoints, key, as_json=as_json)
+        except AuditBroken as error:
+            _broken(error)
+        except RecallError as error:
+            fail(error.message, error.code)
+        _sound([found], checkpoints, as_json=as_json)
+        return
+
+    async def act(built: House) -> None:
+        public = _key(key) or built.key.public
+        if not as_json:
+            _tell_key(public, "the operator" if key else "this server")
+        given = _read(checkpoints, public)
+        if name is not None:
+            wanted = [namespace(name)]
+        else:
+            wanted = [one async for one in built.services.proof.namespaces()]
+        try:
+            verified = [await _verified(built, one, given) for one in wanted]
+            _nothing_vanished(wanted if name is None else None, given)
+        except AuditBroken as error:
+            _broken(error)
+        _sound(verified, checkpoints, as_json=as_json)
+
+    in_house(db, act)
+
+
+async def _verified(built: House, ns: Namespace, given: list[Checkpoint]) -> Verified:
+    services = built.services
+    try:
+        found = await services.proof.verify(ns, given)
+    except AuditBroken as error:
+        try:
+            await services.audit.observed(ns, "verify_audit", DOOR, broken_at=error.seq)
+        except Exception:  # noqa: BLE001  # it may be broken so that it takes no more records
+            typer.echo("recall: this look at the book could not be entered in it.", err=True)
+        raise
+    await services.audit.observed(ns, "verify_audit", DOOR, records=found.seq)
+    return found
+
+
+def _nothing_vanished(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
+    """Every book that was vouched for must be there, if all are looked at."""
+    if wanted is None:
+        return
+    there = set(wanted)
+    for one in given:
+        if one.namespace not in there:
+            raise AuditBroken(one.namespace, 1, "the whole book is missing")
+
+
+def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json: bool) -> Verified:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            manifest = manifest_of(lines)
+            public = _key(key) or _jwk(manifest.get("key"), "The key in the export")
+            if not as_json:
+                _tell_key(public, "the operator" if key else "the export itself: give --key")
+            given = _read(checkpoints, public)
+            return verified_export(manifest, lines, given, public)
+    except (OSError, UnicodeDecodeError):
+        raise Invalid(f"{path} cannot be read as an export of the book.") from None
+
+
+def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
+    if path is None:
+        return []
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return list(read_checkpoints(lines, public))
+    except (OSError, UnicodeDecodeError):
+        raise Invalid(f"{path} cannot be read as a file of checkpoints.") from None
+
+
+def _key(path: Path | None) -> Jwk | None:
+    if path is None:
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    return _jwk(found, str(path))
+
+
+def _jwk(found: object, where: str) -> Jwk:
+    if not (
+        isinstance(found, dict)
+        and (found.get("kty"), found.get("crv")) == ("OKP", "Ed25519")
+        and isinstance(found.get("x"), str)
+    ):
+        raise Invalid(f"{where} is no Ed25519 public key (JWK).")
+    return found
+
+
+def _tell_key(public: Jwk, whose: str) -> None:
+    typer.echo(f"key {public['x']} of {whose}", err=True)
+
+
+def _created(path: Path) -> TextIO:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise Invalid(f"{path} cannot be made ({error.strerror}).") from None
+    return os.fdopen(file, "w", encoding="utf-8")
+
+
+def _broken(error: AuditBroken) -> NoReturn:
+    typer.echo(f"recall: {error.message} [{error.code}]", err=True)
+    raise typer.Exit(BROKEN)
+
+
+def _sound(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    for one in found:
+        told = [f"records 1 to {one.seq} are as they were written" if one.seq else "no records"]
+        if one.vouched_for:
+            told.append(f"checkpoints vouch for those up to {one.vouched_for}")
+        if one.details_erased:
+            told.append(f"details of {one.details_erased} erased")
+        if one.unchained:
+            told.append(f"{one.unchained} from before there was a chain are not proved")
+        typer.echo(f"{one.namespace}: {'; '.join(told)}")
+    if checkpoints is None:
+        typer.echo("Without --checkpoints a tail that was cut off cannot be seen.", err=True)

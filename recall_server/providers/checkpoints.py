@@ -1,0 +1,116 @@
+"""Signed checkpoints of the book, and the places outside of the database where they are kept."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import jwt
+
+from recall_server.domain.chain import Checkpoint
+from recall_server.domain.errors import Invalid, PushFailed, Unavailable
+from recall_server.providers.keys import ALG, Jwk, ServerKey
+from recall_server.providers.webhook import Webhook
+
+TYP = "recall-checkpoint+jwt"
+
+
+def signed(key: ServerKey, checkpoint: Checkpoint) -> str:
+    """The checkpoint as a JWS (RFC 7515)."""
+    return key.sign(asdict(checkpoint), TYP)
+
+
+def opened(token: str, public: Jwk) -> Checkpoint:
+    """What the holder of `public` vouched for. Raises `Invalid` where it did not."""
+    try:
+        key = jwt.PyJWK(dict(public), algorithm=ALG)
+        read = jwt.decode_complete(token, key, algorithms=[ALG])
+        return _checkpoint(read["header"], read["payload"])
+    except (jwt.PyJWTError, KeyError, TypeError, ValueError):
+        raise Invalid("This is not a checkpoint that the key at hand has signed.") from None
+
+
+def _checkpoint(header: dict[str, Any], claims: dict[str, Any]) -> Checkpoint:
+    if header["typ"] != TYP or not isinstance(claims["seq"], int):
+        raise ValueError
+    return Checkpoint(
+        str(claims["namespace"]), claims["seq"], str(claims["digest"]), str(claims["at"])
+    )
+
+
+class Place(Protocol):
+    """Where checkpoints are kept."""
+
+    async def keep(self, checkpoints: Sequence[str]) -> None:
+        """Add these, all of them. Raises `Unavailable` where that is not certain."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file to which one line a checkpoint is appended; made so that its owner alone reads it."""
+
+    path: Path
+
+    async def keep(self, checkpoints: Sequence[str]) -> None:
+        text = "".join(f"{one}\n" for one in checkpoints).encode()
+        await asyncio.to_thread(self._append, text)
+
+    def _append(self, text: bytes) -> None:
+        try:
+            file = os.open(
+                self.path,
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK,
+                0o600,
+            )
+            try:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise Unavailable(f"RECALL_CHECKPOINT_FILE: {self.path} is not a file.")
+                # One call, so that what another process appends is before or after it.
+                if os.write(file, text) != len(text):
+                    raise Unavailable("RECALL_CHECKPOINT_FILE: the disk is full.")
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise Unavailable(
+                f"RECALL_CHECKPOINT_FILE: {self.path} cannot be written ({error.strerror})."
+            ) from None
+
+    async def close(self) -> None:
+        """Nothing stays open."""
+
+
+class CheckpointUrl:
+    """An address of the operator's to which checkpoints are POSTed, one a line, as often as it
+    takes for it to answer with success: it may get one twice.
+    """
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url = url
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        # The operator has named it, so that it may be private; nothing else may.
+        self._webhook = Webhook(allowed=[f"{host}:{port}"], timeout_s=timeout_s)
+
+    async def keep(self, checkpoints: Sequence[str]) -> None:
+        try:
+            answer = await self._webhook.post(
+                self._url,
+                "".join(f"{one}\n" for one in checkpoints).encode(),
+                {"Content-Type": "text/plain; charset=utf-8"},
+            )
+        except PushFailed as error:
+            raise Unavailable(f"RECALL_CHECKPOINT_URL: {error.message}") from None
+        if not 200 <= answer.status < 300:
+            raise Unavailable(f"RECALL_CHECKPOINT_URL: the receiver answered {answer.status}.")
+
+    async def close(self) -> None:
+        await self._webhook.close()

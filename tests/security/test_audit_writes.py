@@ -1,0 +1,364 @@
+"""How the book is written (SECURITY LOG-04, LOG-06): with the effect or not at all, one after the
+other, and never again touched.
+"""
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from recall_server.app import House, house, working
+from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.model import Query
+from recall_server.files import shipped
+from recall_server.providers.checkpoints import opened
+from recall_server.serve import bound, listening
+from recall_server.services.ingest import Submission
+from recall_server.storage import driver_for
+from recall_server.storage.schema import migrate
+from tests.conftest import NOON, Open, settings_for
+from tests.engines import ENGINES, Postgres
+from tests.fakes import Reply
+from tests.processes import until
+from tests.receiver import Receiver
+from tests.security.books import ALICE, BOB, Database, enter, line, more, recall
+from tests.surface.conftest import Running, request
+
+WITHIN_S = 20.0
+REFUSE = {
+    "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
+    "BEGIN SELECT RAISE(ABORT, 'canary'); END",
+    "postgres": "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'canary'; END $$; "
+    "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
+    "FOR EACH ROW EXECUTE FUNCTION refuse()",
+}
+ALLOW = {
+    "sqlite": "DROP TRIGGER refuse",
+    "postgres": "DROP TRIGGER refuse ON tool_call_records",
+}
+
+
+async def _script(built: House, statements: dict[str, str]) -> None:
+    async with built.store.driver.migration() as raw:
+        await raw.script(statements[built.store.engine])
+
+
+async def _counted(built: House) -> dict[str, int]:
+    tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "audit_details")
+    async with built.store.driver.transaction(namespace=ALICE, write=False) as raw:
+        return {
+            table: (await raw.fetch(f"SELECT count(*) AS n FROM {table}", {}))[0]["n"]
+            for table in tables
+        }
+
+
+async def _asked(http: httpx2.AsyncClient, tool: str, **arguments: object) -> dict[str, Any]:
+    headers, body = request("tools/call", {"name": tool, "arguments": arguments}, modern=False)
+    answer = await http.post("/mcp", headers=headers, json=body)
+    envelope: dict[str, Any] = answer.json()["result"]["structuredContent"]
+    return envelope
+
+
+CALLS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("store_memory", {"text": "A heron stood by the pond."}),
+    ("search_memories", {"query": "heron"}),
+    ("inspect_memories", {}),
+    ("get_memory_stats", {}),
+)
+
+
+async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answered(
+    open_house: Open,
+) -> None:
+    """LOG-04: the database refuses the record, and nothing else."""
+    async with (
+        open_house(port=0) as built,
+        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+    ):
+        running = Running(built, address)
+        async with running.http(await running.token()) as http:
+            await _asked(http, *CALLS[0][:1], text="The heron was grey.")
+            before = await _counted(built)
+            await _script(built, REFUSE)
+            refused = [await _asked(http, tool, **given) for tool, given in CALLS]
+            book = await http.get("/v1/audit")
+            left = await _counted(built)
+            await _script(built, ALLOW)
+            control = [await _asked(http, tool, **given) for tool, given in CALLS]
+
+    for answer in [*refused, book.json()]:
+        assert answer["status"] == "error"
+        assert set(answer) == {"status", "code", "message"}
+        assert "canary" not in answer["message"]
+    assert left == before
+    assert [answer["status"] for answer in control] == ["ok"] * len(CALLS)
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
+    open_house: Open,
+) -> None:
+    """LOG-04: a privilege that was revoked; 503 and nothing done."""
+    async with (
+        open_house(port=0) as built,
+        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+    ):
+        running = Running(built, address)
+        async with running.http(await running.token()) as http:
+            before = await _counted(built)
+            async with built.store.driver.migration() as raw:
+                await raw.script("REVOKE INSERT ON tool_call_records FROM recall_app")
+            refused = [await _asked(http, tool, **given) for tool, given in CALLS]
+            plain = await http.get("/v1/conflicts")
+            left = await _counted(built)
+
+    assert {answer["code"] for answer in refused} == {"DATABASE_UNUSABLE"}
+    assert plain.status_code == 503
+    assert left == before
+
+
+async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_house: Open) -> None:
+    """LOG-06, in two processes' worth of houses, beside another tenant's chain."""
+    async with open_house() as one, house(settings_for(database, embedder="none")) as two:
+        await enter(one, ALICE, BOB)
+        await asyncio.gather(
+            *(built.services.audit.write(line(built)) for built in (one, two) for _ in range(25)),
+            *(one.services.audit.write(line(one, BOB)) for _ in range(5)),
+        )
+        alice = await one.services.proof.verify(ALICE)
+        bob = await two.services.proof.verify(BOB)
+        async with one.store.transaction(ALICE, write=False) as tx:
+            records = await tx.audit.chained(0, 100)
+
+    assert (alice.seq, bob.seq) == (51, 6)
+    assert [record["seq"] for record in records] == list(range(1, 52))
+    assert [record["prev"] for record in records[1:]] == [r["digest"] for r in records[:-1]]
+
+
+async def test_what_fails_takes_no_place_in_the_chain(open_house: Open) -> None:
+    async with open_house() as built:
+        await enter(built, ALICE)
+        with suppress(ZeroDivisionError):
+            async with built.store.transaction(ALICE, entry=line(built)) as tx:
+                await tx.lock()
+                raise ZeroDivisionError
+        await more(built, 1)
+        found = await built.services.proof.verify(ALICE)
+
+    assert found.seq == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE tool_call_records SET code = 'INNOCENT'",
+        "DELETE FROM tool_call_records",
+        "UPDATE audit_details SET details = '{}'",
+        "DELETE FROM audit_heads",
+    ],
+)
+async def test_the_application_itself_cannot_change_the_book(
+    open_house: Open, statement: str
+) -> None:
+    async with open_house() as built:
+        if built.store.engine == "sqlite" and "tool_call_records" not in statement:
+            statement = "DELETE FROM tool_call_records WHERE seq = 1"
+        await enter(built, ALICE)
+        with pytest.raises((DatabaseUnusable, sqlite3.IntegrityError)):
+            async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch(statement, {})
+        # The control: what it may do there.
+        async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await raw.fetch("DELETE FROM audit_details", {})
+        found = await built.services.proof.verify(ALICE)
+
+    assert (found.seq, found.details_erased) == (1, 1)
+
+
+async def test_a_record_outside_of_the_chain_is_not_taken(open_house: Open) -> None:
+    async with open_house() as built:
+        await enter(built, ALICE)
+        with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
+            async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch(_OLD, {})
+
+
+_OLD = (
+    "INSERT INTO tool_call_records (namespace, id, at, door, operation, request_id, ids, counts, "
+    "outcome, milliseconds) VALUES ('alice', 'rec_old', '2026-01-01T00:00:00.000000+00:00', 'mcp', "
+    "'store_memory', 'req_old', '[]', '{}', 'ok', 1.5)"
+)
+
+
+@pytest.fixture(params=ENGINES)
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database without tables."""
+    if request.param == "sqlite":
+        yield tmp_path / "recall.db"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    with server.database() as url:
+        yield url
+
+
+async def test_records_from_before_the_chain_are_kept_and_counted(
+    empty: Database, tmp_path: Path
+) -> None:
+    folder = tmp_path / "before"
+    folder.mkdir()
+    for path in shipped("migrations").glob("*.sql"):
+        if "chain" not in path.name:
+            shutil.copy(path, folder)
+    # What comes after the chain would leave a gap.
+    chained = next(p.name[:4] for p in shipped("migrations").glob("*_chain.sqlite.sql"))
+    for path in folder.iterdir():
+        if path.name[:4] > chained:
+            path.unlink()
+    driver = driver_for(empty)
+    await driver.open()
+    await migrate(driver, folder, NOON)
+    async with driver.migration() as raw:
+        await raw.script(
+            "INSERT INTO namespaces (namespace, created_at) "
+            "VALUES ('alice', '2026-01-01T00:00:00.000000+00:00')"
+        )
+        await raw.script(_OLD)
+    await driver.close()
+    async with house(settings_for(empty, embedder="none")) as built:
+        before = await built.services.proof.verify(ALICE)
+        await more(built, 2)
+        after = await built.services.proof.verify(ALICE)
+        shown = await built.services.audit.newest(ALICE, 10)
+
+    assert (before.seq, before.unchained) == (0, 1)
+    assert (after.seq, after.unchained) == (2, 1)
+    assert [record.id for record in shown][-1] == "rec_old"
+
+
+async def test_details_stand_beside_the_book_and_words_nowhere(open_house: Open) -> None:
+    async with open_house() as built:
+        await enter(built, ALICE)
+        audit, recall_ = built.services.audit, built.services.recall
+        await built.services.ingest.remember(
+            ALICE,
+            Submission("The canary sang.", "birds"),
+            entry=audit.begin(ALICE, "store_memory", "test", None),
+        )
+        await recall_.search(
+            ALICE,
+            Query(text="which canary sang"),
+            entry=audit.begin(ALICE, "search_memories", "test", None),
+        )
+        async with built.store.transaction(ALICE, write=False) as tx:
+            records = await tx.audit.chained(0, 10)
+
+    details = [record.pop("details")["values"] for record in records]
+    assert details == [{"label": "laptop of alice"}, {"topic": "birds"}, {"mode": "recall"}]
+    assert "canary" not in json.dumps(records) + json.dumps(details)
+    assert "birds" not in json.dumps(records)
+
+
+async def test_checkpoints_are_written_of_what_has_grown(open_house: Open, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jws"
+    async with Receiver() as receiver:
+        given = {"checkpoint_file": path, "checkpoint_url": receiver.url, "checkpoint_s": 0.05}
+        async with open_house(**given) as built:
+            await enter(built, ALICE, BOB)
+
+            async def vouched_for(*wanted: tuple[str, int]) -> bool:
+                lines = path.read_text().splitlines() if path.exists() else []
+                found = [opened(one, built.key.public) for one in lines]
+                return [(one.namespace, one.seq) for one in found] == list(wanted)
+
+            async def first() -> bool:
+                return await vouched_for(("alice", 1), ("bob", 1))
+
+            async def second() -> bool:
+                return await vouched_for(("alice", 1), ("bob", 1), ("bob", 2))
+
+            async with working(built):
+                await until(first, WITHIN_S, "both are vouched for")
+                await more(built, 1, BOB)
+                await until(second, WITHIN_S, "bob's is vouched for again, alice's is not")
+
+            async def told() -> bool:
+                return b"".join(one.body for one in receiver.requests) == path.read_bytes()
+
+            await until(told, WITHIN_S, "the address has what the file has")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_checkpoint_that_found_no_place_is_written_later(open_house: Open) -> None:
+    async with (
+        Receiver(Reply(status=500)) as receiver,
+        open_house(checkpoint_url=receiver.url, checkpoint_s=0.05) as built,
+    ):
+        await enter(built, ALICE)
+
+        async def twice() -> bool:
+            return len(receiver.requests) == 2
+
+        async with working(built):
+            await until(twice, WITHIN_S, "it is sent again")
+        first, second = (
+            opened(r.body.decode().strip(), built.key.public) for r in receiver.requests
+        )
+
+    assert (first.seq, first.digest) == (second.seq, second.digest)
+
+
+@pytest.mark.usefixtures("nothing_set")
+def test_who_reads_the_book_of_a_namespace_is_in_it(database: Database, tmp_path: Path) -> None:
+    recall(database, "create-token", "alice")
+    for command in (
+        ("audit", "tail", "--namespace", "alice"),
+        ("audit", "export", "alice", "--out", tmp_path / "book.jsonl"),
+        ("audit", "checkpoint", "alice"),
+        ("audit", "verify", "--namespace", "alice"),
+        ("tokens", "list", "alice"),
+        ("conflicts", "list", "alice"),
+        ("conflicts", "policy", "alice"),
+    ):
+        assert recall(database, *command).code == 0, command
+    of_nobody = recall(database, "tokens", "list", "nobody")
+    book = recall(database, "audit", "tail", "--json")
+
+    assert of_nobody.code == 0
+    assert [one["operation"] for one in json.loads(book.out)] == [
+        "create_token",
+        "read_audit",
+        "export_audit",
+        "checkpoint_audit",
+        "verify_audit",
+        "list_tokens",
+        "list_conflicts",
+        "get_policy",
+    ]
+
+
+@pytest.mark.usefixtures("nothing_set")
+def test_a_checkpoint_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "recall.db")):
+        pass
+    recall(tmp_path / "recall.db", "create-token", "alice")
+    link, folder, good = tmp_path / "link", tmp_path / "folder", tmp_path / "good"
+    link.symlink_to(tmp_path / "target")
+    folder.mkdir()
+    said = {
+        path.name: recall(
+            tmp_path / "recall.db", "audit", "checkpoint", recall_checkpoint_file=path
+        ).code
+        for path in (link, folder, good)
+    }
+
+    assert said == {"link": 2, "folder": 2, "good": 0}
+    assert not (tmp_path / "target").exists()
