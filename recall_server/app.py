@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from recall_server import prompts
 from recall_server.config import LOOPBACK, Settings
+from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
@@ -27,8 +28,10 @@ from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.erase import Erase
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.merge import Merging
+from recall_server.services.purge import PURGE, Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
@@ -47,6 +50,7 @@ from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
+from recall_server.surface.erasure import Erasure
 from recall_server.surface.mcp import McpDoor
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
@@ -87,6 +91,7 @@ class House:
             key_file=settings.card_key_file,
             skills=[SKILL],
             extensions=EXTENSIONS,
+            also=[self.key.public],
         )
         a2a = A2ADoor(self.services, calls, card_at=card.at, wait_s=settings.task_wait_s)
 
@@ -100,6 +105,7 @@ class House:
                 *http.routes(self.check, lambda: self.stopping),
                 *card.routes(),
                 *Conflicts(self.services, calls).routes(),
+                *Erasure(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -108,7 +114,7 @@ class House:
         )
         app.router.redirect_slashes = False
         return Edge(
-            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
+            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -158,7 +164,12 @@ async def house(
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
-        ingest = Ingest(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken)
+        digests = Digests(key.derive("erased"))
+        ingest = Ingest(
+            store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken, digests
+        )
+        receipts = Receipts(key)
+        purge = Purge(store, receipts, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -182,7 +193,9 @@ async def house(
         )
         merging = Merging(store, merger or _merger(settings), vectors)
         stack.push_async_callback(merging.merger.close)
-        consolidate = Consolidate(store, runs, chosen, merging, settings.text_chars_max, lease)
+        consolidate = Consolidate(
+            store, runs, chosen, merging, settings.text_chars_max, lease, digests
+        )
         tasks = Tasks(runs)
         worker = Worker(
             store,
@@ -194,6 +207,7 @@ async def house(
                 DISCARD: tasks.discard,
                 PUSH: push.deliver,
                 PUSH_END: push.end,
+                PURGE: purge.work,
             },
             now,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
@@ -210,7 +224,9 @@ async def house(
                 access=Access(store, now, id_of),
                 audit=audit,
                 consolidate=consolidate,
+                erase=Erase(store, receipts, digests, now, id_of, woken),
                 ingest=ingest,
+                purge=purge,
                 push=push,
                 recall=Recall(store, vectors, now, settings.query_chars_max),
                 tasks=tasks,

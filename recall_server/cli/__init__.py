@@ -11,6 +11,7 @@ from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
 from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.erase import erase, erase_allow, key, verify_erasure, verify_receipt
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
@@ -36,6 +37,11 @@ tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
 app.add_typer(tokens, name="tokens")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
+app.command("erase")(erase)
+app.command("erase-allow")(erase_allow)
+app.command("verify-erasure")(verify_erasure)
+app.command("verify-receipt")(verify_receipt)
+app.command("key")(key)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.erase import Erase
 from recall_server.services.ingest import Ingest
+from recall_server.services.purge import Purge
 from recall_server.services.push import Push
 from recall_server.services.recall import Recall
 from recall_server.services.tasks import Tasks
@@ -18,7 +20,9 @@ class Services:
     access: Access
     audit: Audit
     consolidate: Consolidate
+    erase: Erase
     ingest: Ingest
+    purge: Purge
     push: Push
     recall: Recall
     tasks: Tasks

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
     Invalid,
     NotFound,
@@ -48,6 +49,7 @@ from recall_server.services.ingest import (
     finish,
     keep,
     read,
+    refuse_erased,
     sound,
 )
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
@@ -71,6 +73,7 @@ class Consolidate:
     merging: merge.Merging
     text_chars_max: int
     lease: timedelta
+    digests: Digests
 
     async def start(
         self,
@@ -86,8 +89,8 @@ class Consolidate:
         makes what is kept of the client's words, given the ids of the run and its context; `also`
         is done in the same transaction.
 
-        Raises `Invalid` on unacceptable text, topic or limits, `NotFound` where there is no such
-        plan in this namespace.
+        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
+        erased here, `NotFound` where there is no such plan in this namespace.
         """
         request = self._checked(request)
         now = self.runs.now()
@@ -102,7 +105,11 @@ class Consolidate:
             status=Status(RunState.SUBMITTED, now),
             messages=(message(run_id, context_id),) if message else (),
         )
+        text = await _text(run)
         async with self.store.transaction(namespace, entry=entry) as tx:
+            await tx.lock()
+            if text is not None:
+                await refuse_erased(tx, self.digests, text.episode)
             if request.mode is Mode.APPLY:
                 run = await _as_planned(tx, run)
             elif request.policy is None:
@@ -230,7 +237,8 @@ class Consolidate:
         self, tx: Transaction, run: Run, text: "_Text | None", plan: Plan, now: datetime
     ) -> None:
         if text:
-            await keep(tx, text.episode, text.words, run.id, text.episode.content_hash)
+            digest = text.episode.content_hash
+            await keep(tx, text.episode, text.words, self.digests, key=run.id, digest=digest)
         await commit.apply(tx, plan, now)
         if self.merging.embedder is None:
             return

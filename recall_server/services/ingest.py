@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from recall_server.domain.errors import IdempotencyConflict, Unavailable
+from recall_server.domain.erasure import Digests
+from recall_server.domain.errors import ErasedContent, IdempotencyConflict, Unavailable
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
     AuditEntry,
@@ -84,6 +85,7 @@ class Ingest:
     text_chars_max: int
     lease: timedelta
     wake: Callable[[], None]
+    digests: Digests
 
     async def remember(
         self, namespace: Namespace, submission: Submission, *, entry: AuditEntry
@@ -92,7 +94,7 @@ class Ingest:
         one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
 
         Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else.
+        used for something else, `ErasedContent` where the text was erased here.
         """
         submission = self._checked(submission)
         episode = self._episode(submission)
@@ -103,7 +105,7 @@ class Ingest:
         else:
             episode, words = read(episode)
         async with self.store.transaction(namespace, entry=entry) as tx:
-            if await keep(tx, episode, words, key, digest):
+            if await keep(tx, episode, words, self.digests, key=key, digest=digest):
                 await tx.jobs.add(
                     episode.job_id, EXTRACT, {"episode_id": episode.id}, episode.recorded_at
                 )
@@ -166,6 +168,10 @@ class Ingest:
         async with self.store.transaction(job.namespace, entry=entry) as tx:
             await tx.lock()
             now = self.now()
+            # First, as what the job was about may have been erased meanwhile.
+            progress = {**job.payload, "next": reached}
+            if not await tx.jobs.advance(job, progress, now + self.lease):
+                raise Fenced
             policy = await tx.access.policy() or Policy.DECIDE
             plan = await reconcile.plan(
                 tx,
@@ -177,9 +183,6 @@ class Ingest:
                 settling=Settling(Policy.DECIDE if policy is Policy.ASK else policy),
             )
             await commit.apply(tx, plan, now)
-            progress = {**job.payload, "next": reached}
-            if not await tx.jobs.advance(job, progress, now + self.lease):
-                raise Fenced
             entry.ids += [job.id, episode.id, *plan.ids()]
             entry.counts |= plan.counts() | {
                 "rejected": found.rejected + len(found.candidates) - len(usable)
@@ -187,6 +190,7 @@ class Ingest:
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
             await finish(tx, job, self.now())
             if episode is not None and self.embedder is not None:
                 await tx.jobs.add(
@@ -221,12 +225,28 @@ class Ingest:
             line.counts["embedded"] = len(still)
 
 
-async def keep(tx: Transaction, episode: Episode, words: Postings, key: str, digest: str) -> bool:
-    """Append the episode and make it findable by its words; False where `key` was used before."""
+async def keep(
+    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, digest: str
+) -> bool:
+    """Append the episode and make it findable by its words; False where `key` was used before.
+    Raises `ErasedContent`.
+    """
+    await tx.lock()
+    await refuse_erased(tx, digests, episode)
     added = await tx.episodes.add(episode, key, digest)
     if added:
         await tx.words.add(words)
     return added
+
+
+async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> None:
+    """Raise `ErasedContent` where the text, or one of its turns, was erased in this namespace. In
+    the transaction that would write it, which must hold the namespace's lock: an erasure that
+    commits before it is seen, and one that commits after it erases it.
+    """
+    assert tx.handle.namespace is not None
+    if await tx.erasures.among(digests.of_episode(tx.handle.namespace, episode)):
+        raise ErasedContent
 
 
 def sound(extraction: Extraction) -> list[Candidate]:

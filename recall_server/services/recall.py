@@ -138,7 +138,10 @@ class Recall:
             ids = await tx.words.pool(wanted, statistics, size)
             return _Pool(await _items(tx, ids), idf, statistics.average_length, {}, {})
         matrix = await tx.vectors.matrix(
-            self.embedder.model, self.embedder.dimensions, statistics.vector_version
+            self.embedder.model,
+            self.embedder.dimensions,
+            statistics.vector_version,
+            statistics.erase_epoch,
         )
         async with asyncio.TaskGroup() as group:
             # The database looks up the words while the vectors are compared here.

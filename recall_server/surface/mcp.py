@@ -107,13 +107,17 @@ class McpDoor:
 
         try:
             data = await self._calls.perform(
-                caller.namespace, caller.accessor, DOOR, tool.name if tool else "unknown_tool", work
+                caller.namespace, caller.accessor, DOOR, _operation(tool, params), work
             )
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
         except RecallError as error:
             return _result(wire.failed(error), is_error=True)
         return _result(wire.ok(data))
+
+
+def _operation(tool: Tool | None, params: CallToolRequestParams) -> str:
+    return tool.operation(params.arguments or {}) if tool else "unknown_tool"
 
 
 def _is_message(value: Any) -> bool:

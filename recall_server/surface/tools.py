@@ -71,6 +71,11 @@ class InspectMemories(Arguments):
 
 class DeleteMemory(Arguments):
     memory_id: str
+    erase: bool = Field(default=False, description="destroy it and its words")
+
+
+class DeleteNamespaceData(Arguments):
+    confirm: str = Field("", description="DELETE MY DATA")
 
 
 class GetMemoryStats(Arguments):
@@ -135,8 +140,20 @@ async def inspect_memories(call: Call, given: InspectMemories) -> Json:
 
 
 async def delete_memory(call: Call, given: DeleteMemory) -> Json:
+    if given.erase:
+        erased = await call.services.erase.memory(call.namespace, given.memory_id, entry=call.entry)
+        return {"deleted": given.memory_id, **wire.erased(erased)}
     await call.services.recall.forget(call.namespace, given.memory_id, entry=call.entry)
     return {"deleted": given.memory_id}
+
+
+async def delete_namespace_data(call: Call, given: DeleteNamespaceData) -> Json:
+    erased = await call.services.erase.namespace(call.namespace, given.confirm, entry=call.entry)
+    return {"deleted": True, **wire.erased(erased)}
+
+
+def _forget_or_erase(given: Json) -> str:
+    return "erase_memory" if given.get("erase") is True else "delete_memory"
 
 
 async def get_memory_stats(call: Call, _: GetMemoryStats) -> Json:
@@ -177,6 +194,11 @@ class Tool:
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
+    # What the call does, for the book and the guard, where that depends on the arguments.
+    named: Callable[[Json], str] | None = None
+
+    def operation(self, given: Json) -> str:
+        return self.named(given) if self.named else self.name
 
     def face(self) -> mcp.types.Tool:
         """The tool as clients see it; all hints are stated, as their defaults assume the worst."""
@@ -278,6 +300,16 @@ TOOLS = (
         ("deleted",),
         destructive=True,
         idempotent=True,
+        named=_forget_or_erase,
+    ),
+    Tool(
+        "delete_namespace_data",
+        "Delete all data",
+        "Erase everything and revoke all tokens, for good.",
+        DeleteNamespaceData,
+        delete_namespace_data,
+        ("deleted", "tokens_revoked", "receipt_id"),
+        destructive=True,
     ),
     Tool(
         "consolidate_memories",

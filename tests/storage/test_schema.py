@@ -33,6 +33,8 @@ TENANT_TABLES = {
     "api_tokens",
     "tool_call_records",
     "operations",
+    "erasures",
+    "erased",
 }
 
 
@@ -173,7 +175,7 @@ def test_every_tenants_table_stands_behind_row_level_security(
         ).fetchone()
 
     assert {name for (name,) in walls} == TENANT_TABLES
-    assert {name for (name,) in roles} == {"recall_app", "recall_system"}
+    assert {name for (name,) in roles} == {"recall_app", "recall_eraser", "recall_system"}
     assert owned == (0,)
 
 

@@ -38,7 +38,7 @@ DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
 
 -- query: statistics
 -- Of the namespace, and of the terms asked for that stand anywhere in it.
-SELECT n.documents, n.words, n.vector_version, t.term, t.documents AS frequency
+SELECT n.documents, n.words, n.vector_version, n.erase_epoch, t.term, t.documents AS frequency
 FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
