@@ -20,6 +20,8 @@ from recall_server.storage.driver import Connection, Document, Engine, Params, R
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
+# Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
+PURGE_BUSY_TIMEOUT_MS = 500
 READ = "BEGIN"
 # A deferred transaction that turns to writing fails at once, whatever the time-out.
 WRITE = "BEGIN IMMEDIATE"
@@ -150,13 +152,17 @@ class SqliteDriver:
         """Empty the journal, write the file anew without its free pages, empty it again: what
         VACUUM writes is in the journal first.
         """
-        for step in (_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL):
-            rows = await writer.run([_step(step, {})])
-            if rows and rows[0][0]:
-                raise DatabaseUnavailable(
-                    "Another program still reads an older state of the database file, so erased "
-                    "words stay in its journal. Try again when it has ended."
-                )
+        await writer.run([_step(f"PRAGMA busy_timeout={PURGE_BUSY_TIMEOUT_MS}", {})])
+        try:
+            for step in (_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL):
+                rows = await writer.run([_step(step, {})])
+                if rows and rows[0][0]:
+                    raise DatabaseUnavailable(
+                        "Another program still reads an older state of the database file, so "
+                        "erased words stay in its journal. Try again when it has ended."
+                    )
+        finally:
+            await writer.run([_step(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {})])
 
     async def files(self) -> Sequence[Path]:
         beside = ("", "-wal", "-shm", "-journal")

@@ -207,14 +207,10 @@ class Tool:
             title=self.title,
             description=self.description,
             input_schema=_plain(self.arguments.model_json_schema()),
-            # The envelope (FEATURES I13); errors have code and message instead of data.
+            # Of the envelope (FEATURES I13) what differs; errors have code and message instead.
             output_schema={
                 "type": "object",
-                "properties": {
-                    "status": {"enum": ["ok", "error"]},
-                    "data": {"type": "object", "required": list(self.data)},
-                },
-                "required": ["status"],
+                "properties": {"data": {"type": "object", "required": list(self.data)}},
             },
             annotations=mcp.types.ToolAnnotations(
                 read_only_hint=self.read_only,
@@ -308,8 +304,9 @@ TOOLS = (
         "Erase everything and revoke all tokens, for good.",
         DeleteNamespaceData,
         delete_namespace_data,
-        ("deleted", "tokens_revoked", "receipt_id"),
+        ("tokens_revoked", "receipt_id"),
         destructive=True,
+        idempotent=True,
     ),
     Tool(
         "consolidate_memories",

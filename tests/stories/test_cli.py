@@ -25,6 +25,7 @@ from tests.surface.logs import real_logs
 COMMANDS = (
     (), ("serve",), ("worker",), ("create-token",), ("tokens",), ("tokens", "list"),
     ("tokens", "revoke"), ("audit",), ("status",), ("demo",),
+    ("erase",), ("erase-allow",), ("verify-erasure",), ("verify-receipt",), ("key",),
 )  # fmt: skip
 TOKEN = r"rcl_[0-9A-Za-z]{38}"
 SECRET = "hunter2canary"
