@@ -92,6 +92,9 @@ class Settings(BaseSettings):
         0.5, gt=0, description="seconds between looks for what other processes did to a task"
     )
     task_days: float = Field(30.0, gt=0, description="days for which an ended task is kept")
+    forget_days: float = Field(
+        30.0, ge=0, description="days for which a forgotten memory can be restored"
+    )
     worker_jobs: int = Field(4, ge=0, description="jobs at once in this process; 0: none")
     worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
     lease_s: float = Field(180.0, gt=0, description="seconds after which a silent job is retaken")

@@ -11,7 +11,7 @@ from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
 from recall_server.cli.conflicts import app as conflicts
-from recall_server.cli.erase import erase, erase_allow, key, verify_erasure, verify_receipt
+from recall_server.cli.erase import erase, erase_allow, key, restore, verify_erasure, verify_receipt
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
@@ -41,6 +41,7 @@ app.command("erase")(erase)
 app.command("erase-allow")(erase_allow)
 app.command("verify-erasure")(verify_erasure)
 app.command("verify-receipt")(verify_receipt)
+app.command("restore")(restore)
 app.command("key")(key)
 
 

@@ -107,6 +107,22 @@ def _print(shown: dict[str, Any], file: Path | None) -> None:
         typer.echo(shown["receipt"])
 
 
+def restore(
+    name: Name,
+    memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The forgotten memory.")],
+    db: Db = None,
+) -> None:
+    """Take back that a memory was forgotten, within RECALL_FORGET_DAYS."""
+    ns = namespace_or_fail(name)
+
+    async def act(built: House) -> None:
+        entry = built.services.audit.begin(ns, "restore_memory", DOOR, None)
+        await built.services.recall.restore(ns, memory_id, entry=entry)
+        typer.echo(f"{memory_id} is remembered again.")
+
+    in_house(db, act)
+
+
 def erase_allow(
     name: Name,
     text_file: Annotated[

@@ -132,6 +132,12 @@ class ErasedContent(Invalid):
     code = "ERASED_CONTENT"
 
 
+class NotRestorable(Stale):
+    """This memory cannot be restored: it is not a forgotten one, or was forgotten too long ago."""
+
+    code = "NOT_RESTORABLE"
+
+
 class ReceiptNotFound(NotFound):
     """There is no receipt to be had with this id and secret. Each is handed out once."""
 

@@ -76,6 +76,11 @@ class Vectors:
             "conceal_vector", [{"item_id": item_id, "version": version} for item_id in ids]
         )
 
+    async def reveal(self, item_id: str) -> None:
+        """Undo `conceal`."""
+        version = await self._next_version()
+        await self._handle.send("reveal_vector", item_id=item_id, version=version)
+
     async def _next_version(self) -> int:
         rows = await self._handle.fetch("next_vector_version")
         return int(rows[0]["vector_version"])

@@ -1,4 +1,5 @@
-"""`POST /v1/erasure`: erase a memory, a subject, or everything; `GET /v1/receipts/{id}`: the proof
+"""`POST /v1/erasure`: erase a memory, a subject, or everything; `POST /v1/memories/{id}/restore`:
+take back that one was forgotten; `GET /v1/receipts/{id}`: the proof
 of it, for whoever has its secret.
 """
 
@@ -40,6 +41,7 @@ class Erasure:
     def routes(self) -> list[Route]:
         return [
             Route("/v1/erasure", self._erase, methods=["POST"]),
+            Route("/v1/memories/{id}/restore", self._restore, methods=["POST"]),
             Route(RECEIPTS + "{id}", self._receipt, methods=["GET"]),
         ]
 
@@ -71,6 +73,21 @@ class Erasure:
         if wanted.memory_id or wanted.subject or wanted.dry_run:
             raise Invalid(f"Send one of memory_id, subject, or confirm: {CONFIRMATION}.")
         return await erase.namespace(namespace, wanted.confirm, entry=entry)
+
+    async def _restore(self, request: Request) -> Response:
+        namespace = caller_of(request.scope).namespace
+        memory_id = request.path_params["id"]
+
+        async def work(entry: AuditEntry) -> None:
+            await self._services.recall.restore(namespace, memory_id, entry=entry)
+
+        return await performed(
+            self._calls,
+            request,
+            "restore_memory",
+            work,
+            lambda _: JSONResponse(wire.ok({"restored": memory_id}), headers=_NO_STORE),
+        )
 
     async def _receipt(self, request: Request) -> Response:
         receipt_id = request.path_params["id"]

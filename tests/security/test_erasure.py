@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -11,6 +12,7 @@ from recall_server.domain.errors import (
     ConfirmRequired,
     ErasedContent,
     MemoryNotFound,
+    NotRestorable,
     Unauthenticated,
 )
 from recall_server.domain.model import Fact, Namespace
@@ -19,7 +21,7 @@ from recall_server.services.ingest import Submission
 from recall_server.storage.erasure import DELETED, KEPT
 from recall_server.storage.push import PushConfig
 from recall_server.storage.queries import load
-from tests.conftest import NOON, Open
+from tests.conftest import NOON, Clock, Open
 from tests.security.erasing import (
     CONFIRM,
     NOTHING,
@@ -356,6 +358,33 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_house: Op
         for one in (house, replica):
             held = one.store._cache._matrices.values()
             assert all(len(matrix._ids) <= 1 for matrix in held)
+
+
+async def test_what_was_forgotten_can_be_taken_back_for_a_while(
+    open_house: Open, clock: Clock
+) -> None:
+    """H07; what was erased cannot."""
+    async with open_house(extractor=lisbon(), forget_days=1) as house:
+        recall = house.services.recall
+        await enter(house)
+        await remember(house, LISBON)
+        await drained(house)
+        one = next(m for m in await memories(house) if "Anna" in m.text)
+        await recall.forget(ALICE, one.id, entry=entry(house))
+        assert "Anna lives in Lisbon" not in await found(house, "Lisbon")
+        await recall.restore(ALICE, one.id, entry=entry(house))
+        assert "Anna lives in Lisbon" in await found(house, "Lisbon")
+        with pytest.raises(NotRestorable):
+            await recall.restore(ALICE, one.id, entry=entry(house))
+        await recall.forget(ALICE, one.id, entry=entry(house))
+        clock.pass_(timedelta(days=2))
+        with pytest.raises(NotRestorable):
+            await recall.restore(ALICE, one.id, entry=entry(house))
+        with pytest.raises(MemoryNotFound):
+            await recall.restore(BOB, one.id, entry=entry(house, BOB))
+        await house.services.erase.memory(ALICE, one.id, entry=entry(house))
+        with pytest.raises(MemoryNotFound):
+            await recall.restore(ALICE, one.id, entry=entry(house))
 
 
 def test_confirmation_is_what_the_papers_say() -> None:

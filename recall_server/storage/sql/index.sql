@@ -86,6 +86,10 @@ DO UPDATE SET vector = excluded.vector, version = excluded.version
 UPDATE embeddings SET findable = FALSE, version = :version
 WHERE namespace = :namespace AND item_id = :item_id
 
+-- query: reveal_vector
+UPDATE embeddings SET findable = TRUE, version = :version
+WHERE namespace = :namespace AND item_id = :item_id
+
 -- query: vectors_since
 SELECT item_id, vector, findable, version FROM embeddings
 WHERE namespace = :namespace AND model = :model AND version > :version
