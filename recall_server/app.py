@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from recall_server import prompts
 from recall_server.config import LOOPBACK, Settings
+from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
@@ -29,9 +30,11 @@ from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.erase import Erase
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
+from recall_server.services.purge import PURGE, Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
@@ -51,6 +54,7 @@ from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
+from recall_server.surface.erasure import Erasure
 from recall_server.surface.mcp import McpDoor
 from recall_server.surface.tokens import Tokens
 from recall_server.surface.tools import TOOLS, Tool
@@ -92,6 +96,7 @@ class House:
             key_file=settings.card_key_file,
             skills=[SKILL],
             extensions=EXTENSIONS,
+            also=[self.key.public],
         )
         a2a = A2ADoor(self.services, calls, card_at=card.at, wait_s=settings.task_wait_s)
 
@@ -107,6 +112,7 @@ class House:
                 *Conflicts(self.services, calls).routes(),
                 *Tokens(self.services, calls).routes(),
                 *AuditBook(self.services, calls).routes(),
+                *Erasure(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -115,7 +121,7 @@ class House:
         )
         app.router.redirect_slashes = False
         return Edge(
-            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
+            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -168,7 +174,12 @@ async def house(
         proof = Proof(store, key, now)
         checkpoints = Checkpoints(proof, _places(settings), settings.checkpoint_s)
         stack.push_async_callback(checkpoints.close)
-        ingest = Ingest(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken)
+        digests = Digests(key.derive("erased"))
+        ingest = Ingest(
+            store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken, digests
+        )
+        receipts = Receipts(key)
+        purge = Purge(store, receipts, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -192,7 +203,9 @@ async def house(
         )
         merging = Merging(store, merger or _merger(settings), vectors)
         stack.push_async_callback(merging.merger.close)
-        consolidate = Consolidate(store, runs, chosen, merging, settings.text_chars_max, lease)
+        consolidate = Consolidate(
+            store, runs, chosen, merging, settings.text_chars_max, lease, digests
+        )
         tasks = Tasks(runs)
         worker = Worker(
             store,
@@ -204,6 +217,7 @@ async def house(
                 DISCARD: tasks.discard,
                 PUSH: push.deliver,
                 PUSH_END: push.end,
+                PURGE: purge.work,
             },
             now,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
@@ -221,10 +235,18 @@ async def house(
                 audit=audit,
                 checkpoints=checkpoints,
                 consolidate=consolidate,
+                erase=Erase(store, receipts, digests, now, id_of, woken),
                 ingest=ingest,
                 proof=proof,
+                purge=purge,
                 push=push,
-                recall=Recall(store, vectors, now, settings.query_chars_max),
+                recall=Recall(
+                    store,
+                    vectors,
+                    now,
+                    settings.query_chars_max,
+                    timedelta(days=settings.forget_days),
+                ),
                 tasks=tasks,
             ),
             worker,

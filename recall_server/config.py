@@ -106,6 +106,9 @@ class Settings(BaseSettings):
     token_days: float = Field(
         90.0, gt=0, le=36_500, description="days after which a token ends, unless it says otherwise"
     )
+    forget_days: float = Field(
+        30.0, ge=0, description="days for which a forgotten memory can be restored"
+    )
     worker_jobs: int = Field(4, ge=0, description="jobs at once in this process; 0: none")
     worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
     lease_s: float = Field(180.0, gt=0, description="seconds after which a silent job is retaken")

@@ -13,6 +13,7 @@ from recall_server.bench.command import app as bench
 from recall_server.cli import tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.erase import erase, erase_allow, key, restore, verify_erasure, verify_receipt
 from recall_server.cli.shared import (
     AsJson,
     Db,
@@ -35,6 +36,12 @@ app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
+app.command("erase")(erase)
+app.command("erase-allow")(erase_allow)
+app.command("verify-erasure")(verify_erasure)
+app.command("verify-receipt")(verify_receipt)
+app.command("restore")(restore)
+app.command("key")(key)
 
 
 @app.callback(invoke_without_command=True)

@@ -118,6 +118,32 @@ class SecretKeyMissing(Invalid):
     code = "SECRET_KEY_MISSING"
 
 
+class ConfirmRequired(Invalid):
+    """This erases everything and cannot be undone. Send confirm with exactly DELETE MY DATA."""
+
+    code = "CONFIRM_REQUIRED"
+
+
+class ErasedContent(Invalid):
+    """This text, or a part of it, was erased here and is not taken again. The operator can allow
+    it with `recall erase-allow`.
+    """
+
+    code = "ERASED_CONTENT"
+
+
+class NotRestorable(Stale):
+    """This memory cannot be restored: it is not a forgotten one, or was forgotten too long ago."""
+
+    code = "NOT_RESTORABLE"
+
+
+class ReceiptNotFound(NotFound):
+    """There is no receipt to be had with this id and secret. Each is handed out once."""
+
+    code = "RECEIPT_NOT_FOUND"
+
+
 class MemoryNotFound(NotFound):
     """No active memory has this id. Take an id from inspect_memories or search_memories."""
 

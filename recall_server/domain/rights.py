@@ -53,6 +53,12 @@ NEEDED: Mapping[str, Scope | None] = {
     "resume_task": Scope.CONSOLIDATE,
     "list_conflicts": Scope.CONSOLIDATE,
     "resolve_conflict": Scope.CONSOLIDATE,
+    "restore_memory": Scope.FORGET,
+    "erase_memory": Scope.ERASE,
+    "erase_subject": Scope.ERASE,
+    "delete_namespace_data": Scope.ERASE,
+    # Nobody's token: whoever has the secret of the receipt.
+    "collect_receipt": None,
     "read_audit": Scope.AUDIT,
     "list_tokens": Scope.TOKENS,
     "issue_token": Scope.TOKENS,
@@ -61,6 +67,9 @@ NEEDED: Mapping[str, Scope | None] = {
     "revoke_token": Scope.TOKENS,
 }
 """Every operation that a door passes on, and the scope it needs. What is missing is refused."""
+
+WHOLE = frozenset({"erase_memory", "erase_subject", "delete_namespace_data", "read_audit"})
+"""Those that reach all of a namespace, and are not for tokens that are limited to a part of it."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +133,16 @@ class Rights:
         return operation in NEEDED and self.allows(NEEDED[operation])
 
     def require(self, operation: str) -> None:
-        """Raises `InsufficientScope` unless these rights allow `operation`."""
+        """Raises `InsufficientScope` unless these rights allow `operation`, and `OutOfReach` where
+        it would go beyond their reach.
+        """
         if not self.may(operation):
             raise InsufficientScope(str(NEEDED.get(operation) or Scope.ADMIN))
+        if operation in WHOLE and not self.reach.everything:
+            raise OutOfReach
+
+
+NONE = Rights(frozenset())
 
 
 def narrower_or_equal(child: Rights, parent: Rights) -> bool:

@@ -103,12 +103,22 @@ def terms(text: str) -> list[str]:
     and its parts; scripts without spaces give character bigrams. Stop words are dropped unless the
     text has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
     """
-    text = text.lower() if text.isascii() else _normal(text)
+    text = folded(text)
     tokens = (_PLAIN if text.isascii() else _WORLD).findall(text)
     # A cache keyed by pasted blobs would hold megabytes; words are short and come again.
     short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
     found = list(chain.from_iterable(map(_expand_cached if short else _of_token, tokens)))
     return found or list(chain.from_iterable(_expand(token, stops=frozenset()) for token in tokens))
+
+
+def folded(text: str) -> str:
+    """A text as the index compares it, before stemming: NFKC, casefold, Latin accents off."""
+    return text.lower() if text.isascii() else _normal(text)
+
+
+def unspaced(text: str) -> bool:
+    """Whether a text has characters of a script that is written without spaces."""
+    return _RUN.search(text) is not None
 
 
 def term_counts(text: str) -> tuple[dict[str, int], int]:

@@ -98,6 +98,22 @@ class ServerKey:
         return HKDF(SHA256(), 32, b"recall-server", purpose.encode()).derive(secret)
 
 
+def verified(signed: str, public: Jwk, typ: str) -> dict[str, Any]:
+    """The claims of a JWS that the key `public` has signed as a `typ`. Raises `Invalid`."""
+    try:
+        if jwt.get_unverified_header(signed).get("typ") != typ:
+            raise Invalid(f"This is not a {typ}.")
+        key = jwt.PyJWK({**public}, ALG)
+        claims: dict[str, Any] = jwt.decode(
+            signed, key, algorithms=[ALG], options={"verify_aud": False, "verify_iat": False}
+        )
+    except jwt.PyJWTError:
+        raise Invalid(
+            "The signature does not hold: it was changed, or another key has made it."
+        ) from None
+    return claims
+
+
 def thumbprint(public: Jwk) -> str:
     """RFC 7638: the same key has the same name wherever it is used."""
     required = {name: public[name] for name in ("kty", "crv", "x", "y") if name in public}

@@ -6,8 +6,10 @@ from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.erase import Erase
 from recall_server.services.ingest import Ingest
 from recall_server.services.proof import Proof
+from recall_server.services.purge import Purge
 from recall_server.services.push import Push
 from recall_server.services.recall import Recall
 from recall_server.services.tasks import Tasks
@@ -21,8 +23,10 @@ class Services:
     audit: Audit
     checkpoints: Checkpoints
     consolidate: Consolidate
+    erase: Erase
     ingest: Ingest
     proof: Proof
+    purge: Purge
     push: Push
     recall: Recall
     tasks: Tasks

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from recall_server.domain.attributes import canonical
+from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
     EmbedderUnavailable,
     Invalid,
@@ -51,6 +52,7 @@ from recall_server.services.ingest import (
     checked_source,
     keep_planned,
     read,
+    refuse_erased,
     sound,
 )
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
@@ -76,6 +78,7 @@ class Consolidate:
     merging: merge.Merging
     text_chars_max: int
     lease: timedelta
+    digests: Digests
 
     async def start(
         self,
@@ -92,8 +95,8 @@ class Consolidate:
         makes what is kept of the client's words, given the ids of the run and its context; `also`
         is done in the same transaction.
 
-        Raises `Invalid` on unacceptable text, topic or limits, `NotFound` where there is no such
-        plan in this namespace, `OutOfReach`.
+        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
+        erased here, `NotFound` where there is no such plan in this namespace, `OutOfReach`.
         """
         request = _within(self._checked(request), reach)
         entry.details |= {"mode": request.mode} | request.source.told()
@@ -111,7 +114,11 @@ class Consolidate:
             status=Status(RunState.SUBMITTED, now),
             messages=(message(run_id, context_id),) if message else (),
         )
+        text = await _text(run)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
+            if text is not None:
+                await refuse_erased(tx, self.digests, text.episode)
             if request.mode is Mode.APPLY:
                 run = await _as_planned(tx, run, reach)
             elif request.policy is None:
@@ -264,7 +271,9 @@ class Consolidate:
         episodes = {memory.citation.episode_id for memory in added}
         vectors: Mapping[str, Floats] = {}
         if text:
-            items |= await keep_planned(tx, text.episode, text.words, run.id, plan)
+            items |= await keep_planned(
+                tx, text.episode, text.words, self.digests, key=run.id, plan=plan
+            )
             episodes.add(text.episode.id)
             vectors = text.vectors
         await commit.apply(tx, plan, now, planned=text.episode.id if text else "")

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from recall_server.domain.errors import IdempotencyConflict, Unavailable
+from recall_server.domain.erasure import Digests
+from recall_server.domain.errors import ErasedContent, IdempotencyConflict, Unavailable
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
     AuditEntry,
@@ -79,6 +80,7 @@ class Ingest:
     text_chars_max: int
     lease: timedelta
     wake: Callable[[], None]
+    digests: Digests
 
     async def remember(
         self,
@@ -92,7 +94,7 @@ class Ingest:
         one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
 
         Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else, `OutOfReach`.
+        used for something else, `ErasedContent` where the text was erased here, `OutOfReach`.
         """
         submission = _signed(self._checked(submission), reach)
         entry.details |= {"topic": submission.topic} | submission.source.told()
@@ -106,7 +108,7 @@ class Ingest:
         else:
             episode, words = read(episode)
         async with self.store.transaction(namespace, entry=entry) as tx:
-            if await keep(tx, episode, words, key, digest):
+            if await keep(tx, episode, words, self.digests, key=key, digest=digest):
                 await tx.jobs.add(
                     episode.job_id,
                     EXTRACT,
@@ -174,6 +176,9 @@ class Ingest:
         async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             now = self.now()
+            # First, as what the job was about may have been erased meanwhile.
+            progress = {**job.payload, "next": reached}
+            await tx.jobs.advance(job, progress, now + self.lease)
             policy = await tx.access.policy() or Policy.DECIDE
             plan = await reconcile.plan(
                 tx,
@@ -185,8 +190,6 @@ class Ingest:
                 settling=Settling(Policy.DECIDE if policy is Policy.ASK else policy),
             )
             await commit.apply(tx, plan, now)
-            progress = {**job.payload, "next": reached}
-            await tx.jobs.advance(job, progress, now + self.lease)
             entry.ids += [job.id, episode.id, *plan.ids()]
             entry.counts |= plan.counts() | {
                 "rejected": found.rejected + len(found.candidates) - len(usable)
@@ -194,6 +197,7 @@ class Ingest:
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
             await tx.jobs.finish(job, self.now())
             if episode is not None and self.embedder is not None:
                 await tx.jobs.add(
@@ -228,8 +232,14 @@ class Ingest:
             line.counts["embedded"] = len(still)
 
 
-async def keep(tx: Transaction, episode: Episode, words: Postings, key: str, digest: str) -> bool:
-    """Append the episode and make it findable by its words; False where `key` was used before."""
+async def keep(
+    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, digest: str
+) -> bool:
+    """Append the episode and make it findable by its words; False where `key` was used before.
+    Raises `ErasedContent`.
+    """
+    await tx.lock()
+    await refuse_erased(tx, digests, episode)
     added = await tx.episodes.add(episode, key, digest)
     if added:
         await tx.words.add(words)
@@ -237,7 +247,7 @@ async def keep(tx: Transaction, episode: Episode, words: Postings, key: str, dig
 
 
 async def keep_planned(
-    tx: Transaction, episode: Episode, words: Postings, key: str, plan: Plan
+    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, plan: Plan
 ) -> dict[str, str]:
     """`keep` an episode whose plan is made already: those of its turns that the plan's memories
     speak for are never found by themselves. The text of its other turns, by their ids.
@@ -245,9 +255,20 @@ async def keep_planned(
     cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
     turns = {turn_id(episode.id, turn.index): turn.span for turn in episode.turns}
     covered = {i for i, turn in turns.items() if any(turn.overlaps(span) for span in cited)}
+    await refuse_erased(tx, digests, episode)
     await tx.episodes.add(episode, key, episode.content_hash, covered=covered)
     await tx.words.add(words.without(covered))
     return {i: episode.text[turn.start : turn.end] for i, turn in turns.items() if i not in covered}
+
+
+async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> None:
+    """Raise `ErasedContent` where the text, or one of its turns, was erased in this namespace. In
+    the transaction that would write it, which must hold the namespace's lock: an erasure that
+    commits before it is seen, and one that commits after it erases it.
+    """
+    assert tx.handle.namespace is not None
+    if await tx.erasures.among(digests.of_episode(tx.handle.namespace, episode)):
+        raise ErasedContent
 
 
 def sound(extraction: Extraction) -> list[Candidate]:

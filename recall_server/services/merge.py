@@ -57,8 +57,10 @@ class Merging:
     async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
         if self.embedder is None:
             return {}
-        version = (await tx.words.statistics()).vector_version
-        matrix = await tx.vectors.matrix(self.embedder.model, self.embedder.dimensions, version)
+        known = await tx.words.statistics()
+        matrix = await tx.vectors.matrix(
+            self.embedder.model, self.embedder.dimensions, known.vector_version, known.erase_epoch
+        )
         return matrix.rows(ids)
 
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recall_server.domain import ranking
-from recall_server.domain.errors import EmbedderUnavailable, MemoryNotFound
+from recall_server.domain.errors import EmbedderUnavailable, MemoryNotFound, NotRestorable
 from recall_server.domain.model import (
     AuditEntry,
     Hit,
@@ -25,6 +25,7 @@ from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services import commit
 from recall_server.services.overview import Backlog
+from recall_server.storage.index import postings
 from recall_server.storage.matrix import Floats, cosines_to
 from recall_server.storage.store import Store, Transaction
 
@@ -91,6 +92,7 @@ class Recall:
     embedder: Embedder | None
     now: Callable[[], datetime]
     query_chars_max: int
+    forget_window: timedelta
 
     async def search(
         self,
@@ -147,7 +149,10 @@ class Recall:
             ids = await tx.words.pool(wanted, statistics, size, within)
             return _Pool(await _items(tx, ids), idf, statistics.average_length, {}, {})
         matrix = await tx.vectors.matrix(
-            self.embedder.model, self.embedder.dimensions, statistics.vector_version
+            self.embedder.model,
+            self.embedder.dimensions,
+            statistics.vector_version,
+            statistics.erase_epoch,
         )
         async with asyncio.TaskGroup() as group:
             # The database looks up the words while the vectors are compared here.
@@ -236,6 +241,31 @@ class Recall:
                 await commit.close(tx, found, "hidden")
             entry.ids.append(item_id)
             entry.counts["forgotten"] = 1
+
+    async def restore(
+        self,
+        namespace: Namespace,
+        memory_id: str,
+        *,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
+    ) -> None:
+        """Undo `forget` of a memory, as long as the window lasts (FEATURES H07).
+
+        Raises `MemoryNotFound` where there is no memory of that id, and `NotRestorable`.
+        """
+        storable(memory_id)
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
+            if not await tx.memories.get([memory_id]):
+                raise MemoryNotFound
+            text = await tx.memories.restore(memory_id, self.now() - self.forget_window)
+            if text is None:
+                raise NotRestorable
+            await tx.words.add(postings({memory_id: text}))
+            await tx.vectors.reveal(memory_id)
+            entry.ids.append(memory_id)
+            entry.counts["restored"] = 1
 
 
 def _order(ids: Iterable[str]) -> dict[str, float]:

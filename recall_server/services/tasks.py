@@ -227,6 +227,7 @@ class Tasks:
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
         """The handler that removes a run some time after it has ended."""
         async with self.runs.store.transaction(job.namespace) as tx:
+            await tx.lock()
             await tx.pushes.clear(job.payload["run_id"])
             await tx.runs.remove(job.payload["run_id"])
             await tx.jobs.finish(job, self.runs.now())

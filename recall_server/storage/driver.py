@@ -1,8 +1,9 @@
 """The port that an engine must fill: run a statement, open a transaction. Nothing else differs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Engine = Literal["sqlite", "postgres"]
@@ -59,13 +60,30 @@ class Driver(Protocol):
     async def close(self) -> None: ...
 
     def transaction(
-        self, *, namespace: str | None, write: bool
+        self, *, namespace: str | None, write: bool, erasing: bool = False
     ) -> AbstractAsyncContextManager[Connection]:
         """A transaction that commits on leaving and rolls back on any error or cancellation.
 
         `namespace` is what row-level security lets through; `None` is for statements that serve
-        all tenants.
+        all tenants. Only one that is `erasing` may destroy what was said.
         """
+        ...
+
+    async def purge(self, tables: Sequence[str]) -> str:
+        """Destroy what deleted and overwritten rows of `tables` have left behind in files: free
+        pages, journals, statistics. What of it could not be reached, in words; "" for nothing.
+
+        Locks everybody out meanwhile. Raises `DatabaseUnavailable` where somebody still reads an
+        older state, or is in the way: then nothing may be said to be gone.
+        """
+        ...
+
+    async def files(self) -> Sequence[Path]:
+        """The files and folders that hold the database, as far as this process can read them."""
+        ...
+
+    def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        """Every row of a namespace as text, with its table; none where `files` has all of it."""
         ...
 
     def migration(self) -> AbstractAsyncContextManager[Connection]:

@@ -16,13 +16,14 @@ POSTINGS_READ = 500
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a namespace holds: findable items, their words, the version of its vectors, and in how
-    many items each term asked for stands (none: left out).
+    """What a namespace holds: findable items, their words, the version of its vectors, how often
+    something was erased, and in how many items each term asked for stands (none: left out).
     """
 
     documents: int = 0
     words: int = 0
     vector_version: int = 0
+    erase_epoch: int = 0
     frequencies: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -93,6 +94,7 @@ class WordIndex:
             rows[0]["documents"],
             rows[0]["words"],
             rows[0]["vector_version"],
+            rows[0]["erase_epoch"],
             {row["term"]: int(row["frequency"]) for row in rows if row["term"] is not None},
         )
 

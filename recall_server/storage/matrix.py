@@ -26,8 +26,9 @@ class Matrix:
     is left is compared exactly. Both depend on the vectors alone, not on the order of the rows.
     """
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, epoch: int = 0) -> None:
         self.version = 0
+        self.epoch = epoch
         self._dimensions = dimensions
         self._ids: list[str] = []
         self._position: dict[str, int] = {}

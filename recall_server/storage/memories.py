@@ -129,6 +129,13 @@ class Memories:
         )
         return searchable(rows[0]["text"], rows[0]["attribute"]) if rows else None
 
+    async def restore(self, memory_id: str, since: datetime) -> str | None:
+        """Believe a memory again that was forgotten at `since` or later; what it is found by, or
+        None where there is no such one.
+        """
+        rows = await self._handle.fetch("restore_memory", id=memory_id, since=since)
+        return searchable(rows[0]["text"], rows[0]["attribute"]) if rows else None
+
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The active memories of one attribute of one entity."""
         rows = await self._handle.fetch(

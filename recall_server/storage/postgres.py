@@ -6,6 +6,7 @@ import asyncio
 import selectors
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.storage import postgres_purge
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 OLDEST_VERSION = 150000
@@ -24,7 +26,8 @@ STATEMENT_TIMEOUT_MS = 10_000
 _MIGRATION_LOCK = 7_265_636_131
 
 # What a transaction may see is decided by its role, not by what the connection may do:
-# recall_app sees the rows of one namespace, recall_system those that serve all tenants.
+# recall_app sees the rows of one namespace, recall_eraser may delete them, and recall_system sees
+# those that serve all tenants.
 _ENTER = (
     "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
 )
@@ -77,8 +80,12 @@ class PostgresDriver:
         await self._pool.close()
 
     @asynccontextmanager
-    async def transaction(self, *, namespace: str | None, write: bool) -> AsyncIterator[Connection]:
-        role = "recall_system" if namespace is None else "recall_app"
+    async def transaction(
+        self, *, namespace: str | None, write: bool, erasing: bool = False
+    ) -> AsyncIterator[Connection]:
+        role = "recall_eraser" if erasing else "recall_app"
+        if namespace is None:
+            role = "recall_system"
         async with self._begun("BEGIN READ WRITE" if write else "BEGIN READ ONLY") as connection:
             await connection.send(_ENTER, {"role": role, "namespace": namespace or ""})
             yield connection
@@ -93,6 +100,29 @@ class PostgresDriver:
                 "SELECT pg_advisory_xact_lock(%(key)s)", {"key": _MIGRATION_LOCK}
             )
             yield connection
+
+    async def purge(self, tables: Sequence[str]) -> str:
+        with _translated():
+            async with await _Raw.connect(
+                self._url, autocommit=True, row_factory=dict_row, connect_timeout=5
+            ) as raw:
+                return await postgres_purge.purge(raw, tables)
+
+    async def files(self) -> Sequence[Path]:
+        with _translated():
+            async with await _Raw.connect(
+                self._url, autocommit=True, row_factory=dict_row, connect_timeout=5
+            ) as raw:
+                folder = await postgres_purge.data_folder(raw)
+        return [folder] if folder else []
+
+    async def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        with _translated():
+            async with await _Raw.connect(
+                self._url, row_factory=dict_row, connect_timeout=5
+            ) as raw:
+                async for found in postgres_purge.texts(raw, namespace, tables):
+                    yield found
 
     @asynccontextmanager
     async def _begun(self, begin: str) -> AsyncIterator[Connection]:
@@ -203,7 +233,7 @@ def _translated() -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseUnusable(
             "The Postgres user may not do that. It must own the schema, and either have CREATEROLE "
-            "or be a member of the roles recall_app and recall_system."
+            "or be a member of the roles recall_app, recall_eraser and recall_system."
         ) from error
     except psycopg.errors.QueryCanceled as error:
         raise DatabaseUnavailable(

@@ -20,6 +20,8 @@ from recall_server.storage.driver import Connection, Document, Engine, Params, R
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
+# Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
+PURGE_BUSY_TIMEOUT_MS = 500
 READ = "BEGIN"
 # A deferred transaction that turns to writing fails at once, whatever the time-out.
 WRITE = "BEGIN IMMEDIATE"
@@ -36,6 +38,8 @@ PRAGMA cache_size=-65536;
 PRAGMA temp_store=MEMORY;
 """
 
+# Into the database, and the journal to length zero; says 1 where somebody is in the way.
+_EMPTY_JOURNAL = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 Step = Callable[[sqlite3.Connection], Sequence[Any]]
 
@@ -91,14 +95,23 @@ class SqliteDriver:
         await self._stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
+        (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
+        if secure[0] != 1:
+            raise DatabaseUnusable(
+                "This SQLite cannot overwrite what is deleted. Use a build that has secure_delete."
+            )
         return raw
 
     async def close(self) -> None:
         await self._stack.aclose()
 
     @asynccontextmanager
-    async def transaction(self, *, namespace: str | None, write: bool) -> AsyncIterator[Connection]:
-        del namespace  # SQLite has no row-level security; the store binds the namespace
+    async def transaction(
+        self, *, namespace: str | None, write: bool, erasing: bool = False
+    ) -> AsyncIterator[Connection]:
+        # SQLite has neither row-level security nor roles: the store binds the namespace, and a
+        # trigger guards what was said.
+        del namespace, erasing
         if not write:
             reader = await self._readers.get()
             try:
@@ -119,6 +132,48 @@ class SqliteDriver:
     async def migration(self) -> AsyncIterator[Connection]:
         async with self.transaction(namespace=None, write=True) as connection:
             yield connection
+
+    async def purge(self, tables: Sequence[str]) -> str:
+        del tables  # a file is rewritten as a whole
+        assert self._writer is not None
+        readers = [await self._readers.get() for _ in range(READERS)]
+        try:
+            for reader in readers:
+                await reader.run([_step("PRAGMA query_only", {})])  # behind its last COMMIT
+            with _translated(self._path):
+                async with self._writing:
+                    await asyncio.shield(self._rewrite(self._writer))
+        finally:
+            for reader in readers:
+                self._readers.put_nowait(reader)
+        return ""
+
+    async def _rewrite(self, writer: _Thread) -> None:
+        """Empty the journal, write the file anew without its free pages, empty it again: what
+        VACUUM writes is in the journal first.
+        """
+        await writer.run([_step(f"PRAGMA busy_timeout={PURGE_BUSY_TIMEOUT_MS}", {})])
+        try:
+            for step in (_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL):
+                rows = await writer.run([_step(step, {})])
+                if rows and rows[0][0]:
+                    raise DatabaseUnavailable(
+                        "Another program still reads an older state of the database file, so "
+                        "erased words stay in its journal. Try again when it has ended."
+                    )
+        finally:
+            await writer.run([_step(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {})])
+
+    async def files(self) -> Sequence[Path]:
+        beside = ("", "-wal", "-shm", "-journal")
+        paths = [self._path.with_name(self._path.name + ending) for ending in beside]
+        return [path for path in paths if path.exists()]
+
+    async def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        del namespace, tables
+        nothing: tuple[tuple[str, str], ...] = ()
+        for one in nothing:
+            yield one
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from recall_server.storage.access import Access
 from recall_server.storage.audit import Audit
 from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.episodes import Episodes
+from recall_server.storage.erasure import DELETED, KEPT, Erasures
 from recall_server.storage.handle import Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
@@ -28,6 +29,7 @@ class Transaction:
         self.access = Access(handle)
         self.audit = Audit(handle, mac_key)
         self.episodes = Episodes(handle)
+        self.erasures = Erasures(handle)
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
         self.pushes = Pushes(handle)
@@ -72,11 +74,14 @@ class Store:
         write: bool = True,
         reach: Reach = EVERYTHING,
         entry: AuditEntry | None = None,
+        erasing: bool = False,
     ) -> AsyncIterator[Transaction]:
         """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
-        to the book just before it commits.
+        to the book just before it commits. Only one that is `erasing` may destroy what was said.
         """
-        async with self.driver.transaction(namespace=namespace, write=write) as connection:
+        async with self.driver.transaction(
+            namespace=namespace, write=write, erasing=erasing
+        ) as connection:
             handle = Handle(connection, self._queries, namespace, reach)
             transaction = Transaction(handle, self._cache, self._mac_key)
             yield transaction
@@ -84,6 +89,22 @@ class Store:
                 await transaction.audit.record(entry)
         if entry is not None:
             entry.written = True
+
+    async def purge(self) -> str:
+        """Destroy what erased rows have left behind; see `Driver.purge`."""
+        return await self.driver.purge((*DELETED, *KEPT))
+
+    async def texts(self) -> AsyncIterator[tuple[str, str]]:
+        """Every row of every namespace as text, where the driver's files cannot be read."""
+        async with self.transaction(None, write=False) as tx:
+            namespaces = await tx.erasures.namespaces()
+        for namespace in namespaces:
+            async for found in self.driver.texts(namespace, (*DELETED, *KEPT)):
+                yield found
+
+    def forget(self, namespace: Namespace) -> None:
+        """Drop what is held in memory of a namespace; other processes notice by its epoch."""
+        self._cache.drop(namespace)
 
     async def close(self) -> None:
         await self.driver.close()

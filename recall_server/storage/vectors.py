@@ -19,13 +19,24 @@ class VectorIndex:
         self._bytes_max = bytes_max
         self._matrices: OrderedDict[tuple[Namespace, str], Matrix] = OrderedDict()
 
-    def matrix(self, namespace: Namespace, model: str, dimensions: int) -> Matrix:
+    def matrix(self, namespace: Namespace, model: str, dimensions: int, epoch: int) -> Matrix:
+        """What is held of a namespace as of `epoch`: nothing that was erased before it."""
         key = (namespace, model)
-        matrix = self._matrices.setdefault(key, Matrix(dimensions))
+        matrix = self._matrices.setdefault(key, Matrix(dimensions, epoch))
+        if matrix.epoch > epoch:
+            # Who still sees the state before the erasure must not put it back for the others.
+            return Matrix(dimensions, epoch)
+        if matrix.epoch < epoch:
+            matrix = self._matrices[key] = Matrix(dimensions, epoch)
         self._matrices.move_to_end(key)
         while len(self._matrices) > 1 and self._total() > self._bytes_max:
             self._matrices.popitem(last=False)
         return matrix
+
+    def drop(self, namespace: Namespace) -> None:
+        """Hold nothing of a namespace."""
+        for key in [key for key in self._matrices if key[0] == namespace]:
+            del self._matrices[key]
 
     def _total(self) -> int:
         return sum(matrix.bytes for matrix in self._matrices.values())
@@ -62,10 +73,17 @@ class Vectors:
         await self._handle.send("next_vector_version")
         await self._handle.many("conceal_vector", [{"item_id": item_id} for item_id in ids])
 
-    async def matrix(self, model: str, dimensions: int, version: int) -> Matrix:
-        """The matrix of this namespace as of `version` or later, reading only what changed."""
+    async def reveal(self, item_id: str) -> None:
+        """Undo `conceal`."""
+        await self._handle.send("next_vector_version")
+        await self._handle.send("reveal_vector", item_id=item_id)
+
+    async def matrix(self, model: str, dimensions: int, version: int, epoch: int) -> Matrix:
+        """The matrix of this namespace as of `version` or later, reading only what changed since;
+        all, where something was erased.
+        """
         assert self._handle.namespace is not None
-        matrix = self._index.matrix(self._handle.namespace, model, dimensions)
+        matrix = self._index.matrix(self._handle.namespace, model, dimensions, epoch)
         if matrix.version < version:
             changes = await self._handle.fetch("vectors_since", model=model, version=matrix.version)
             # Another search may have taken in some of them while this one waited.

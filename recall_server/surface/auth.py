@@ -33,10 +33,12 @@ class BearerAuth:
         app: ASGIApp,
         verify: Callable[[str], Awaitable[TokenInfo]],
         open_paths: frozenset[str],
+        open_under: tuple[str, ...] = (),
     ) -> None:
         self._app = app
         self._verify = verify
         self._open_paths = open_paths
+        self._open_under = open_under
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -44,7 +46,7 @@ class BearerAuth:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"this server does not speak {scope['type']}")
-        if scope["path"] in self._open_paths:
+        if scope["path"] in self._open_paths or scope["path"].startswith(self._open_under):
             await self._app(scope, receive, send)
             return
         shown = False

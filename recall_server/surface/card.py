@@ -6,7 +6,7 @@ with the real address filled in, and only if it tells the truth about this serve
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from starlette.types import Scope
 from recall_server import __version__
 from recall_server.domain.errors import Invalid
 from recall_server.files import shipped
+from recall_server.providers.keys import Jwk
 from recall_server.surface.card_keys import CardKey, card_keys
 
 CARD_PATH = "/.well-known/agent-card.json"
@@ -51,8 +52,15 @@ Json = dict[str, Any]
 class Card:
     """What the server says of itself, at each address by which it is reached."""
 
-    def __init__(self, card: AgentCard, public_url: str | None, keys: tuple[CardKey, ...]) -> None:
+    def __init__(
+        self,
+        card: AgentCard,
+        public_url: str | None,
+        keys: tuple[CardKey, ...],
+        also: Sequence[Jwk],
+    ) -> None:
         self._card = card
+        self._also = also
         self._keys = keys
         self._public_url = public_url
         # Once, not on each request: a signature costs time, and those of ES256 never repeat.
@@ -66,9 +74,11 @@ class Card:
         key_file: Path | None,
         skills: Collection[str],
         extensions: Mapping[str, Json],
+        also: Sequence[Jwk] = (),
     ) -> "Card":
         """The shipped card, held against what this server does: the ids of its skills, and its
-        extensions with the parameters to publish. Raises `Invalid` where the card is not valid or
+        extensions with the parameters to publish; `also` are keys to publish that sign other
+        things. Raises `Invalid` where the card is not valid or
         not true, or where the key cannot be used.
         """
         if key_file is not None and public_url is None:
@@ -83,12 +93,12 @@ class Card:
             if params := extensions[extension.uri]:
                 json_format.ParseDict(params, extension.params)
         _check_covered(card)
-        return cls(card, public_url, keys)
+        return cls(card, public_url, keys, also)
 
     def routes(self) -> list[Route]:
         """Both answer anybody; the keys are there only where there is one."""
         found = [Route(CARD_PATH, self._serve_card)]
-        if self._keys:
+        if self._keys or self._also:
             found.append(Route(JWKS_PATH, self._serve_keys))
         return found
 
@@ -138,7 +148,7 @@ class Card:
 
     async def _serve_keys(self, _: Request) -> Response:
         return JSONResponse(
-            {"keys": [key.public for key in self._keys]},
+            {"keys": [*(key.public for key in self._keys), *({**one} for one in self._also)]},
             headers={"Cache-Control": _CACHED},
             media_type="application/jwk-set+json",
         )

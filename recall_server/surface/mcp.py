@@ -112,9 +112,7 @@ class McpDoor:
             return await tool.run(Call(self._services, caller, client, entry), given)
 
         try:
-            data = await self._calls.perform(
-                caller, DOOR, tool.name if tool else "unknown_tool", work
-            )
+            data = await self._calls.perform(caller, DOOR, _operation(tool, params), work)
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
         except InsufficientScope as error:
@@ -123,6 +121,10 @@ class McpDoor:
         except RecallError as error:
             return _result(wire.failed(error), is_error=True)
         return _result(wire.ok(data))
+
+
+def _operation(tool: Tool | None, params: CallToolRequestParams) -> str:
+    return tool.operation(params.arguments or {}) if tool else "unknown_tool"
 
 
 def _is_message(value: Any) -> bool:

@@ -81,6 +81,11 @@ class InspectMemories(Arguments):
 
 class DeleteMemory(Arguments):
     memory_id: str
+    erase: bool = Field(default=False, description="destroy it and its words")
+
+
+class DeleteNamespaceData(Arguments):
+    confirm: str = Field("", description="DELETE MY DATA")
 
 
 class GetMemoryStats(Arguments):
@@ -152,10 +157,22 @@ async def inspect_memories(call: Call, given: InspectMemories) -> Json:
 
 
 async def delete_memory(call: Call, given: DeleteMemory) -> Json:
+    if given.erase:
+        erased = await call.services.erase.memory(call.namespace, given.memory_id, entry=call.entry)
+        return {"deleted": given.memory_id, **wire.erased(erased)}
     await call.services.recall.forget(
         call.namespace, given.memory_id, reach=call.reach, entry=call.entry
     )
     return {"deleted": given.memory_id}
+
+
+async def delete_namespace_data(call: Call, given: DeleteNamespaceData) -> Json:
+    erased = await call.services.erase.namespace(call.namespace, given.confirm, entry=call.entry)
+    return {"deleted": True, **wire.erased(erased)}
+
+
+def _forget_or_erase(given: Json) -> str:
+    return "erase_memory" if given.get("erase") is True else "delete_memory"
 
 
 async def get_memory_stats(call: Call, _: GetMemoryStats) -> Json:
@@ -202,6 +219,11 @@ class Tool:
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
+    # What the call does, for the book and the guard, where that depends on the arguments.
+    named: Callable[[Json], str] | None = None
+
+    def operation(self, given: Json) -> str:
+        return self.named(given) if self.named else self.name
 
     def face(self) -> mcp.types.Tool:
         """The tool as clients see it; all hints are stated, as their defaults assume the worst."""
@@ -210,15 +232,11 @@ class Tool:
             title=self.title,
             description=self.description,
             input_schema=_plain(self.arguments.model_json_schema()),
-            # The envelope (FEATURES I13); errors have code and message instead of data. Left out
-            # where it says no more than that: it costs every client more than the rest of a face.
+            # Of the envelope (FEATURES I13) what differs; errors have code and message instead.
+            # Left out where it says no more than that: it costs every client more than the rest.
             output_schema={
                 "type": "object",
-                "properties": {
-                    "status": {"enum": ["ok", "error"]},
-                    "data": {"type": "object", "required": list(self.data)},
-                },
-                "required": ["status"],
+                "properties": {"data": {"type": "object", "required": list(self.data)}},
             }
             if self.data
             else None,
@@ -304,6 +322,17 @@ TOOLS = (
         DeleteMemory,
         delete_memory,
         ("deleted",),
+        destructive=True,
+        idempotent=True,
+        named=_forget_or_erase,
+    ),
+    Tool(
+        "delete_namespace_data",
+        "Delete all data",
+        "Erase everything and revoke all tokens, for good.",
+        DeleteNamespaceData,
+        delete_namespace_data,
+        ("tokens_revoked", "receipt_id"),
         destructive=True,
         idempotent=True,
     ),

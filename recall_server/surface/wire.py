@@ -21,6 +21,7 @@ from recall_server.domain.model import Citation, Hit, Memory
 from recall_server.domain.plan import Resolution
 from recall_server.domain.rights import Rights, TokenInfo
 from recall_server.domain.run import Outcome, Run
+from recall_server.services.erase import Erased
 from recall_server.services.recall import Counts, Found, History, Page
 from recall_server.surface.caller import Caller
 
@@ -187,6 +188,27 @@ def merged(run: Run) -> Json:
         "dry_run": outcome.dry_run,
         "task_id": run.id,
         "status": str(run.status.state),
+    }
+
+
+def erased(one: Erased) -> Json:
+    """What was erased, with the receipt and the secret that opens it once; or what would be."""
+    reached: Json = {
+        "kind": str(one.kind),
+        "counts": dict(one.counts),
+        "memory_ids": list(one.reached.memory_ids),
+        "episode_ids": list(one.reached.episode_ids),
+        "task_ids": list(one.reached.task_ids),
+        "dry_run": one.dry_run,
+    }
+    if one.dry_run:
+        return reached
+    return {
+        **reached,
+        "tokens_revoked": one.tokens_revoked,
+        "receipt_id": one.id,
+        "receipt_secret": one.secret,
+        "receipt": one.receipt,
     }
 
 

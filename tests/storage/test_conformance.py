@@ -203,7 +203,7 @@ async def test_a_vector_is_found_by_its_neighbour_until_it_is_concealed(store: S
     async def nearest() -> dict[str, float]:
         async with store.transaction(ALICE, write=False) as tx:
             version = (await tx.words.statistics()).vector_version
-            return (await tx.vectors.matrix("model", 2, version)).nearest(east, 5)
+            return (await tx.vectors.matrix("model", 2, version, 0)).nearest(east, 5)
 
     assert await nearest() == {"east": 1.0, "north": 0.0}
     async with store.transaction(ALICE) as tx:
@@ -366,7 +366,7 @@ async def test_two_searches_that_read_the_same_changes_take_them_in_once(store: 
     async def search() -> dict[str, float]:
         async with store.transaction(ALICE, write=False) as tx:
             version = (await tx.words.statistics()).vector_version
-            matrix = await tx.vectors.matrix("model", 2, version)
+            matrix = await tx.vectors.matrix("model", 2, version, 0)
             return matrix.nearest(np.eye(2, dtype=np.float32)[0], 5)
 
     found = await asyncio.gather(search(), search(), search())

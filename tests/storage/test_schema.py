@@ -35,6 +35,8 @@ TENANT_TABLES = {
     "audit_heads",
     "audit_details",
     "operations",
+    "erasures",
+    "erased",
 }
 
 
@@ -175,7 +177,7 @@ def test_every_tenants_table_stands_behind_row_level_security(
         ).fetchone()
 
     assert {name for (name,) in walls} == TENANT_TABLES
-    assert {name for (name,) in roles} == {"recall_app", "recall_system"}
+    assert {name for (name,) in roles} == {"recall_app", "recall_eraser", "recall_system"}
     assert owned == (0,)
 
 

@@ -26,6 +26,7 @@ COMMANDS = (
     (), ("serve",), ("worker",), ("create-token",), ("tokens",), ("tokens", "list"),
     ("tokens", "revoke"), ("audit",), ("audit", "tail"), ("audit", "export"),
     ("audit", "verify"), ("audit", "checkpoint"), ("status",), ("demo",),
+    ("erase",), ("erase-allow",), ("verify-erasure",), ("verify-receipt",), ("key",),
 )  # fmt: skip
 TOKEN = r"rcl_[0-9A-Za-z]{38}"
 SECRET = "hunter2canary"

@@ -225,12 +225,13 @@ async def test_head_tells_what_get_would_send(running: Running) -> None:
 
 
 @on_sqlite
-async def test_without_a_key_there_is_neither_signature_nor_key_set(running: Running) -> None:
+async def test_without_a_key_the_card_has_no_signature(running: Running) -> None:
     card = await fetched(running)
 
     assert not card.signatures
     async with running.http() as http:
-        assert (await http.get(JWKS_PATH)).status_code == 404
+        # The key that signs receipts is published, and signs no card.
+        assert (await http.get(JWKS_PATH)).json() == {"keys": [dict(running.house.key.public)]}
     with pytest.raises(NoSignatureError):
         await fetched(running, verifier_of(unknown, ""))
 
@@ -289,7 +290,8 @@ async def test_the_key_set_holds_what_verifies_and_nothing_that_signs(serving: S
     assert answer.headers["Content-Type"] == "application/jwk-set+json"
     assert answer.headers["Cache-Control"] == "public, max-age=300"
     assert (head.status_code, head.content) == (200, b"")
-    one, other = answer.json()["keys"]
+    one, other, receipts = answer.json()["keys"]
+    assert receipts == running.house.key.public
     assert set(one) == {"kty", "crv", "x", "y", "kid", "alg", "use"}
     assert set(other) == {"kty", "crv", "x", "kid", "alg", "use"}
     assert (one["alg"], other["alg"], other["use"]) == ("ES256", "EdDSA", "sig")

@@ -19,6 +19,7 @@ TOOLS = (
     "search_memories",
     "inspect_memories",
     "delete_memory",
+    "delete_namespace_data",
     "consolidate_memories",
     "get_memory_stats",
     "whoami",
@@ -122,7 +123,7 @@ async def test_all_four_hints_are_stated(client: Client) -> None:
     assert list(TOOLS) == list(stated)
     for name, hints in stated.items():
         assert hints is not None
-        gives_up = {"delete_memory", "consolidate_memories"}
+        gives_up = {"delete_memory", "delete_namespace_data", "consolidate_memories"}
         reads = name not in {"store_memory", *gives_up}
         assert (reads, name in gives_up, True, False) == (
             hints.read_only_hint,

@@ -38,7 +38,7 @@ DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
 
 -- query: statistics
 -- Of the namespace, and of the terms asked for that stand anywhere in it.
-SELECT n.documents, n.words, n.vector_version, t.term, t.documents AS frequency
+SELECT n.documents, n.words, n.vector_version, n.erase_epoch, t.term, t.documents AS frequency
 FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
@@ -87,6 +87,11 @@ DO UPDATE SET vector = excluded.vector, version = excluded.version
 
 -- query: conceal_vector
 UPDATE embeddings SET findable = FALSE, version = (
+  SELECT vector_version FROM namespaces WHERE namespace = :namespace)
+WHERE namespace = :namespace AND item_id = :item_id
+
+-- query: reveal_vector
+UPDATE embeddings SET findable = TRUE, version = (
   SELECT vector_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND item_id = :item_id
 

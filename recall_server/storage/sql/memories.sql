@@ -23,6 +23,12 @@ SET status = :status, retired_at = :now, superseded_by = :superseded_by,
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id, text, attribute
 
+-- query: restore_memory
+-- Only one that was forgotten, and not before :since.
+UPDATE memories SET status = 'active', retired_at = NULL
+WHERE namespace = :namespace AND id = :id AND status = 'forgotten' AND retired_at >= :since
+RETURNING id, text, attribute
+
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + 1
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL

@@ -1,0 +1,216 @@
+"""`recall erase`: destroy, for good; and what belongs to it: allow, verify a receipt, the key."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json
+from recall_server.domain.erasure import CONFIRMATION
+from recall_server.domain.errors import Invalid, RecallError, Unavailable
+from recall_server.domain.model import Namespace, namespace
+from recall_server.providers.keys import Jwk, verified
+from recall_server.services.erase import Erased
+from recall_server.services.purge import RECEIPT_TYP
+from recall_server.services.scan import Scan, scan
+from recall_server.surface import wire
+
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
+
+
+def erase(  # noqa: PLR0917  # typer reads them as options
+    name: Name,
+    memory: Annotated[str | None, typer.Option(help="Only this memory, by its id.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Only what names this.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would go, with --memory or --subject.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    receipt: Annotated[
+        Path | None, typer.Option(help="Write the receipt to this file.", dir_okay=False)
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Erase a namespace, a subject or a memory for good, and give a receipt for it."""
+    ns = namespace_or_fail(name)
+    if memory and subject:
+        fail("Give one of --memory and --subject.")
+    if dry_run and not (memory or subject):
+        fail("--dry-run goes with --memory or --subject.")
+    if not (yes or dry_run):
+        what = subject or memory or "everything, and every token"
+        typed = typer.prompt(f"This erases {what} in {ns}, for good. Type the namespace", err=True)
+        if typed != ns:
+            fail("That is not the namespace; nothing was erased.", "CONFIRM_REQUIRED")
+
+    async def act(built: House) -> None:
+        erased = await _erase(built, ns, memory, subject, dry_run=dry_run)
+        shown = wire.erased(erased)
+        if not erased.dry_run:
+            shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
+        if receipt is not None and not erased.dry_run:
+            receipt.write_text(shown["receipt"] + "\n", encoding="utf-8")
+        if as_json:
+            print_json(shown)
+        else:
+            _print(shown, receipt)
+
+    in_house(db, act)
+
+
+async def _erase(
+    built: House, ns: Namespace, memory: str | None, subject: str | None, *, dry_run: bool
+) -> Erased:
+    services = built.services
+
+    def line(operation: str) -> Any:
+        return services.audit.begin(ns, operation, DOOR, None)
+
+    if memory:
+        return await services.erase.memory(ns, memory, dry_run=dry_run, entry=line("erase_memory"))
+    if subject:
+        return await services.erase.subject(
+            ns, subject, dry_run=dry_run, entry=line("erase_subject")
+        )
+    entry = line("delete_namespace_data")
+    return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
+
+
+async def _purged(built: House, ns: Namespace, erased: Erased) -> tuple[str, str]:
+    """The newest receipt, and where the purge stands. There may be no worker to wait for."""
+    try:
+        done = await built.services.purge.at_once(ns, erased.id)
+    except Unavailable as error:
+        return erased.receipt, f"pending: {error.message}"
+    return done.receipt, f"done{f', but for: {done.left_behind}' if done.left_behind else ''}"
+
+
+def _print(shown: dict[str, Any], file: Path | None) -> None:
+    verb = "Would erase" if shown["dry_run"] else "Erased"
+    counts = ", ".join(f"{number} {table}" for table, number in shown["counts"].items() if number)
+    typer.echo(f"{verb}: {counts or 'nothing'}.", err=not shown["dry_run"])
+    for title in ("memory_ids", "episode_ids", "task_ids"):
+        for one in shown[title]:
+            typer.echo(f"  {title.removesuffix('_ids')} {one}", err=not shown["dry_run"])
+    if shown["dry_run"]:
+        return
+    typer.echo(
+        f"In files: {shown['physical']}.\n"
+        f"Receipt {shown['receipt_id']}, opened once over HTTP by {shown['receipt_secret']}.",
+        err=True,
+    )
+    if file is None:
+        typer.echo(shown["receipt"])
+
+
+def restore(
+    name: Name,
+    memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The forgotten memory.")],
+    db: Db = None,
+) -> None:
+    """Take back that a memory was forgotten, within RECALL_FORGET_DAYS."""
+    ns = namespace_or_fail(name)
+
+    async def act(built: House) -> None:
+        entry = built.services.audit.begin(ns, "restore_memory", DOOR, None)
+        await built.services.recall.restore(ns, memory_id, entry=entry)
+        typer.echo(f"{memory_id} is remembered again.")
+
+    in_house(db, act)
+
+
+def erase_allow(
+    name: Name,
+    text_file: Annotated[
+        typer.FileText, typer.Option(help="The text that may be stored again; -: standard input.")
+    ],
+    db: Db = None,
+) -> None:
+    """Let a text that was erased be stored again, with each of its turns."""
+    ns = namespace_or_fail(name)
+    text = text_file.read()
+
+    async def act(built: House) -> None:
+        entry = built.services.audit.begin(ns, "allow_erased", DOOR, None)
+        freed = await built.services.erase.allow(ns, text, entry=entry)
+        typer.echo(f"{freed} of its texts were refused, and are taken again from now on.")
+
+    in_house(db, act)
+
+
+def verify_receipt(
+    file: Annotated[Path, typer.Argument(help="The receipt.", exists=True, dir_okay=False)],
+    key: Annotated[
+        Path | None,
+        typer.Option(help="The server's public key, as `recall key` prints it.", exists=True),
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Verify the signature of a receipt, offline with --key, and show what it says."""
+    signed = file.read_text(encoding="utf-8").strip()
+    if key is not None:
+        _show(signed, json.loads(key.read_text(encoding="utf-8")))
+        return
+
+    async def act(built: House) -> None:
+        _show(signed, built.key.public)
+
+    in_house(db, act)
+
+
+def _show(signed: str, public: Jwk) -> None:
+    try:
+        print_json(verified(signed, public, RECEIPT_TYP))
+    except Invalid as error:
+        fail(error.message, error.code)
+
+
+def key(db: Db = None) -> None:
+    """Print the public key of this server, which verifies its receipts."""
+
+    async def act(built: House) -> None:
+        print_json({**built.key.public})
+
+    in_house(db, act)
+
+
+def namespace_or_fail(name: str) -> Namespace:
+    try:
+        return namespace(name)
+    except RecallError as error:
+        fail(error.message, error.code)
+
+
+def verify_erasure(
+    canary: Annotated[list[str], typer.Option(help="A word that must be gone; several may be.")],
+    path: Annotated[
+        list[Path] | None, typer.Option(help="A log, export or backup to look into as well.")
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look for anything of a word in all files of the database; ends with 1 where it is found."""
+
+    async def act(built: House) -> None:
+        found = await scan(built.store, canary, path or [])
+        if as_json:
+            print_json(asdict(found))
+        else:
+            _print_scan(found)
+        if found.places or found.unreadable:
+            raise typer.Exit(1)
+
+    in_house(db, act)
+
+
+def _print_scan(found: Scan) -> None:
+    for place in found.places:
+        typer.echo(f"{place.where}: canary {place.word + 1}, {place.form}, at byte {place.at}")
+    for name in found.unreadable:
+        typer.echo(f"{name}: not read", err=True)
+    said = "found" if found.places else "nothing found"
+    typer.echo(f"{found.files} files, {found.rows} rows, {found.bytes} bytes read: {said}.")

@@ -1,0 +1,128 @@
+"""What deleted rows leave behind on Postgres: dead rows in tables and indexes, column statistics,
+and the write-ahead log. See PostgresDriver.purge.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import DictRow
+
+from recall_server.domain.errors import DatabaseUnavailable
+
+# Any constant will do, as long as every replica takes the same.
+_PURGE_LOCK = 7_265_636_132
+PROBES = 20
+PROBE_REST_S = 0.25
+# Of 16 MB each: a log of more segments is left to the server's own recycling.
+SEGMENTS_MAX = 64
+
+_Raw = psycopg.AsyncConnection[DictRow]
+
+
+async def purge(raw: _Raw, tables: Sequence[str]) -> str:
+    """Rewrite the tables with their indexes and statistics, then the log. On a connection of the
+    schema's owner, outside a transaction.
+    """
+    await raw.execute("SET lock_timeout = 5000; SET statement_timeout = 0")
+    locked = await raw.execute("SELECT pg_try_advisory_lock(%s) AS mine", [_PURGE_LOCK])
+    if not (row := await locked.fetchone()) or not row["mine"]:
+        raise DatabaseUnavailable("Another process is purging already. It is tried again.")
+    await _wait_for_readers(raw)
+    left = [f"statistics ({why})" for why in await _rewrite(raw, tables)]
+    left += await _rewrite_log(raw)
+    return "; ".join(left)
+
+
+async def _wait_for_readers(raw: _Raw) -> None:
+    """Until nobody sees the state before now: until then a rewrite would keep what is deleted.
+
+    A row that dies now tells: when it can be removed, so can all that died before.
+    """
+    dead: list[str] = []
+    raw.add_notice_handler(lambda told: dead.append(told.message_detail or ""))
+    await raw.execute("SET ROLE recall_system")
+    await raw.execute("UPDATE server SET created_at = created_at")
+    await raw.execute("RESET ROLE")
+    for _ in range(PROBES):
+        dead.clear()
+        await raw.execute("VACUUM (FULL, VERBOSE) server")
+        numbers = [int(match[1]) for text in dead if (match := re.match(r"\D*(\d+)", text))]
+        if numbers == [0]:
+            return
+        await asyncio.sleep(PROBE_REST_S)
+    raise DatabaseUnavailable(
+        "A long transaction still sees what was erased. It is tried again when that has ended."
+    )
+
+
+async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
+    """Raises where a table may not be rewritten; for the statistics, says why not."""
+    told: list[str] = []
+
+    def note(notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            told.append(notice.message_primary or "")
+
+    raw.add_notice_handler(note)
+    for table in tables:
+        await raw.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(table)))
+    if told:
+        # It warns and passes over what it may not touch.
+        raise DatabaseUnavailable(f"The tables cannot be rewritten: {told[0]}.")
+    # The commonest values of each column stand there, and what stood there before is a dead row.
+    await raw.execute("VACUUM (FULL) pg_statistic")
+    return told
+
+
+async def _rewrite_log(raw: _Raw) -> list[str]:
+    """Let every segment of the log be used again, which overwrites it; what is in the way."""
+    try:
+        # What was written so far becomes old, and old segments are renamed to be used next.
+        await _next_segment(raw)
+        await raw.execute("CHECKPOINT")
+        found = await (await raw.execute("SELECT count(*) AS n FROM pg_ls_waldir()")).fetchone()
+        segments = int(found["n"]) if found else 0
+        if segments > SEGMENTS_MAX:
+            return [f"write-ahead log ({segments} segments, recycled by the server)"]
+        for _ in range(segments + 1):
+            await _next_segment(raw)
+        await raw.execute("CHECKPOINT")
+    except psycopg.errors.InsufficientPrivilege:
+        return ["write-ahead log (recycled by the server; needs pg_checkpoint and pg_switch_wal)"]
+    return []
+
+
+async def _next_segment(raw: _Raw) -> None:
+    """Fill the rest of the segment with zeros and go on in the next one. One in which nothing was
+    written is not left.
+    """
+    await raw.execute("SELECT pg_logical_emit_message(false, 'recall', 'purge')")
+    await raw.execute("SELECT pg_switch_wal()")
+
+
+async def data_folder(raw: _Raw) -> Path | None:
+    """Where the server keeps its files, if it tells, and if this process can read them."""
+    try:
+        row = await (await raw.execute("SHOW data_directory")).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        return None
+    folder = Path(row["data_directory"]) if row else None
+    readable = folder is not None and os.access(folder / "postmaster.pid", os.R_OK)
+    return folder if readable else None
+
+
+async def texts(raw: _Raw, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+    """Every row of a namespace as text, with its table, as the namespace itself would see it."""
+    await raw.execute("SET LOCAL ROLE recall_app")
+    await raw.execute("SELECT set_config('recall.namespace', %s, true)", [namespace])
+    for table in tables:
+        line = sql.SQL("SELECT CAST(t AS text) AS line FROM {} t").format(sql.Identifier(table))
+        async with raw.cursor(f"texts_of_{table}") as cursor:
+            await cursor.execute(line)
+            async for row in cursor:
+                yield table, row["line"]

@@ -1,0 +1,119 @@
+"""`POST /v1/erasure`: erase a memory, a subject, or everything; `POST /v1/memories/{id}/restore`:
+take back that one was forgotten; `GET /v1/receipts/{id}`: the proof
+of it, for whoever has its secret.
+"""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from recall_server.domain.erasure import CONFIRMATION
+from recall_server.domain.errors import Invalid, RecallError
+from recall_server.domain.model import AuditEntry, Namespace
+from recall_server.domain.rights import NONE
+from recall_server.services import Services
+from recall_server.services.erase import Collected, Erased
+from recall_server.surface import wire
+from recall_server.surface.arguments import Arguments
+from recall_server.surface.call import Calls
+from recall_server.surface.caller import Caller, caller_of
+from recall_server.surface.http import DOOR, RECEIPTS, performed
+
+HEADER = "Recall-Receipt-Secret"
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Wanted(Arguments):
+    """The body: one of the first three; `dry_run` shows what a memory or subject would reach."""
+
+    confirm: str = ""
+    memory_id: str = ""
+    subject: str = ""
+    dry_run: bool = False
+
+
+class Erasure:
+    """The routes of erasing."""
+
+    def __init__(self, services: Services, calls: Calls) -> None:
+        self._services = services
+        self._calls = calls
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/erasure", self._erase, methods=["POST"]),
+            Route("/v1/memories/{id}/restore", self._restore, methods=["POST"]),
+            Route(RECEIPTS + "{id}", self._receipt, methods=["GET"]),
+        ]
+
+    async def _erase(self, request: Request) -> Response:
+        namespace = caller_of(request.scope).namespace
+        body = request.scope.get("recall.json")
+
+        async def work(entry: AuditEntry) -> Erased:
+            return await self._erased(namespace, Wanted.parse(body, "the body"), entry)
+
+        return await performed(
+            self._calls,
+            request,
+            _operation(body),
+            work,
+            lambda erased: JSONResponse(wire.ok(wire.erased(erased)), headers=_NO_STORE),
+        )
+
+    async def _erased(self, namespace: Namespace, wanted: Wanted, entry: AuditEntry) -> Erased:
+        erase = self._services.erase
+        if wanted.memory_id and not (wanted.subject or wanted.confirm):
+            return await erase.memory(
+                namespace, wanted.memory_id, dry_run=wanted.dry_run, entry=entry
+            )
+        if wanted.subject and not (wanted.memory_id or wanted.confirm):
+            return await erase.subject(
+                namespace, wanted.subject, dry_run=wanted.dry_run, entry=entry
+            )
+        if wanted.memory_id or wanted.subject or wanted.dry_run:
+            raise Invalid(f"Send one of memory_id, subject, or confirm: {CONFIRMATION}.")
+        return await erase.namespace(namespace, wanted.confirm, entry=entry)
+
+    async def _restore(self, request: Request) -> Response:
+        caller = caller_of(request.scope)
+        memory_id = request.path_params["id"]
+
+        async def work(entry: AuditEntry) -> None:
+            await self._services.recall.restore(
+                caller.namespace, memory_id, reach=caller.reach, entry=entry
+            )
+
+        return await performed(
+            self._calls,
+            request,
+            "restore_memory",
+            work,
+            lambda _: JSONResponse(wire.ok({"restored": memory_id}), headers=_NO_STORE),
+        )
+
+    async def _receipt(self, request: Request) -> Response:
+        receipt_id = request.path_params["id"]
+        secret = request.headers.get(HEADER, "")
+
+        async def work(entry: AuditEntry) -> Collected:
+            return await self._services.erase.collect(namespace, receipt_id, secret, entry=entry)
+
+        try:
+            # Nobody is named by a token here: whose book it goes to is found out first.
+            namespace = await self._services.erase.find_receipt(receipt_id, secret)
+            holder = Caller(namespace, receipt_id, NONE)
+            found = await self._calls.perform(holder, DOOR, "collect_receipt", work)
+        except RecallError as error:
+            return wire.http_error(error)
+        return JSONResponse(
+            wire.ok({"receipt": found.receipt, "final": found.final}), headers=_NO_STORE
+        )
+
+
+def _operation(body: object) -> str:
+    """The operation that a body asks for, for the book and the guard."""
+    given = body if isinstance(body, dict) else {}
+    if given.get("memory_id"):
+        return "erase_memory"
+    return "erase_subject" if given.get("subject") else "delete_namespace_data"

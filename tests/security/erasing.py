@@ -1,0 +1,45 @@
+"""What the tests of erasure say over and over."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from recall_server.app import House
+from recall_server.domain.model import Candidate, Fact, MemoryType, Namespace, Query, Span
+from recall_server.services.erase import Erased
+from recall_server.storage.erasure import DELETED
+from recall_server.storage.store import Store
+from tests.services.conversation import ALICE, entry
+
+CONFIRM = "DELETE MY DATA"
+
+
+def candidate(text: str, quote: str, said: str, fact: Fact | None = None) -> Candidate:
+    """A memory that rests on `quote`, wherever it stands in `said`."""
+    start = said.index(quote)
+    return Candidate(text, MemoryType.FACT, Span(start, start + len(quote)), fact)
+
+
+async def erase_all(house: House, namespace: Namespace = ALICE) -> Erased:
+    return await house.services.erase.namespace(namespace, CONFIRM, entry=entry(house, namespace))
+
+
+async def rows(store: Store, namespace: Namespace = ALICE) -> dict[str, int]:
+    """How many rows a namespace has in each table that an erasure empties."""
+    async with store.transaction(namespace, write=False) as tx:
+        return await tx.erasures.counts()
+
+
+async def select(store: Store, sql: str, namespace: Namespace = ALICE) -> list[dict[str, Any]]:
+    async with store.driver.transaction(namespace=namespace, write=False) as connection:
+        return [dict(row) for row in await connection.fetch(sql, {})]
+
+
+async def found(house: House, query: str, namespace: Namespace = ALICE) -> Sequence[str]:
+    """The texts that a search finds."""
+    answer = await house.services.recall.search(
+        namespace, Query(query), entry=entry(house, namespace)
+    )
+    return [hit.item.text for hit in answer.hits]
+
+
+NOTHING = dict.fromkeys(DELETED, 0)

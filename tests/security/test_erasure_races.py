@@ -1,0 +1,111 @@
+"""Erasing at any moment of a job's work, a store or a search: nothing comes back (ERS-03)."""
+
+import asyncio
+import random
+
+import pytest
+
+from recall_server.domain.errors import DatabaseUnavailable, ErasedContent
+from recall_server.domain.model import Candidate, Extraction, MemoryType
+from recall_server.providers.extraction import Passage
+from tests.conftest import Open
+from tests.security.erasing import NOTHING, erase_all, rows, select
+from tests.services.conversation import ALICE, drained, enter, entry, remember
+
+SEED = 20260301
+ROUNDS = 200
+
+
+class Slow:
+    """An extractor that takes a moment which the test draws, and makes a memory of each turn."""
+
+    name = "slow/1"
+    passage_chars = 40
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    async def extract(self, passage: Passage) -> Extraction:
+        for _ in range(self._rng.randrange(40)):
+            await asyncio.sleep(0)
+        found = [
+            Candidate(passage.text[t.span.start : t.span.end], MemoryType.FACT, t.span)
+            for t in passage.turns
+        ]
+        return Extraction(tuple(found), self.name)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def said(number: int) -> str:
+    return f"Ann: heron number {number} stood by the pond.\nBen: otter number {number} swam off."
+
+
+@pytest.mark.slow
+async def test_two_hundred_erasures_during_extraction_bring_nothing_back(open_house: Open) -> None:
+    """The purge of files is not run here: what must not come back are rows."""
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    resurrected, made, fenced = 0, 0, 0
+    async with open_house(extractor=Slow(rng), worker_jobs=1) as house:
+        await enter(house)
+
+        async def purge_nothing() -> str:
+            return ""
+
+        house.store.purge = purge_nothing  # type: ignore[method-assign]
+        for number in range(ROUNDS):
+            await remember(house, said(number))
+            work = asyncio.create_task(drained(house))
+            for _ in range(rng.randrange(60)):
+                await asyncio.sleep(0 if rng.random() < 0.8 else 0.001)
+            before = await rows(house.store)
+            await erase_all(house)
+            made += before["memories"]
+            fenced += not work.done()
+            await work
+            left = await rows(house.store)
+            resurrected += {**left, "operations": 0} != NOTHING
+        stats = await select(house.store, "SELECT documents, words FROM namespaces")
+    print(f"{fenced} of {ROUNDS} erasures met work under way; {made} memories were there by then")
+    assert resurrected == 0
+    assert [dict(row) for row in stats] == [{"documents": 0, "words": 0}]
+    # The control: the erasures did meet jobs at work, and memories that they had made.
+    assert fenced > ROUNDS // 4
+    assert made > 0
+
+
+@pytest.mark.slow
+async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all(
+    open_house: Open,
+) -> None:
+    """A store that comes after the erasure of the same text is refused; one before it is erased;
+    one of another text is either there as a whole or was erased.
+    """
+    rng = random.Random(SEED)
+    async with open_house(extractor=Slow(rng)) as house:
+        await enter(house)
+        for number in range(40):
+            await remember(house, said(number))
+
+            async def again(number: int = number) -> None:
+                for _ in range(rng.randrange(20)):
+                    await asyncio.sleep(0)
+                try:
+                    await remember(house, said(number))
+                except (ErasedContent, DatabaseUnavailable):
+                    return
+
+            async def other(number: int = number) -> None:
+                for _ in range(rng.randrange(20)):
+                    await asyncio.sleep(0)
+                await remember(house, f"Cleo: kite number {number} flew over the old mill.")
+
+            await asyncio.gather(again(), other(), erase_all(house))
+            texts = [r["text"] for r in await select(house.store, "SELECT text FROM episodes")]
+            left = await rows(house.store)
+            (stats,) = await select(house.store, "SELECT documents FROM namespaces")
+            assert texts in ([], [f"Cleo: kite number {number} flew over the old mill."])
+            assert left["turns"] == len(texts) == stats["documents"]
+            await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))

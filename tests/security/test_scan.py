@@ -1,0 +1,144 @@
+"""What was erased is nowhere: not in a file, a journal, an index or a log of the database."""
+
+import base64
+import json
+import random
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from recall_server.domain.errors import Invalid
+from recall_server.domain.model import Fact, Source
+from recall_server.domain.needles import Needles
+from recall_server.domain.run import Mode, Request
+from recall_server.services.ingest import Submission
+from recall_server.services.scan import scan
+from tests.conftest import NOON, Open
+from tests.security.erasing import candidate, erase_all
+from tests.services.conversation import ALICE, drained, enter, entry
+from tests.services.extractors import Scripted
+
+
+def canaries(*stores: str) -> dict[str, str]:
+    """A word for each store: random, so that nothing compresses it, and one term of the index."""
+    rng = random.Random(20260301)
+    letters = "abcdefghijklmnopqrstuvwxyz234567"
+    return {store: "".join(rng.choices(letters, k=24)) for store in stores}
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        lambda word: word.encode(),
+        lambda word: word[9:17].encode(),
+        lambda word: word.upper().encode(),
+        lambda word: word.encode("utf-16-le"),
+        lambda word: word.encode("utf-16-be"),
+        lambda word: word[::-1].encode(),
+        lambda word: word.encode().hex().encode(),
+        lambda word: "".join(f"%{b:02X}" for b in word.encode()).encode(),
+        lambda word: "".join(f"\\u{ord(c):04x}" for c in word).encode(),
+        lambda word: base64.b64encode(word.encode()),
+        lambda word: base64.b64encode(b"x" + word.encode() + b"y"),
+        lambda word: base64.b64encode(b"xx" + word.encode() + b"yyy"),
+    ],
+)
+def test_a_word_is_found_in_every_disguise(disguise: object) -> None:
+    (word,) = canaries("one").values()
+    hidden = disguise(word)  # type: ignore[operator]
+
+    assert Needles([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
+    assert not Needles([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
+
+
+def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
+    needles = Needles(["Ærøskøbing-Straße"])
+
+    for text in (json.dumps("Ærøskøbing-Straße"), "ÆRØSKØBING-STRASSE", quote("Straße-øøø")):
+        assert bool(needles.find(text.encode())) == ("øøø" not in text and "%" not in text)
+
+
+def test_a_word_too_short_to_tell_is_refused() -> None:
+    with pytest.raises(Invalid):
+        Needles(["tea"])
+
+
+async def test_no_fragment_is_left_after_erasure_and_purge(open_house: Open) -> None:
+    """ERS-01. The control: before, each canary is found on its own."""
+    words = canaries(
+        "text", "topic", "session", "agent", "client", "key", "speaker", "memory", "entity",
+        "value", "retired", "run", "label",
+    )  # fmt: skip
+    said = f"{words['speaker'].title()}: I keep {words['text']} at home in the big green box."
+    fact = Fact(words["entity"], "lives_in", words["value"])
+    extractor = Scripted(
+        keep=candidate(f"It is about {words['memory']}", "I keep", said, fact),
+        box=candidate(
+            "later", "big green box", said, Fact(words["entity"], "lives_in", words["retired"])
+        ),
+    )
+    async with open_house(extractor=extractor) as house:
+        issued = house.services.audit.begin(ALICE, "create_token", "test", None)
+        await house.services.access.issue(ALICE, label=words["label"], entry=issued)
+        source = Source(words["session"], words["agent"], words["client"])
+        submission = Submission(said, words["topic"], words["key"], source)
+        await house.services.ingest.remember(ALICE, submission, entry=entry(house))
+        await house.services.consolidate.start(
+            ALICE,
+            Request(Mode.INGEST, "life", text=f"Ben: {words['run']} is a word."),
+            entry=entry(house),
+        )
+        await drained(house)
+        control = await scan(house.store, list(words.values()), [])
+        seen = {place.word for place in control.places}
+        assert [store for number, store in enumerate(words) if number not in seen] == []
+
+        erased = await erase_all(house)
+        between = await scan(house.store, list(words.values()), [])
+        await drained(house)
+        after = await scan(house.store, list(words.values()), [])
+        async with house.store.transaction(ALICE, write=False) as tx:
+            erasure = await tx.erasures.get(erased.id)
+
+    assert between.places  # deleting alone does not do it
+    assert after.places == []
+    assert (after.files > 0, after.bytes > 10_000, after.unreadable) == (True, True, [])
+    assert erasure is not None
+    assert (erasure.stage, erasure.left_behind, erasure.purged_at) == ("done", "", NOON)
+
+
+async def test_a_file_beside_the_database_is_searched_too(open_house: Open, tmp_path: Path) -> None:
+    (word,) = canaries("log").values()
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "old.log").write_bytes(b"." * 5_000_000 + word.encode())
+    async with open_house() as house:
+        await enter(house)
+        found = await scan(house.store, [word], [folder])
+
+    assert {place.where for place in found.places} == {str(folder / "old.log")}
+    assert {place.at for place in found.places if place.at == 5_000_000}
+
+
+async def test_rows_are_searched_where_files_cannot_be_read(
+    open_house: Open, database: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(database, Path):
+        return  # the file is the database
+    (word,) = canaries("row").values()
+
+    async def unreadable() -> list[Path]:
+        return []
+
+    async with open_house() as house:
+        await enter(house)
+        submission = Submission(f"Ben: {word} it is.", "life")
+        await house.services.ingest.remember(ALICE, submission, entry=entry(house))
+        monkeypatch.setattr(house.store.driver, "files", unreadable)
+        before = await scan(house.store, [word], [])
+        await erase_all(house)
+        after = await scan(house.store, [word], [])
+
+    assert {place.where for place in before.places} >= {"table episodes", "table postings"}
+    assert (after.places, after.rows > 0) == ([], True)
