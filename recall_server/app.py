@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,8 @@ from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.export import Export
+from recall_server.services.importing import Import
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.merge import Merging
 from recall_server.services.push import PUSH_END, Push, PushEvent
@@ -35,7 +37,7 @@ from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
-from recall_server.storage.schema import migrate
+from recall_server.storage.schema import migrate, read
 from recall_server.storage.store import Store, Transaction
 from recall_server.surface import a2a_routes, a2a_wire, http
 from recall_server.surface.a2a import A2ADoor
@@ -47,6 +49,7 @@ from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
+from recall_server.surface.export import ExportDoor
 from recall_server.surface.mcp import McpDoor
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
@@ -100,6 +103,7 @@ class House:
                 *http.routes(self.check, lambda: self.stopping),
                 *card.routes(),
                 *Conflicts(self.services, calls).routes(),
+                *ExportDoor(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -210,6 +214,16 @@ async def house(
                 access=Access(store, now, id_of),
                 audit=audit,
                 consolidate=consolidate,
+                export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
+                importing=Import(
+                    store,
+                    now,
+                    vectors.model if vectors else None,
+                    settings.text_chars_max,
+                    settings.import_line_bytes_max,
+                    woken,
+                    _none_refused,
+                ),
                 ingest=ingest,
                 push=push,
                 recall=Recall(store, vectors, now, settings.query_chars_max),
@@ -240,6 +254,11 @@ async def _key(store: Store, settings: Settings, now: datetime) -> ServerKey:
             "RECALL_KEY_FILE at the file that this database was set up with."
         )
     return key
+
+
+async def _none_refused(_: Transaction, __: Sequence[str]) -> set[int]:
+    """Nothing has been erased that could come back."""
+    return set()
 
 
 async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:

@@ -118,6 +118,18 @@ class SecretKeyMissing(Invalid):
     code = "SECRET_KEY_MISSING"
 
 
+class ExportDamaged(Invalid):
+    """The export cannot be read as it is. Fetch the file again, or make a new export."""
+
+    code = "EXPORT_DAMAGED"
+
+
+class ExportUnsupported(Invalid):
+    """This is no export that this release takes in. Use the release that it was made with."""
+
+    code = "EXPORT_UNSUPPORTED"
+
+
 class MemoryNotFound(NotFound):
     """No active memory has this id. Take an id from inspect_memories or search_memories."""
 
@@ -164,6 +176,12 @@ class DatabaseUnusable(Unavailable):
     """The database cannot be used as it is. Read the sentence and repair what it names."""
 
     code = "DATABASE_UNUSABLE"
+
+
+class ExportBusy(Unavailable):
+    """An export is being made already. Wait until it is done, then ask again."""
+
+    code = "EXPORT_BUSY"
 
 
 class PushWaits(Unavailable):

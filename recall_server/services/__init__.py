@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.export import Export
+from recall_server.services.importing import Import
 from recall_server.services.ingest import Ingest
 from recall_server.services.push import Push
 from recall_server.services.recall import Recall
@@ -18,6 +20,8 @@ class Services:
     access: Access
     audit: Audit
     consolidate: Consolidate
+    export: Export
+    importing: Import
     ingest: Ingest
     push: Push
     recall: Recall

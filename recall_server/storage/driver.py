@@ -62,6 +62,12 @@ class Driver(Protocol):
         """
         ...
 
+    def snapshot(self, namespace: str) -> AbstractAsyncContextManager[Connection]:
+        """A transaction that reads, and sees one moment for as long as it lasts. It may last: it
+        takes nothing from those who serve calls but, of Postgres, one connection.
+        """
+        ...
+
     def migration(self) -> AbstractAsyncContextManager[Connection]:
         """A transaction as the owner of the schema, holding the migration lock."""
         ...

@@ -89,6 +89,16 @@ class PostgresDriver:
             yield connection
 
     @asynccontextmanager
+    async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
+        enter = _ENTER.format(
+            sql.SQL("ISOLATION LEVEL REPEATABLE READ, READ ONLY"),
+            sql.Literal("recall_app"),
+            sql.Literal(namespace),
+        )
+        async with self._begun(enter) as connection:
+            yield connection
+
+    @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
         async with self._begun(sql.SQL("BEGIN")) as connection:
             # Another replica may be migrating for longer than a statement may normally take.

@@ -13,6 +13,7 @@ from recall_server.storage.handle import Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
 from recall_server.storage.memories import Memories
+from recall_server.storage.portable import Portable
 from recall_server.storage.push import Pushes
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
@@ -29,6 +30,7 @@ class Transaction:
         self.episodes = Episodes(handle)
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
+        self.portable = Portable(handle)
         self.pushes = Pushes(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
@@ -68,6 +70,12 @@ class Store:
                 await transaction.audit.record(entry)
         if entry is not None:
             entry.written = True
+
+    @asynccontextmanager
+    async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
+        """A transaction that reads one moment of a namespace, and may last."""
+        async with self.driver.snapshot(namespace) as connection:
+            yield Transaction(Handle(connection, self._queries, namespace), self._cache)
 
     async def close(self) -> None:
         await self.driver.close()
