@@ -11,6 +11,7 @@ from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
 from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.doctor import doctor_
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.shared import (
     DOOR,
@@ -39,6 +40,7 @@ app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
 app.command("export")(export_)
 app.command("import")(import_)
+app.command("doctor")(doctor_)
 
 
 @app.callback(invoke_without_command=True)

@@ -184,6 +184,12 @@ class ExportBusy(Unavailable):
     code = "EXPORT_BUSY"
 
 
+class Unsafe(Unavailable):
+    """Something here is unsafe. Repair what the sentence names; `recall doctor` shows all of it."""
+
+    code = "UNSAFE"
+
+
 class PushWaits(Unavailable):
     """This receiver is being told already, or rests after a failure. It is tried again later."""
 

@@ -486,7 +486,7 @@ async def test_a_memory_must_rest_on_words_that_are_there(open_house: Open) -> N
 
 
 # What an export does not carry, and why.
-NOT_CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
+NOT_CARRIED = {
     "embeddings": "made again of the texts",
     "postings": "made again of the texts",
     "terms": "made again of the texts",
@@ -500,7 +500,7 @@ NOT_CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
     "turns": "in the episode",
     "run_events": "in the task",
 }
-CARRIED = {
+CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
     "episodes": (portable.Episode, set()),
     "memories": (portable.Memory, {"entity_key", "attribute_key"}),  # follow from the fact
     "runs": (portable.Task, {"version", "round", "events"}),  # bookkeeping

@@ -130,25 +130,49 @@ def many(count: int) -> bytes:
     """An export of one episode and `count` memories that rest on it."""
     text = "User: I have many favourites."
     moment = "2026-03-01T12:00:00.000000+00:00"
-    episode = {
+    episode: Json = {
         **dict.fromkeys(Episode.model_fields),
-        "kind": "episode", "id": "ep_" + "0" * 26, "text": text, "topic": "life",
-        "occurred_at": moment, "recorded_at": moment, "idempotency_key": "many",
-        "request_digest": "0" * 64, "job_id": "job_" + "0" * 26, "turns": [],
+        "kind": "episode",
+        "id": "ep_" + "0" * 26,
+        "text": text,
+        "topic": "life",
+        "occurred_at": moment,
+        "recorded_at": moment,
+        "idempotency_key": "many",
+        "request_digest": "0" * 64,
+        "job_id": "job_" + "0" * 26,
+        "turns": [],
         "content_hash": hashlib.sha256(text.encode()).hexdigest(),
     }
     memory = {
         **dict.fromkeys(Memory.model_fields),
-        "kind": "memory", "type": "fact", "topic": "life", "negated": False,
-        "status": "active", "said_at": moment, "valid_from": moment, "recorded_at": moment,
-        "importance": 0.5, "confidence": 0.8, "reinforcements": 0, "access_count": 0,
-        "extractor": "test", "decisions": [],
+        "kind": "memory",
+        "type": "fact",
+        "topic": "life",
+        "negated": False,
+        "status": "active",
+        "said_at": moment,
+        "valid_from": moment,
+        "recorded_at": moment,
+        "importance": 0.5,
+        "confidence": 0.8,
+        "reinforcements": 0,
+        "access_count": 0,
+        "extractor": "test",
+        "decisions": [],
         "citations": [{"episode_id": episode["id"], "start": 0, "end": 9}],
     }
     manifest = {
-        "kind": "manifest", "format": "recall-export", "version": 1, "namespace": "alice",
-        "made_at": moment, "engine": "sqlite", "schema_version": 6, "server": "test",
-        "subject": None, "conflict_policy": None,
+        "kind": "manifest",
+        "format": "recall-export",
+        "version": 1,
+        "namespace": "alice",
+        "made_at": moment,
+        "engine": "sqlite",
+        "schema_version": 6,
+        "server": "test",
+        "subject": None,
+        "conflict_policy": None,
     }
     memories = (
         {**memory, "id": f"mem_{number:026}", "text": f"Favourite {number % 97} is teal."}

@@ -44,6 +44,11 @@ def said(
     )
 
 
+def files(out: Path) -> list[str]:
+    """What there is of this name, finished or not."""
+    return [path.name for path in out.parent.glob(f"{out.name}*")]
+
+
 async def filled(open_house: Open) -> None:
     async with open_house() as built:
         await lived(built)
@@ -61,7 +66,7 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
     again = said(database, "import", str(out), "--into", "bob")
 
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    assert [p.name for p in tmp_path.glob("alice.jsonl*")] == ["alice.jsonl"]
+    assert files(out) == ["alice.jsonl"]
     assert carried(out.read_bytes()) == carried(printed)
     report = json.loads(piped.stdout)
     assert report["new"] == len(carried(printed)) > 0
@@ -81,7 +86,7 @@ async def test_a_full_disk_leaves_no_file_and_says_so(
         )
     out = tmp_path / "alice.jsonl"
     full = said(database, "export", "alice", "--out", str(out), file_bytes_max=1_800_000)
-    left = list(tmp_path.glob("alice.jsonl*"))
+    left = files(out)
     await recall(database, "export", "alice", "--out", str(out))
 
     assert full.returncode == 2
