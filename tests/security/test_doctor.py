@@ -102,6 +102,11 @@ async def test_what_sqlite_was_told_is_asked_of_the_connection(tmp_path: Path) -
     assert [one.check for one in after if one.level is FAIL] == ["secure_delete"]
 
 
+_LOG_ALL = """
+DO $$ BEGIN
+  EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', current_database());
+END $$
+"""
 POSTGRES = {
     "row_level_security": (
         "ALTER TABLE turns NO FORCE ROW LEVEL SECURITY",
@@ -117,8 +122,7 @@ POSTGRES = {
         "recall_system",
     ),
     "database_log": (
-        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', "
-        "current_database()); END $$",
+        _LOG_ALL,
         "SELECT 1",
         WARN,
         "log_statement=all",
