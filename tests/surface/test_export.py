@@ -1,10 +1,14 @@
 """`GET /v1/export`: a download of what the token's namespace holds, and of nothing else."""
 
+import asyncio
 import json
 
 import pytest
 
 from recall_server.domain.model import Namespace
+from recall_server.services.ingest import Submission
+from recall_server.surface import export
+from tests.processes import until
 from tests.services.conversation import ALICE
 from tests.services.travelling import BOB, carried, exported, line_of, lived, records, taken_in
 from tests.surface.conftest import Running
@@ -108,3 +112,37 @@ async def test_a_reader_who_hangs_up_leaves_nothing_behind(running: Running) -> 
 
     assert whole.status_code == 200
     assert records(whole.content)[-1]["kind"] == "end"
+
+
+async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is_not_whole(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DOS, EXP-02: a snapshot is not held for whoever does not read."""
+    monkeypatch.setattr(export, "STALL_S", 0.3)
+    token = await running.token()
+    services = running.house.services
+    for number in range(12):
+        submission = Submission(f"{number} " + "\U0001f9e0\u200d" * 130_000, "life")
+        entry = line_of(running.house, ALICE, "store_memory")
+        await services.ingest.remember(ALICE, submission, entry=entry)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", int(running.address.rpartition(":")[2])
+    )
+    request = f"GET /v1/export HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    writer.write(request.encode())
+    begun = await reader.read(1)
+
+    async def let_go() -> bool:
+        return not services.export._open
+
+    # Nothing more is asked for until the server has given up.
+    await until(let_go, 10, "the export is broken off")
+    rest = await reader.read()
+    writer.close()
+    async with running.http(token) as http:
+        whole = await http.get("/v1/export")
+
+    assert begun == b"H"
+    assert b'"kind":"manifest"' in rest
+    assert b'"kind":"end"' not in rest
+    assert records(whole.content)[-1]["counts"]["episode"] == 12
