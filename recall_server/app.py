@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -31,7 +32,9 @@ from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.erase import Erase
-from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.export import Export
+from recall_server.services.importing import Import
+from recall_server.services.ingest import EMBED, EXTRACT, Ingest, erased_among
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
 from recall_server.services.purge import PURGE, Purge, Receipts
@@ -41,7 +44,7 @@ from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
-from recall_server.storage.schema import migrate
+from recall_server.storage.schema import migrate, read
 from recall_server.storage.store import Store, Transaction
 from recall_server.surface import a2a_routes, a2a_wire, http
 from recall_server.surface.a2a import A2ADoor
@@ -55,6 +58,7 @@ from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.erasure import Erasure
+from recall_server.surface.export import ExportDoor
 from recall_server.surface.mcp import McpDoor
 from recall_server.surface.tokens import Tokens
 from recall_server.surface.tools import TOOLS, Tool
@@ -113,6 +117,7 @@ class House:
                 *Tokens(self.services, calls).routes(),
                 *AuditBook(self.services, calls).routes(),
                 *Erasure(self.services, calls).routes(),
+                *ExportDoor(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -236,6 +241,16 @@ async def house(
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 erase=Erase(store, receipts, digests, now, id_of, woken),
+                export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
+                importing=Import(
+                    store,
+                    now,
+                    vectors.model if vectors else None,
+                    settings.text_chars_max,
+                    settings.import_line_bytes_max,
+                    woken,
+                    partial(erased_among, digests=digests),
+                ),
                 ingest=ingest,
                 proof=proof,
                 purge=purge,

@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")
     json_depth_max: int = Field(64, ge=8, description="levels of nesting in a request body")
+    import_line_bytes_max: int = Field(
+        16_777_216, ge=1_024, description="bytes of one line of an export that is taken in"
+    )
     deadline_s: float = Field(30.0, gt=0, description="seconds for one operation")
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
     task_wait_s: float = Field(

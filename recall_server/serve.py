@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from recall_server.app import House, house, working
 from recall_server.config import Settings
+from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 
 log = structlog.get_logger()
@@ -111,9 +112,10 @@ def _no_signals() -> Any:
 
 @asynccontextmanager
 async def _able(built: House) -> AsyncIterator[None]:
-    """Load the embedder before anybody waits for it. Raises `EmbedderUnavailable`: at the start
-    that is a wrong setting; later, search goes on without.
+    """Refuse what is unsafe, and load the embedder before anybody waits for it. Raises `Unsafe`,
+    and `EmbedderUnavailable`: at the start that is a wrong setting; later, search goes on without.
     """
+    await refuse_unsafe(built)
     if built.embedder is not None:
         await built.embedder.embed(["ready"])
     yield

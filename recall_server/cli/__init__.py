@@ -13,7 +13,9 @@ from recall_server.bench.command import app as bench
 from recall_server.cli import tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.doctor import doctor_
 from recall_server.cli.erase import erase, erase_allow, key, restore, verify_erasure, verify_receipt
+from recall_server.cli.portability import export_, import_
 from recall_server.cli.shared import (
     AsJson,
     Db,
@@ -42,6 +44,9 @@ app.command("verify-erasure")(verify_erasure)
 app.command("verify-receipt")(verify_receipt)
 app.command("restore")(restore)
 app.command("key")(key)
+app.command("export")(export_)
+app.command("import")(import_)
+app.command("doctor")(doctor_)
 
 
 @app.callback(invoke_without_command=True)

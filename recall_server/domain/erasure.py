@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Episode, Namespace, Span
+from recall_server.domain.model import Episode, Namespace, Span, Turn
 from recall_server.domain.words import folded, terms, unspaced
 
 BLOCK = "\u2588"
@@ -119,8 +119,12 @@ class Digests:
 
     def of_episode(self, namespace: Namespace, episode: Episode) -> list[str]:
         """The digests under which an episode is refused: of its text, and of each turn."""
-        turns = {episode.text[turn.span.start : turn.span.end] for turn in episode.turns}
-        return sorted({self.of(namespace, text) for text in {episode.text, *turns}})
+        return self.of_text(namespace, episode.text, episode.turns)
+
+    def of_text(self, namespace: Namespace, text: str, turns: Iterable[Turn]) -> list[str]:
+        """The same, of a text that is no episode yet."""
+        parts = {text[turn.span.start : turn.span.end] for turn in turns}
+        return sorted({self.of(namespace, part) for part in {text, *parts}})
 
     def kept(
         self,

@@ -144,6 +144,18 @@ class ReceiptNotFound(NotFound):
     code = "RECEIPT_NOT_FOUND"
 
 
+class ExportDamaged(Invalid):
+    """The export cannot be read as it is. Fetch the file again, or make a new export."""
+
+    code = "EXPORT_DAMAGED"
+
+
+class ExportUnsupported(Invalid):
+    """This is no export that this release takes in. Use the release that it was made with."""
+
+    code = "EXPORT_UNSUPPORTED"
+
+
 class MemoryNotFound(NotFound):
     """No active memory has this id. Take an id from inspect_memories or search_memories."""
 
@@ -224,6 +236,18 @@ class DatabaseUnusable(Unavailable):
     """The database cannot be used as it is. Read the sentence and repair what it names."""
 
     code = "DATABASE_UNUSABLE"
+
+
+class ExportBusy(Unavailable):
+    """An export is being made already. Wait until it is done, then ask again."""
+
+    code = "EXPORT_BUSY"
+
+
+class Unsafe(Unavailable):
+    """Something here is unsafe. Repair what the sentence names; `recall doctor` shows all of it."""
+
+    code = "UNSAFE"
 
 
 class PushWaits(Unavailable):

@@ -60,6 +60,8 @@ NEEDED: Mapping[str, Scope | None] = {
     # Nobody's token: whoever has the secret of the receipt.
     "collect_receipt": None,
     "read_audit": Scope.AUDIT,
+    # All there is, the book and deleted things included: more than reading memories.
+    "export_namespace": Scope.ADMIN,
     "list_tokens": Scope.TOKENS,
     "issue_token": Scope.TOKENS,
     "show_token": Scope.TOKENS,
@@ -68,7 +70,9 @@ NEEDED: Mapping[str, Scope | None] = {
 }
 """Every operation that a door passes on, and the scope it needs. What is missing is refused."""
 
-WHOLE = frozenset({"erase_memory", "erase_subject", "delete_namespace_data", "read_audit"})
+WHOLE = frozenset(
+    {"erase_memory", "erase_subject", "delete_namespace_data", "read_audit", "export_namespace"}
+)
 """Those that reach all of a namespace, and are not for tokens that are limited to a part of it."""
 
 

@@ -7,6 +7,8 @@ from recall_server.services.audit import Audit
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.erase import Erase
+from recall_server.services.export import Export
+from recall_server.services.importing import Import
 from recall_server.services.ingest import Ingest
 from recall_server.services.proof import Proof
 from recall_server.services.purge import Purge
@@ -24,6 +26,8 @@ class Services:
     checkpoints: Checkpoints
     consolidate: Consolidate
     erase: Erase
+    export: Export
+    importing: Import
     ingest: Ingest
     proof: Proof
     purge: Purge

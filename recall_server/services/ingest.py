@@ -3,9 +3,9 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from pydantic import TypeAdapter
 
@@ -42,6 +42,8 @@ TOPIC_CHARS_MAX = 128
 LABEL_CHARS_MAX = 256
 # Reading a longer text takes long enough for other callers to notice.
 INLINE_CHARS_MAX = 16_000
+# Where only the words of a text matter, and not when they were said.
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,16 @@ async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> 
     assert tx.handle.namespace is not None
     if await tx.erasures.among(digests.of_episode(tx.handle.namespace, episode)):
         raise ErasedContent
+
+
+async def erased_among(tx: Transaction, digests: Digests, texts: Sequence[str]) -> set[int]:
+    """The places of those texts that `refuse_erased` would refuse."""
+    assert tx.handle.namespace is not None
+    of = [
+        set(digests.of_text(tx.handle.namespace, text, parse_turns(text, EPOCH))) for text in texts
+    ]
+    gone = await tx.erasures.among(sorted(set().union(*of)))
+    return {place for place, known in enumerate(of) if known & gone}
 
 
 def sound(extraction: Extraction) -> list[Candidate]:

@@ -86,6 +86,12 @@ class Driver(Protocol):
         """Every row of a namespace as text, with its table; none where `files` has all of it."""
         ...
 
+    def snapshot(self, namespace: str) -> AbstractAsyncContextManager[Connection]:
+        """A transaction that reads, and sees one moment for as long as it lasts. It may last: it
+        takes nothing from those who serve calls but, of Postgres, one connection.
+        """
+        ...
+
     def migration(self) -> AbstractAsyncContextManager[Connection]:
         """A transaction as the owner of the schema, holding the migration lock."""
         ...

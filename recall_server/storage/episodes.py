@@ -27,7 +27,7 @@ WHOLE = 2**31 - 1
 
 def spoken(text: str, turn: Turn) -> str:
     """What a turn is found by: its words, and who said them."""
-    return _labelled(turn.speaker, text[turn.span.start : turn.span.end])
+    return labelled(turn.speaker, text[turn.span.start : turn.span.end])
 
 
 def turn_id(episode_id: str, position: int) -> str:
@@ -135,7 +135,7 @@ class Episodes:
         await self._handle.send("touch_turns", ids=list(ids), now=now)
 
 
-def _labelled(speaker: str | None, words: str) -> str:
+def labelled(speaker: str | None, words: str) -> str:
     return f"{speaker}: {words}" if speaker else words
 
 
@@ -154,7 +154,7 @@ def _item(row: Row) -> Item:
     return Item(
         id=row["id"],
         kind=ItemKind.TURN,
-        text=_labelled(row["speaker"], row["text"]),
+        text=labelled(row["speaker"], row["text"]),
         topic=row["topic"],
         recorded_at=moment(row["recorded_at"]),
         valid_from=said_at or moment(row["occurred_at"]),

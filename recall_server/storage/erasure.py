@@ -130,9 +130,10 @@ class Erasures:
         """Texts of these digests are not taken again."""
         await self._handle.send("add_erased", digests=sorted(digests))
 
-    async def among(self, digests: Sequence[str]) -> bool:
-        """Whether a text of one of these digests was erased."""
-        return bool(await self._handle.fetch("erased_among", digests=list(digests)))
+    async def among(self, digests: Sequence[str]) -> set[str]:
+        """Those of these digests whose text was erased."""
+        rows = await self._handle.fetch("erased_among", digests=list(digests))
+        return {row["digest"] for row in rows}
 
     async def allow(self, digests: Sequence[str]) -> int:
         """Take texts of these digests again; how many were refused so far."""

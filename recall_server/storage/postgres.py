@@ -91,6 +91,13 @@ class PostgresDriver:
             yield connection
 
     @asynccontextmanager
+    async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        async with self._begun(begin) as connection:
+            await connection.send(_ENTER, {"role": "recall_app", "namespace": namespace})
+            yield connection
+
+    @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
         async with self._begun("BEGIN") as connection:
             # Another replica may be migrating for longer than a statement may normally take.

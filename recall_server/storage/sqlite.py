@@ -81,18 +81,18 @@ class SqliteDriver:
         """Open the file, making it (readable by its owner alone) where there is none."""
         with _translated(self._path):
             _create_private(self._path)
-            self._writer = await self._connect()
+            self._writer = await self._connect(self._stack)
             await self._writer.execute_fetchall("PRAGMA journal_mode=WAL")
             for _ in range(READERS):
-                reader = await self._connect()
+                reader = await self._connect(self._stack)
                 await reader.execute_fetchall("PRAGMA query_only=ON")
                 self._readers.put_nowait(reader)
 
-    async def _connect(self) -> _Thread:
+    async def _connect(self, stack: AsyncExitStack) -> _Thread:
         # Statements are named and few; the cache holds them all.
         connect = partial(sqlite3.connect, self._path, isolation_level=None, cached_statements=256)
         raw = _Thread(connect, iter_chunk_size=64)
-        await self._stack.enter_async_context(raw)
+        await stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
         (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
@@ -127,6 +127,18 @@ class SqliteDriver:
             _transaction(self._writer, WRITE, self._path) as connection,
         ):
             yield connection
+
+    @asynccontextmanager
+    async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
+        del namespace  # as above
+        # A connection of its own: one that reads for long must not be missed by those who serve.
+        # While it reads, the WAL grows, as no checkpoint gets beyond what it sees.
+        async with AsyncExitStack() as stack:
+            with _translated(self._path):
+                reader = await self._connect(stack)
+                await reader.execute_fetchall("PRAGMA query_only=ON")
+            async with _transaction(reader, READ, self._path) as connection:
+                yield connection
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:

@@ -15,6 +15,7 @@ from recall_server.storage.handle import Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
 from recall_server.storage.memories import Memories
+from recall_server.storage.portable import Portable
 from recall_server.storage.push import Pushes
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
@@ -32,6 +33,7 @@ class Transaction:
         self.erasures = Erasures(handle)
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
+        self.portable = Portable(handle)
         self.pushes = Pushes(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
@@ -89,6 +91,13 @@ class Store:
                 await transaction.audit.record(entry)
         if entry is not None:
             entry.written = True
+
+    @asynccontextmanager
+    async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
+        """A transaction that reads one moment of a namespace, and may last."""
+        async with self.driver.snapshot(namespace) as connection:
+            handle = Handle(connection, self._queries, namespace)
+            yield Transaction(handle, self._cache, self._mac_key)
 
     async def purge(self) -> str:
         """Destroy what erased rows have left behind; see `Driver.purge`."""

@@ -48,7 +48,7 @@ INSERT INTO erased (namespace, digest) SELECT :namespace, unnest(CAST(:digests A
 ON CONFLICT (namespace, digest) DO NOTHING
 
 -- query: erased_among
-SELECT digest FROM erased WHERE namespace = :namespace AND digest IN (:digests...) LIMIT 1
+SELECT digest FROM erased WHERE namespace = :namespace AND digest IN (:digests...)
 
 -- query: allow_erased
 DELETE FROM erased WHERE namespace = :namespace AND digest IN (:digests...) RETURNING digest

@@ -1,0 +1,173 @@
+"""`recall export` and `recall import`: a namespace as a file."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
+from recall_server.domain import portable
+from recall_server.domain.model import namespace
+from recall_server.services import export, importing
+
+
+def export_(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", help="Whose memory it is.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="The file to write.", show_default="standard output"),
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what concerns this person.")
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print what a line may be, as JSON Schema.")
+    ] = False,
+    db: Db = None,
+) -> None:
+    """Write all that a namespace holds as JSON Lines."""
+    if schema:
+        typer.echo(json.dumps(portable.schema(), indent=1))
+        return
+    if name is None:
+        fail("Name the namespace: recall export NAMESPACE.")
+
+    async def act(built: House) -> None:
+        services, ns = built.services, namespace(name)
+        entry = services.audit.begin(ns, export.OPERATION, DOOR, None)
+        pieces = services.export.stream(ns, subject=subject, entry=entry)
+        with _written(out) as file, _progress("lines written") as told:
+            lines = 0
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    file.write(piece)
+                    lines += piece.count(b"\n")
+                    told(lines)
+
+    in_house(db, act)
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `recall export` wrote; -: standard input.")
+    ],
+    into: Annotated[str, typer.Option("--into", metavar="NAMESPACE", help="Where it goes.")],
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take an export into a namespace; again after an interruption, it goes on where it ended."""
+
+    async def act(built: House) -> None:
+        services, ns = built.services, namespace(into)
+        with _opened(file) as source:
+            if source.seekable():
+                # Nothing of a damaged file is taken in, where it can be known.
+                services.importing.check(source)
+                source.seek(0)
+            with _progress("lines read") as told:
+                report = await services.importing.take(
+                    ns,
+                    source,
+                    entry=lambda: services.audit.begin(ns, importing.OPERATION, DOOR, None),
+                    told=told,
+                )
+        _show(report, as_json=as_json)
+
+    in_house(db, act, create=True)
+
+
+def _show(report: importing.Report, *, as_json: bool) -> None:
+    left_out = [{"line": line, "id": i, "reason": reason} for line, i, reason in report.left_out]
+    if as_json:
+        print_json(
+            {
+                **report.counts(),
+                "new_by_kind": dict(report.new),
+                "told_only": dict(report.told),
+                "left_out": left_out,
+            }
+        )
+    else:
+        counts = report.counts()
+        typer.echo(
+            f"{counts['new']} new ({report.new['episode']} episodes, {report.new['memory']} "
+            f"memories), {counts['known']} known before"
+        )
+        typer.echo(
+            f"left out: {counts['conflicts']} conflicts, {counts['refused']} erased, "
+            f"{counts['orphans']} whose source is not here"
+        )
+        if left_out:
+            print_table(left_out, "")
+    if report.conflicts:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _written(out: Path | None) -> Iterator[BinaryIO]:
+    """A file that has its name once it is whole and on the disk, and that its owner alone reads."""
+    if out is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fail(
+            f"{part} exists: another export is writing it, or one was stopped. Remove it if "
+            "nobody is."
+        )
+    except OSError as error:
+        fail(f"{part} cannot be written ({error.strerror}).")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        part.replace(out)
+        _sync(out.parent)
+    except OSError as error:
+        fail(f"{out} cannot be written ({error.strerror}). Free space, then export again.")
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Bring the new name to the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        opened = file.open("rb")
+    except OSError as error:
+        fail(f"{file} cannot be read ({error.strerror}).")
+    with opened:
+        yield opened
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int], Any]]:
+    """Says how far it has come, to a person who looks on."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    yield lambda count: typer.echo(f"\r{count} {what}", nl=False, err=True)
+    typer.echo(err=True)

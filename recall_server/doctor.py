@@ -1,0 +1,100 @@
+"""The self-check: every unsafe state of settings, files and database by its name, in one line.
+
+`recall doctor` prints it; a server refuses to start on what fails, and logs what is a warning.
+"""
+
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import structlog
+
+from recall_server.app import House
+from recall_server.config import Settings
+from recall_server.domain.errors import Unsafe
+from recall_server.domain.finding import Finding, Level, judged
+from recall_server.storage.inspection import inspect
+
+log = structlog.get_logger()
+
+
+async def examine(built: House) -> list[Finding]:
+    """All checks, of a house that could be opened: its schema and its key are as they should be."""
+    driver = built.store.driver
+    async with driver.migration() as connection:
+        of_database = await inspect(connection, driver.engine, built.services.audit.now())
+    return [*of_database, *_files(built.settings), *_settings(built.settings)]
+
+
+async def refuse_unsafe(built: House) -> None:
+    """Log what is a warning. Raises `Unsafe` with what fails."""
+    findings = await examine(built)
+    for finding in findings:
+        if finding.level is Level.WARN:
+            log.warning("unsafe", check=finding.check, text=finding.text)
+    if failed := fails(findings):
+        raise Unsafe(" ".join(f"{one.check}: {one.text}" for one in failed))
+
+
+def fails(findings: Sequence[Finding]) -> list[Finding]:
+    return [one for one in findings if one.level is Level.FAIL]
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    if isinstance(settings.database, Path):
+        yield _file("database_file", settings.database)
+        yield _folder("database_folder", settings.database.resolve().parent)
+    yield _file("key_file", settings.key_path)
+    yield _folder("key_folder", settings.key_path.resolve().parent)
+    if settings.card_key_file is not None:
+        yield _file("card_key_file", settings.card_key_file)
+
+
+def _file(check: str, path: Path) -> Finding:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return judged(
+        check,
+        f"{path} is its owner's alone",
+        fail=f"everybody may write {path}. chmod 600 it." if mode & stat.S_IWOTH else None,
+        warn=f"others may read or write {path} ({mode:04o}). chmod 600 it."
+        if mode & 0o077
+        else None,
+    )
+
+
+def _folder(check: str, path: Path) -> Finding:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    # In a sticky folder, as /tmp is, nobody replaces what is another's.
+    anybody = mode & stat.S_IWOTH and not mode & stat.S_ISVTX
+    return judged(
+        check,
+        f"{path} is not everybody's",
+        fail=f"everybody may replace what is in {path}. chmod 700 it." if anybody else None,
+        warn=f"a group may replace what is in {path} ({mode:04o}). chmod 700 it."
+        if mode & stat.S_IWGRP and not mode & stat.S_ISVTX
+        else None,
+    )
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    yield judged(
+        "address",
+        f"{settings.host} cannot be reached from elsewhere",
+        warn=f"{settings.host} can be reached by others, without TLS: tokens can be read on the "
+        "way. Put a TLS proxy before it and listen on 127.0.0.1."
+        if settings.public
+        else None,
+    )
+    wide = [
+        name
+        for name in settings.allowed_origins
+        if name == "*" or (name.startswith("http://") and "localhost" not in name)
+    ]
+    yield judged(
+        "allowed_origins",
+        "web pages are let in by name, and over TLS",
+        warn=f"RECALL_ALLOWED_ORIGINS has {', '.join(wide)}: whoever is on the way can speak as "
+        "it. Name https:// origins."
+        if wide
+        else None,
+    )

@@ -1,0 +1,234 @@
+"""Every unsafe state is made for real, named by the self-check, and refused or warned about at the
+start (SECURITY 8, row 11).
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from recall_server.app import house, utc_now
+from recall_server.cli import app
+from recall_server.doctor import examine
+from recall_server.domain.finding import Level
+from recall_server.storage.inspection import inspect
+from recall_server.storage.sqlite import SqliteDriver
+from tests.conftest import NOON, Clock, Open, settings_for
+from tests.engines import Postgres
+from tests.processes import START_S, Process, Server, environment, new_token, until
+
+FAIL, WARN, OK = Level.FAIL, Level.WARN, Level.OK
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres, migrated: str) -> Iterator[str]:
+    with postgres.database(migrated) as url:
+        yield url
+
+
+@contextmanager
+def done(url: str, act: str, undo: str = "SELECT 1") -> Iterator[None]:
+    """`act` holds for as long as the block lasts; what a cluster shares must be undone."""
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(act)
+        try:
+            yield
+        finally:
+            raw.execute(undo)
+
+
+async def levels(open_house: Open, **given: object) -> dict[str, Level]:
+    async with open_house(**given) as built:
+        return {one.check: one.level for one in await examine(built)}
+
+
+async def test_a_house_as_it_is_made_has_nothing_that_fails(
+    open_house: Open, clock: Clock, database: Path | str
+) -> None:
+    """The positive control of all others."""
+    clock.time = utc_now()
+    found = await levels(open_house)
+
+    assert set(found.values()) <= {OK, WARN}
+    # The tests are a superuser to Postgres.
+    unsafe = {check for check, level in found.items() if level is WARN}
+    assert unsafe <= ({"database_user"} if isinstance(database, str) else set())
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "check", "level"),
+    [
+        ("recall.db", 0o644, "database_file", WARN),
+        ("recall.db", 0o606, "database_file", FAIL),
+        ("recall.db.key", 0o640, "key_file", WARN),
+        ("recall.db.key", 0o602, "key_file", FAIL),
+        (".", 0o770, "database_folder", WARN),
+        (".", 0o777, "database_folder", FAIL),
+        (".", 0o1777, "database_folder", OK),
+    ],
+)
+async def test_modes_that_let_others_in_are_named(
+    tmp_path: Path, file: str, mode: int, check: str, level: Level
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    async with house(settings_for(folder / "recall.db", embedder="none")) as built:
+        (folder / file).chmod(mode)
+        found = {one.check: one for one in await examine(built)}
+        folder.chmod(0o700)
+
+    assert found[check].level is level
+    if level is not OK:
+        assert str(folder) in found[check].text
+        assert "\n" not in found[check].text
+
+
+async def test_what_sqlite_was_told_is_asked_of_the_connection(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "recall.db")
+    await driver.open()
+    async with driver.migration() as connection:
+        before = await inspect(connection, "sqlite", NOON)
+        await connection.fetch("PRAGMA secure_delete=OFF", {})
+        after = await inspect(connection, "sqlite", NOON)
+    await driver.close()
+
+    assert {one.level for one in before} == {OK}
+    assert [one.check for one in after if one.level is FAIL] == ["secure_delete"]
+
+
+_LOG_ALL = """
+DO $$ BEGIN
+  EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', current_database());
+END $$
+"""
+POSTGRES = {
+    "row_level_security": (
+        "ALTER TABLE turns NO FORCE ROW LEVEL SECURITY",
+        "SELECT 1",
+        FAIL,
+        "turns",
+    ),
+    "truncate": ("GRANT TRUNCATE ON memories TO recall_app", "SELECT 1", FAIL, "memories"),
+    "roles": (
+        "ALTER ROLE recall_system BYPASSRLS",
+        "ALTER ROLE recall_system NOBYPASSRLS",
+        FAIL,
+        "recall_system",
+    ),
+    "database_log": (
+        _LOG_ALL,
+        "SELECT 1",
+        WARN,
+        "log_statement=all",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", POSTGRES)
+async def test_what_takes_a_wall_of_postgres_down_is_named(postgres_url: str, check: str) -> None:
+    act, undo, level, named = POSTGRES[check]
+    settings = settings_for(postgres_url, embedder="none")
+    with done(postgres_url, act, undo):
+        async with house(settings) as built:
+            found = {one.check: one for one in await examine(built)}
+
+    assert found[check].level is level
+    assert named in found[check].text
+    assert {one.check for one in found.values() if one.level is FAIL} == (
+        {check} if level is FAIL else set()
+    )
+
+
+def _late(by: timedelta) -> datetime:
+    return utc_now() - by
+
+
+async def test_a_clock_that_is_off_is_named(postgres_url: str) -> None:
+    found = []
+    for seconds in (0, 20, 120):
+        settings = settings_for(postgres_url, embedder="none")
+        late = timedelta(seconds=seconds)
+        async with house(settings, now=partial(_late, late)) as built:
+            found += [one.level for one in await examine(built) if one.check == "clock"]
+
+    assert found == [OK, WARN, FAIL]
+
+
+@pytest.mark.parametrize(
+    ("given", "check"),
+    [
+        ({"host": "0.0.0.0", "allow_public": True}, "address"),
+        ({"allowed_origins": "http://app.example.com"}, "allowed_origins"),
+    ],
+)
+async def test_settings_that_let_others_listen_are_named(
+    open_house: Open, given: dict[str, object], check: str
+) -> None:
+    assert (await levels(open_house))[check] is OK
+    assert (await levels(open_house, **given))[check] is WARN
+
+
+async def test_a_server_and_a_worker_refuse_to_start_on_what_fails(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "recall.db"
+    file.parent.mkdir(mode=0o700)
+    await new_token(file, "alice")
+    async with Server(file, embedder="none"):
+        pass  # it starts
+    file.chmod(0o666)
+    for command in (("serve", "--port", "0"), ("worker",)):
+        async with Process(file, *command, embedder="none") as process:
+
+            async def over(running: Process = process) -> bool:
+                return not running.alive
+
+            await until(over, START_S, "it refuses")
+            log = process.log()
+            assert await process.stop() == 2
+        assert "[UNSAFE]" in log
+        assert "database_file" in log
+        assert "Traceback" not in log
+
+
+async def test_what_warns_is_logged_and_does_not_stop_it(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "recall.db"
+    file.parent.mkdir(mode=0o700)
+    await new_token(file, "alice")
+    file.chmod(0o644)
+    async with Server(file, embedder="none") as server:
+        log = server.log()
+
+    assert '"check": "database_file"' in log
+
+
+def test_the_command_prints_a_line_each_and_fails_where_a_server_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "data" / "recall.db"
+    file.parent.mkdir(mode=0o700)
+    for name, value in environment(file, {"embedder": "none"}).items():
+        monkeypatch.setenv(name, value)
+    runner = CliRunner()
+    missing = runner.invoke(app, ["doctor"])
+    runner.invoke(app, ["create-token", "alice"])
+    good = runner.invoke(app, ["doctor", "--json"])
+    file.chmod(0o606)
+    bad = runner.invoke(app, ["doctor"])
+    file.chmod(0o600)
+    (file.parent / "recall.db.key").unlink()
+    keyless = runner.invoke(app, ["doctor"])
+
+    assert missing.exit_code == 2
+    assert good.exit_code == 0
+    assert {one["level"] for one in json.loads(good.stdout)} == {"ok"}
+    assert bad.exit_code == 1
+    assert [line.split()[1] for line in bad.stdout.splitlines() if line.startswith("fail")] == [
+        "database_file"
+    ]
+    assert keyless.exit_code == 1
+    assert keyless.stdout.startswith("fail  opening")

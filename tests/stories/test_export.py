@@ -1,0 +1,205 @@
+"""Exports and imports as an operator runs them: files, pipes, kills and full disks."""
+
+import asyncio
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recall_server.cli import app
+from recall_server.services.ingest import Submission
+from tests.conftest import Open
+from tests.processes import Database, Process, environment, new_token, recall, until
+from tests.services.conversation import ALICE, enter
+from tests.services.travelling import carried, line_of, lived, many, records
+from tests.stories.book import opened, select
+from tests.surface.logs import real_logs
+
+MEMORIES = 6_000
+
+
+def said(
+    database: Database, *command: str, given: bytes = b"", file_bytes_max: int | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """How `recall COMMAND` ends; no file of its may become larger than `file_bytes_max`."""
+
+    def limited() -> None:
+        if file_bytes_max is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, file_bytes_max))
+
+    return subprocess.run(
+        [sys.executable, "-m", "recall_server", *command],
+        env={**environment(database, {"embedder": "none"})},
+        input=given,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        preexec_fn=limited,  # no thread of ours runs
+    )
+
+
+def files(out: Path) -> list[str]:
+    """What there is of this name, finished or not."""
+    return [path.name for path in out.parent.glob(f"{out.name}*")]
+
+
+async def filled(open_house: Open) -> None:
+    async with open_house() as built:
+        await lived(built)
+
+
+async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
+    open_house: Open, database: Database, tmp_path: Path
+) -> None:
+    """EXP-02."""
+    await filled(open_house)
+    out = tmp_path / "alice.jsonl"
+    await recall(database, "export", "alice", "--out", str(out))
+    printed = (await recall(database, "export", "alice")).encode()
+    piped = said(database, "import", "-", "--into", "bob", "--json", given=printed)
+    again = said(database, "import", str(out), "--into", "bob")
+
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert files(out) == ["alice.jsonl"]
+    assert carried(out.read_bytes()) == carried(printed)
+    report = json.loads(piped.stdout)
+    assert report["new"] == len(carried(printed)) > 0
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith(b"0 new ")
+
+
+async def test_a_full_disk_leaves_no_file_and_says_so(
+    open_house: Open, database: Database, tmp_path: Path
+) -> None:
+    """EXP-02: what is written takes more room than the database; with room it is there."""
+    async with open_house(embedder=None) as built:
+        await enter(built)
+        submission = Submission("\U0001f9e0\u200d" * 120_000, "life")
+        await built.services.ingest.remember(
+            ALICE, submission, entry=line_of(built, ALICE, "store_memory")
+        )
+    out = tmp_path / "alice.jsonl"
+    full = said(database, "export", "alice", "--out", str(out), file_bytes_max=1_800_000)
+    left = files(out)
+    await recall(database, "export", "alice", "--out", str(out))
+
+    assert full.returncode == 2
+    assert b"alice.jsonl cannot be written (File too large)" in full.stderr
+    assert b"Traceback" not in full.stderr
+    assert left == []
+    assert out.stat().st_size > 1_800_000
+
+
+@pytest.mark.slow
+async def test_a_killed_export_leaves_no_file_of_that_name(
+    database: Database, tmp_path: Path
+) -> None:
+    """EXP-02, F-05."""
+    (tmp_path / "many.jsonl").write_bytes(many(MEMORIES))
+    await recall(database, "import", str(tmp_path / "many.jsonl"), "--into", "alice")
+    out, part = tmp_path / "alice.jsonl", tmp_path / "alice.jsonl.part"
+    async with Process(database, "export", "alice", "--out", str(out)) as process:
+        while not part.exists():  # it happens in another process
+            assert process.alive, process.log()
+            await asyncio.sleep(0.001)
+        await process.kill()
+    killed = out.exists()
+    refused = said(database, "export", "alice", "--out", str(out))
+    part.unlink()
+    await recall(database, "export", "alice", "--out", str(out))
+
+    assert not killed
+    assert refused.returncode == 2
+    assert b"alice.jsonl.part exists" in refused.stderr
+    assert records(out.read_bytes())[-1]["counts"]["memory"] == MEMORIES
+
+
+@pytest.mark.slow
+async def test_a_killed_import_is_completed_by_running_it_again(
+    database: Database, tmp_path: Path
+) -> None:
+    """EXP-02: nothing twice, nothing lost, and then nothing new."""
+    file = tmp_path / "many.jsonl"
+    file.write_bytes(many(MEMORIES))
+    await new_token(database, "alice")
+    command = ("import", str(file), "--into", "alice", "--json")
+    async with opened(database) as store:
+
+        async def begun() -> bool:
+            rows = await select(store, "SELECT count(*) AS n FROM memories")
+            return bool(rows[0]["n"] > 400)
+
+        async with Process(database, *command, embedder="none") as process:
+            await until(begun, 60, "some is taken in")
+            await process.kill()
+        rows = await select(store, "SELECT count(*) AS n FROM memories")
+        second = json.loads(await recall(database, *command))
+        third = json.loads(await recall(database, *command))
+        words = await select(store, "SELECT documents FROM namespaces")
+    out = await recall(database, "export", "alice")
+
+    assert 400 < rows[0]["n"] < MEMORIES
+    assert second["new"] + second["known"] == MEMORIES + 1
+    assert second["known"] == rows[0]["n"] + 1
+    assert (third["new"], third["known"], third["conflicts"]) == (0, MEMORIES + 1, 0)
+    assert [row["documents"] for row in words] == [MEMORIES]
+    assert carried(out.encode()) == carried(file.read_bytes())
+
+
+async def test_nothing_of_a_damaged_file_is_taken_in_and_of_a_pipe_what_came_before(
+    open_house: Open, database: Database, tmp_path: Path
+) -> None:
+    await filled(open_house)
+    whole = (await recall(database, "export", "alice")).encode()
+    cut = whole[: len(whole) // 2]
+    file = tmp_path / "cut.jsonl"
+    file.write_bytes(cut)
+    from_file = said(database, "import", str(file), "--into", "bob")
+    listed = said(database, "export", "bob")
+    from_pipe = said(database, "import", "-", "--into", "bob", given=cut)
+    repaired = said(database, "import", "-", "--into", "bob", given=whole)
+
+    assert from_file.returncode == from_pipe.returncode == 2
+    assert b"EXPORT_DAMAGED" in from_file.stderr
+    assert f"Line {len(cut.splitlines())} ".encode() in from_file.stderr
+    assert b"NOT_FOUND" in listed.stderr  # not even the namespace was made
+    assert repaired.returncode == 0, repaired.stderr
+
+
+def test_mistakes_are_one_line(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(database, {"embedder": "none"}).items():
+        monkeypatch.setenv(name, value)
+
+    def ended(*command: str) -> tuple[int, str]:
+        with real_logs():
+            done = CliRunner().invoke(app, command)
+        return done.exit_code, done.stderr
+
+    assert ended("create-token", "alice")[0] == 0
+    wrong = (
+        (("export",), "Name the namespace"),
+        (("export", "nobody"), "NOT_FOUND"),
+        (("export", "Not A Name"), "INVALID_ARGUMENT"),
+        (("export", "alice", "--out", str(tmp_path / "no" / "where")), "cannot be written"),
+        (("import", str(tmp_path / "none"), "--into", "alice"), "cannot be read"),
+        (("import", os.devnull, "--into", "alice"), "EXPORT_DAMAGED"),
+    )
+    for command, words in wrong:
+        code, said_ = ended(*command)
+        assert code == 2
+        assert words in said_
+        assert said_.count("\n") == 1, said_
+
+
+def test_the_form_is_printed_without_a_database() -> None:
+    done = CliRunner().invoke(app, ["export", "--schema"])
+
+    assert json.loads(done.stdout)["discriminator"]["propertyName"] == "kind"
