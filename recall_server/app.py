@@ -28,8 +28,10 @@ from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.masking import Masking
 from recall_server.services.merge import Merging
 from recall_server.services.push import PUSH_END, Push, PushEvent
+from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.tasks import Tasks
@@ -48,6 +50,8 @@ from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.mcp import McpDoor
+from recall_server.surface.neutral import Neutral
+from recall_server.surface.quarantine import Quarantine as QuarantineDoor
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
 
@@ -100,6 +104,7 @@ class House:
                 *http.routes(self.check, lambda: self.stopping),
                 *card.routes(),
                 *Conflicts(self.services, calls).routes(),
+                *QuarantineDoor(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -108,7 +113,7 @@ class House:
         )
         app.router.redirect_slashes = False
         return Edge(
-            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
+            BearerAuth(Neutral(app), self.services.access.verify, http.OPEN_PATHS),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -158,7 +163,10 @@ async def house(
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
-        ingest = Ingest(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken)
+        masking = _masking(settings)
+        ingest = Ingest(
+            store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken, masking
+        )
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -182,8 +190,10 @@ async def house(
         )
         merging = Merging(store, merger or _merger(settings), vectors)
         stack.push_async_callback(merging.merger.close)
-        consolidate = Consolidate(store, runs, chosen, merging, settings.text_chars_max, lease)
-        tasks = Tasks(runs)
+        consolidate = Consolidate(
+            store, runs, chosen, merging, settings.text_chars_max, lease, masking
+        )
+        tasks = Tasks(runs, masking)
         worker = Worker(
             store,
             {
@@ -212,6 +222,7 @@ async def house(
                 consolidate=consolidate,
                 ingest=ingest,
                 push=push,
+                quarantine=Quarantine(store, now, id_of, woken),
                 recall=Recall(store, vectors, now, settings.query_chars_max),
                 tasks=tasks,
             ),
@@ -270,6 +281,14 @@ async def working(built: House) -> AsyncIterator[None]:
         if not done:
             task.cancel()
             await asyncio.wait({task})
+
+
+def _masking(settings: Settings) -> Masking:
+    if not settings.mask_secrets:
+        return Masking(None)
+    from recall_server.providers.redaction import SecretRedactor  # noqa: PLC0415
+
+    return Masking(SecretRedactor())
 
 
 def _extractor(settings: Settings) -> Extractor:

@@ -111,9 +111,10 @@ def _no_signals() -> Any:
 
 @asynccontextmanager
 async def _able(built: House) -> AsyncIterator[None]:
-    """Load the embedder before anybody waits for it. Raises `EmbedderUnavailable`: at the start
-    that is a wrong setting; later, search goes on without.
+    """Load embedder and redactor before anybody waits for them. Raises `EmbedderUnavailable`: at
+    the start that is a wrong setting; later, search goes on without.
     """
+    await built.services.ingest.masking.ready()
     if built.embedder is not None:
         await built.embedder.embed(["ready"])
     yield

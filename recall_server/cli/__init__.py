@@ -11,6 +11,7 @@ from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
 from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.quarantine import app as quarantine
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
@@ -36,6 +37,7 @@ tokens = typer.Typer(help="List and revoke tokens.", no_args_is_help=True)
 app.add_typer(tokens, name="tokens")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
+app.add_typer(quarantine, name="quarantine")
 
 
 @app.callback(invoke_without_command=True)

@@ -11,7 +11,6 @@ from recall_server.domain.errors import IdempotencyConflict, Unavailable
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
     AuditEntry,
-    Candidate,
     Episode,
     Extraction,
     Job,
@@ -19,12 +18,12 @@ from recall_server.domain.model import (
     Source,
 )
 from recall_server.domain.plan import Policy, Settling
-from recall_server.domain.screening import orders
 from recall_server.domain.text import clean_label, clean_text
-from recall_server.domain.transcript import chunk, parse_turns
 from recall_server.providers.embedding import Embedder
-from recall_server.providers.extraction import Extractor, Passage
+from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, reconcile
+from recall_server.services.masking import Masking
+from recall_server.services.reading import passages, sound, with_turns
 from recall_server.storage.episodes import spoken, turn_id
 from recall_server.storage.index import Postings, postings
 from recall_server.storage.store import Store, Transaction
@@ -84,6 +83,7 @@ class Ingest:
     text_chars_max: int
     lease: timedelta
     wake: Callable[[], None]
+    masking: Masking
 
     async def remember(
         self, namespace: Namespace, submission: Submission, *, entry: AuditEntry
@@ -95,6 +95,9 @@ class Ingest:
         used for something else.
         """
         submission = self._checked(submission)
+        # Before the digest too, which would tell a guessed secret from a wrong one.
+        text = await self.masking.text(submission.text, entry)
+        submission = replace(submission, text=text)
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
         digest = submission.digest()
@@ -149,20 +152,19 @@ class Ingest:
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
-        passages = chunk(episode.turns, self.extractor.passage_chars) if episode else []
-        for number in range(job.payload.get("next", 0), len(passages)):
-            assert episode is not None
-            extraction = await self.extractor.extract(
-                Passage(episode.text, passages[number], episode.topic, episode.occurred_at)
-            )
-            await self._take_in(job, episode, extraction, number + 1, entry(EXTRACT))
+        if episode is not None:
+            chars, only = self.extractor.passage_chars, job.payload.get("turn")
+            for number, passage in passages(episode, chars, only=only):
+                if passage is None or number <= job.payload.get("next", 0):
+                    continue
+                found = sound(await self.extractor.extract(passage), passage)
+                await self._take_in(job, episode, found, number, entry(EXTRACT))
         await self._finish(job, episode)
 
     async def _take_in(
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
-        usable = sound(found)
         async with self.store.transaction(job.namespace, entry=entry) as tx:
             await tx.lock()
             now = self.now()
@@ -170,7 +172,7 @@ class Ingest:
             plan = await reconcile.plan(
                 tx,
                 episode,
-                usable,
+                found.candidates,
                 extractor=found.extractor,
                 now=now,
                 # Nobody is there to be asked.
@@ -181,9 +183,7 @@ class Ingest:
             if not await tx.jobs.advance(job, progress, now + self.lease):
                 raise Fenced
             entry.ids += [job.id, episode.id, *plan.ids()]
-            entry.counts |= plan.counts() | {
-                "rejected": found.rejected + len(found.candidates) - len(usable)
-            }
+            entry.counts |= plan.counts() | {"rejected": found.rejected}
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
@@ -222,24 +222,22 @@ class Ingest:
 
 
 async def keep(tx: Transaction, episode: Episode, words: Postings, key: str, digest: str) -> bool:
-    """Append the episode and make it findable by its words; False where `key` was used before."""
+    """Append the episode and make it findable by its words, but for what is held back; False where
+    `key` was used before.
+    """
     added = await tx.episodes.add(episode, key, digest)
     if added:
         await tx.words.add(words)
+        held = {turn_id(episode.id, t.index): t.suspicions for t in episode.turns if t.suspicions}
+        await tx.quarantine.hold(episode.id, held, episode.recorded_at)
     return added
 
 
-def sound(extraction: Extraction) -> list[Candidate]:
-    """What may be planned with. What a model proposes has no authority, least of all over the
-    models that will read it.
-    """
-    return [candidate for candidate in extraction.candidates if not orders(candidate.text)]
-
-
 def read(episode: Episode) -> tuple[Episode, Postings]:
-    """The episode with its turns, and the words by which they are found."""
-    read = replace(episode, turns=parse_turns(episode.text, episode.occurred_at))
-    return read, postings({turn_id(read.id, t.index): spoken(read.text, t) for t in read.turns})
+    """The episode with its turns, and the words by which those are found that are not hidden."""
+    read = with_turns(episode)
+    shown = [turn for turn in read.turns if not turn.hidden]
+    return read, postings({turn_id(read.id, t.index): spoken(read.text, t) for t in shown})
 
 
 async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:

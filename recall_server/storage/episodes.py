@@ -72,6 +72,7 @@ class Episodes:
                     "session": turn.session,
                     "said_at": turn.said_at,
                     "importance": importance(episode.text[turn.span.start : turn.span.end]),
+                    "state": "hidden" if turn.hidden else "open",
                 }
                 for turn in episode.turns
             ],
@@ -121,6 +122,10 @@ class Episodes:
         """Take open turns out of the search: a memory covers them, or a caller hid them."""
         await self._handle.many("set_turn_state", [{"id": i, "state": state} for i in ids])
 
+    async def reopen(self, item_id: str) -> bool:
+        """Let search find a hidden turn; False where it is not hidden."""
+        return bool(await self._handle.fetch("open_turn", id=item_id))
+
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The open turns among `ids`, as ranking needs them."""
         return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
@@ -141,6 +146,7 @@ def _turn(row: Row) -> Turn:
         speaker=row["speaker"],
         session=row["session"],
         said_at=moment_or_none(row["said_at"]),
+        hidden=row["state"] == "hidden",
     )
 
 

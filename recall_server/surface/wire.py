@@ -20,6 +20,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import Citation, Hit, Memory
 from recall_server.domain.plan import Resolution
 from recall_server.domain.run import Outcome, Run
+from recall_server.domain.text import plain_json
 from recall_server.services.recall import Counts, Found, History, Page
 
 Json = dict[str, Any]
@@ -68,7 +69,10 @@ def http_error(error: RecallError, headers: dict[str, str] | None = None) -> JSO
 
 
 def compact(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON as text that a model reads: what acts or hides stands in it as an escape, and a client
+    that parses it has the exact data.
+    """
+    return plain_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def found(answer: Found, *, explain: bool) -> Json:

@@ -23,7 +23,7 @@ INSERT INTO turns (
   importance, state
 ) VALUES (
   :namespace, :id, :episode_id, :position, :span_start, :span_end, :speaker, :session, :said_at,
-  :importance, 'open'
+  :importance, :state
 )
 
 -- query: turns_of_episode
@@ -41,6 +41,12 @@ WHERE t.namespace = :namespace AND t.episode_id = :episode_id AND t.state = 'ope
 -- A turn that a memory cites is found through the memory, and never again by itself.
 UPDATE turns SET state = :state
 WHERE namespace = :namespace AND id = :id AND state = 'open'
+
+-- query: open_turn
+-- What was held back is found again: the one way out of being hidden.
+UPDATE turns SET state = 'open'
+WHERE namespace = :namespace AND id = :id AND state = 'hidden'
+RETURNING id
 
 -- query: turn_items
 SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
