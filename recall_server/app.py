@@ -34,11 +34,14 @@ from recall_server.services.consolidate import Consolidate
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
 from recall_server.services.importing import Import
-from recall_server.services.ingest import EMBED, EXTRACT, Ingest, erased_among
+from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.keeping import erased_among
+from recall_server.services.masking import Masking
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
 from recall_server.services.purge import PURGE, Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
+from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.tasks import Tasks
@@ -60,6 +63,8 @@ from recall_server.surface.edge import Edge
 from recall_server.surface.erasure import Erasure
 from recall_server.surface.export import ExportDoor
 from recall_server.surface.mcp import McpDoor
+from recall_server.surface.neutral import Neutral
+from recall_server.surface.quarantine import Quarantine as QuarantineDoor
 from recall_server.surface.tokens import Tokens
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
@@ -118,6 +123,7 @@ class House:
                 *AuditBook(self.services, calls).routes(),
                 *Erasure(self.services, calls).routes(),
                 *ExportDoor(self.services, calls).routes(),
+                *QuarantineDoor(self.services, calls).routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -126,7 +132,7 @@ class House:
         )
         app.router.redirect_slashes = False
         return Edge(
-            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER),
+            BearerAuth(Neutral(app), self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -179,9 +185,10 @@ async def house(
         proof = Proof(store, key, now)
         checkpoints = Checkpoints(proof, _places(settings), settings.checkpoint_s)
         stack.push_async_callback(checkpoints.close)
-        digests = Digests(key.derive("erased"))
+        digests, masking = Digests(key.derive("erased")), _masking(settings)
         ingest = Ingest(
-            store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken, digests
+            *(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken),
+            *(digests, masking),
         )
         receipts = Receipts(key)
         purge = Purge(store, receipts, now, lease)
@@ -209,9 +216,9 @@ async def house(
         merging = Merging(store, merger or _merger(settings), vectors)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
-            store, runs, chosen, merging, settings.text_chars_max, lease, digests
+            store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
         )
-        tasks = Tasks(runs)
+        tasks = Tasks(runs, masking)
         worker = Worker(
             store,
             {
@@ -255,6 +262,7 @@ async def house(
                 proof=proof,
                 purge=purge,
                 push=push,
+                quarantine=Quarantine(store, now, id_of, woken),
                 recall=Recall(
                     store,
                     vectors,
@@ -332,6 +340,14 @@ def _places(settings: Settings) -> list[Place]:
     if settings.checkpoint_url is not None:
         places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
     return places
+
+
+def _masking(settings: Settings) -> Masking:
+    if not settings.mask_secrets:
+        return Masking(None)
+    from recall_server.providers.redaction import SecretRedactor  # noqa: PLC0415
+
+    return Masking(SecretRedactor())
 
 
 def _extractor(settings: Settings) -> Extractor:

@@ -90,6 +90,9 @@ class Settings(BaseSettings):
         "private or without TLS, separated by commas",
     )
     push_timeout_s: float = Field(15.0, gt=0, le=60, description="seconds for one push")
+    mask_secrets: bool = Field(
+        default=True, description="write over keys, tokens and passwords before a text is kept"
+    )
     text_chars_max: int = Field(262_144, ge=1, description="characters of one stored text")
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")

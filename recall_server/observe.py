@@ -6,6 +6,8 @@ from typing import Any
 
 import structlog
 
+from recall_server.domain.text import plain_json
+
 # They log what they send and receive, which is our callers' text.
 _CHATTY = ("anthropic", "httpx", "httpx2", "httpcore", "mcp", "a2a", "uvicorn.access", "asyncio")
 
@@ -46,7 +48,11 @@ def configure(level: str) -> None:
         _tracebacks,
     ]
     # JSON in ASCII: a line break or an escape sequence in a value stays inside its line.
-    render = structlog.processors.JSONRenderer(ensure_ascii=True)
+    as_json = structlog.processors.JSONRenderer(ensure_ascii=True)
+
+    def render(logger: Any, name: str, event: Any) -> str:
+        return plain_json(str(as_json(logger, name, event)))
+
     structlog.configure(
         processors=[*shared, render],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),

@@ -112,10 +112,12 @@ def _no_signals() -> Any:
 
 @asynccontextmanager
 async def _able(built: House) -> AsyncIterator[None]:
-    """Refuse what is unsafe, and load the embedder before anybody waits for it. Raises `Unsafe`,
-    and `EmbedderUnavailable`: at the start that is a wrong setting; later, search goes on without.
+    """Refuse what is unsafe, and load embedder and redactor before anybody waits for them. Raises
+    `Unsafe`, and `EmbedderUnavailable`: at the start that is a wrong setting; later, search goes on
+    without.
     """
     await refuse_unsafe(built)
+    await built.services.ingest.masking.ready()
     if built.embedder is not None:
         await built.embedder.embed(["ready"])
     yield

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_house, print_json, print_table
 from recall_server.domain.model import namespace
 from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.text import visible
 from recall_server.surface import a2a_wire
 
 LISTED_MAX = 100
@@ -54,13 +55,14 @@ def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = F
             print_json(found[0])
             return
         one = found[0]
-        typer.echo(f"{one['entity']} · {one['attribute']}   (task {one['task_id']})")
+        echo(f"{one['entity']} · {one['attribute']}   (task {one['task_id']})")
         for title, side in [*(("known", s) for s in one["existing"]), ("new", one["new"])]:
             source = side["source"]
-            typer.echo(f"\n{title:6}{side['text']}")
-            typer.echo(f'      "{source["quote"]}"  {source["speaker"] or ""} {side["said_at"]}')
-            typer.echo(f"      confidence {side['confidence']}, strength {side['strength']}")
-        typer.echo(f"\n{one['reason']}\nrecommended: {one['recommended']}")
+            echo(f"\n{title:6}{visible(side['text'], lines=False)}")
+            quote = visible(source["quote"], lines=False)
+            echo(f'      "{quote}"  {source["speaker"] or ""} {side["said_at"]}')
+            echo(f"      confidence {side['confidence']}, strength {side['strength']}")
+        echo(f"\n{one['reason']}\nrecommended: {one['recommended']}")
 
     in_house(db, act)
 
@@ -82,9 +84,7 @@ def resolve(
         entry = services.audit.begin(ns, "resolve_conflict", DOOR, None)
         run = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
         left = len(run.status.questions)
-        typer.echo(
-            f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else ".")
-        )
+        echo(f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else "."))
 
     in_house(db, act)
 
@@ -107,7 +107,7 @@ def policy(
         else:
             await built.services.audit.observed(ns, "get_policy", DOOR)
         said = await tasks.policy(ns)
-        typer.echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
+        echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
 
     in_house(db, act)
 

@@ -16,6 +16,7 @@ from recall_server import observe
 from recall_server.app import house
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
+from recall_server.domain.text import visible
 
 Db = Annotated[
     str | None,
@@ -69,12 +70,18 @@ def run(main_: Coroutine[Any, Any, None]) -> None:
         raise typer.Exit(130) from None
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print what may hold stored text: a terminal shows it, and obeys nothing of it."""
+    typer.echo(visible(text), err=err)
+
+
 def fail(message: str, code: str = "INVALID_ARGUMENT") -> NoReturn:
-    typer.echo(f"recall: {message} [{code}]", err=True)
+    echo(f"recall: {message} [{code}]", err=True)
     raise typer.Exit(USAGE_ERROR)
 
 
 def print_json(value: Any) -> None:
+    """Exact, for a program to read; in ASCII, so that a terminal is safe with it too."""
     typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
 
 
@@ -92,5 +99,5 @@ def print_table(rows: list[dict[str, Any]], nothing: str) -> None:
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key}={number}" for key, number in value.items())
-    return "" if value is None else str(value)
+        value = " ".join(f"{key}={number}" for key, number in value.items())
+    return "" if value is None else visible(str(value), lines=False)

@@ -8,6 +8,7 @@ from typing import Any
 from recall_server.domain.errors import Invalid, RecallError
 from recall_server.domain.plan import Choice, Question, Resolution
 from recall_server.domain.screening import orders
+from recall_server.domain.suspicion import suspicions
 from recall_server.domain.text import clean_text
 
 MERGED_CHARS_MAX = 4_096
@@ -103,7 +104,7 @@ def _one(number: int, given: Any, known: Sequence[str], by: str, at: datetime) -
             clean_text(text, chars_max=MERGED_CHARS_MAX)
         except RecallError as error:
             raise AnswerUnclear(f"Resolution {number}: {error.message}") from None
-        if orders(text):
+        if orders(text) or suspicions(text):
             raise AnswerUnclear(f"Resolution {number}: the text gives orders to a model.")
     return Resolution(given["id"], Choice(choice), by, at, text)
 

@@ -63,13 +63,19 @@ class Span:
 
 @dataclass(frozen=True)
 class Turn:
-    """One utterance of an episode; `span` leaves out the speaker's label and the date heading."""
+    """One utterance of an episode; `span` leaves out the speaker's label and the date heading.
+
+    A `hidden` one is kept, but neither found nor read: a caller forgot it, or `suspicions` say why
+    it is held back.
+    """
 
     index: int
     span: Span
     speaker: str | None = None
     session: str | None = None
     said_at: datetime | None = None
+    hidden: bool = False
+    suspicions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

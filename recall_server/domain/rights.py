@@ -59,6 +59,10 @@ NEEDED: Mapping[str, Scope | None] = {
     "delete_namespace_data": Scope.ERASE,
     # Nobody's token: whoever has the secret of the receipt.
     "collect_receipt": None,
+    # What was held back is shown as it was written: to be looked at by whoever answers for it.
+    "list_quarantine": Scope.ADMIN,
+    "release_quarantined": Scope.ADMIN,
+    "reject_quarantined": Scope.ADMIN,
     "read_audit": Scope.AUDIT,
     # All there is, the book and deleted things included: more than reading memories.
     "export_namespace": Scope.ADMIN,
@@ -71,7 +75,10 @@ NEEDED: Mapping[str, Scope | None] = {
 """Every operation that a door passes on, and the scope it needs. What is missing is refused."""
 
 WHOLE = frozenset(
-    {"erase_memory", "erase_subject", "delete_namespace_data", "read_audit", "export_namespace"}
+    {
+        *("erase_memory", "erase_subject", "delete_namespace_data", "export_namespace"),
+        *("list_quarantine", "release_quarantined", "reject_quarantined", "read_audit"),
+    }
 )
 """Those that reach all of a namespace, and are not for tokens that are limited to a part of it."""
 

@@ -1,4 +1,8 @@
-"""What text may be: the same rules for every input, and for what a model answers."""
+"""What text may be: the same rules for every input, and for what a model answers; and how it is
+shown, so that it cannot act on a terminal or hide from a reader.
+"""
+
+import re
 
 from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextTooLong
 
@@ -35,3 +39,46 @@ def storable(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidText from None
+
+
+# What moves a cursor, turns the writing direction, breaks a line unseen, or has no looks at all:
+# control characters, bidi marks, overrides and isolates, blanks without width, the tag block. The
+# two joiners stay: emoji and several scripts are written with them.
+_ACTING = (
+    "\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef"
+)
+_SHOWN = re.compile(f"[\x00-\x08\x0b-\x1f{_ACTING}\ud800-\udfff]")
+_SHOWN_ON_ONE_LINE = re.compile(f"[\x00-\x1f{_ACTING}\ud800-\udfff]")
+# Within JSON these stand in strings only, and those below a blank are escaped there anyway.
+_IN_JSON = re.compile(f"[{_ACTING}]")
+
+
+def visible(text: str, *, lines: bool = True) -> str:
+    r"""`text` as it may be shown to a person or a model: what acts or hides is spelled out, as
+    `\x1b` or `\u202e`; without `lines`, line breaks and tabs too. For what is shown only: what is
+    handed over as data stays exact.
+    """
+    return (_SHOWN if lines else _SHOWN_ON_ONE_LINE).sub(_spelled, text)
+
+
+def plain_json(document: str) -> str:
+    """The same JSON document, with what acts or hides as JSON's own escapes: a reader gets the
+    exact text from it, and a terminal nothing to obey.
+    """
+    return _IN_JSON.sub(_escaped, document)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    named = {10: "\\n", 13: "\\r", 9: "\\t"}.get(code)
+    if named:
+        return named
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

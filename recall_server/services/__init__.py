@@ -13,6 +13,7 @@ from recall_server.services.ingest import Ingest
 from recall_server.services.proof import Proof
 from recall_server.services.purge import Purge
 from recall_server.services.push import Push
+from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
 from recall_server.services.tasks import Tasks
 
@@ -32,5 +33,6 @@ class Services:
     proof: Proof
     purge: Purge
     push: Push
+    quarantine: Quarantine
     recall: Recall
     tasks: Tasks

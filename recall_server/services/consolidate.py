@@ -42,19 +42,17 @@ from recall_server.domain.run import (
     Work,
 )
 from recall_server.domain.text import clean_label, clean_text
-from recall_server.domain.transcript import chunk
-from recall_server.providers.extraction import Extractor, Passage
+from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, merge, reconcile
 from recall_server.services.ingest import (
     EMBED,
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
     checked_source,
-    keep_planned,
-    read,
-    refuse_erased,
-    sound,
 )
+from recall_server.services.keeping import keep_planned, read, refuse_erased
+from recall_server.services.masking import Masking
+from recall_server.services.reading import passages, sound
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
 from recall_server.storage.index import Postings
 from recall_server.storage.jobs import Fenced
@@ -79,6 +77,7 @@ class Consolidate:
     text_chars_max: int
     lease: timedelta
     digests: Digests
+    masking: Masking
 
     async def start(
         self,
@@ -99,11 +98,13 @@ class Consolidate:
         erased here, `NotFound` where there is no such plan in this namespace, `OutOfReach`.
         """
         request = _within(self._checked(request), reach)
+        request = replace(request, text=await self.masking.text(request.text, entry))
         entry.details |= {"mode": request.mode} | request.source.told()
         if request.mode is not Mode.APPLY:
             entry.details["topic"] = request.topic
         now = self.runs.now()
         run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
+        said = message(run_id, context_id) if message else None
         run = Run(
             id=run_id,
             context_id=context_id,
@@ -112,7 +113,7 @@ class Consolidate:
             request=request,
             work=Work(self.runs.new_id("ep"), now),
             status=Status(RunState.SUBMITTED, now),
-            messages=(message(run_id, context_id),) if message else (),
+            messages=(await self.masking.message(said, entry),) if said else (),
         )
         text = await _text(run)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
@@ -188,18 +189,16 @@ class Consolidate:
         return run
 
     async def _passages(self, episode: Episode, work: Work) -> AsyncIterator[Work]:
-        passages = chunk(episode.turns, self.extractor.passage_chars)
-        for number in range(work.next, len(passages)):
-            found = await self.extractor.extract(
-                Passage(episode.text, passages[number], episode.topic, episode.occurred_at)
-            )
-            usable = sound(found)
+        for number, passage in passages(episode, self.extractor.passage_chars):
+            if passage is None or number <= work.next:
+                continue
+            found = sound(await self.extractor.extract(passage), passage)
             work = replace(
                 work,
-                next=number + 1,
-                candidates=(*work.candidates, *usable),
+                next=number,
+                candidates=(*work.candidates, *found.candidates),
                 extractor=found.extractor,
-                rejected=work.rejected + found.rejected + len(found.candidates) - len(usable),
+                rejected=work.rejected + found.rejected,
                 usage=work.usage + found.usage,
             )
             yield work

@@ -3,34 +3,32 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import ErasedContent, IdempotencyConflict, Unavailable
+from recall_server.domain.errors import IdempotencyConflict, Unavailable
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
     AuditEntry,
-    Candidate,
     Episode,
     Extraction,
     Job,
     Namespace,
     Source,
 )
-from recall_server.domain.plan import Plan, Policy, Settling
+from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.rights import EVERYTHING, Reach
-from recall_server.domain.screening import orders
 from recall_server.domain.text import clean_label, clean_text
-from recall_server.domain.transcript import chunk, parse_turns
 from recall_server.providers.embedding import Embedder
-from recall_server.providers.extraction import Extractor, Passage
+from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, reconcile
-from recall_server.storage.episodes import spoken, turn_id
-from recall_server.storage.index import Postings, postings
+from recall_server.services.keeping import keep, read
+from recall_server.services.masking import Masking
+from recall_server.services.reading import passages, sound
 from recall_server.storage.store import Store, Transaction
 
 EXTRACT = "extract"
@@ -42,8 +40,6 @@ TOPIC_CHARS_MAX = 128
 LABEL_CHARS_MAX = 256
 # Reading a longer text takes long enough for other callers to notice.
 INLINE_CHARS_MAX = 16_000
-# Where only the words of a text matter, and not when they were said.
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
@@ -83,6 +79,7 @@ class Ingest:
     lease: timedelta
     wake: Callable[[], None]
     digests: Digests
+    masking: Masking
 
     async def remember(
         self,
@@ -102,6 +99,9 @@ class Ingest:
         entry.details |= {"topic": submission.topic} | submission.source.told()
         confined = reach.confined(submission.topic)
         limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
+        # Before the digest too, which would tell a guessed secret from a wrong one.
+        text = await self.masking.text(submission.text, entry)
+        submission = replace(submission, text=text)
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
         digest = submission.digest()
@@ -159,20 +159,19 @@ class Ingest:
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
-        passages = chunk(episode.turns, self.extractor.passage_chars) if episode else []
-        for number in range(job.payload.get("next", 0), len(passages)):
-            assert episode is not None
-            extraction = await self.extractor.extract(
-                Passage(episode.text, passages[number], episode.topic, episode.occurred_at)
-            )
-            await self._take_in(job, episode, extraction, number + 1, entry(EXTRACT))
+        if episode is not None:
+            chars, only = self.extractor.passage_chars, job.payload.get("turn")
+            for number, passage in passages(episode, chars, only=only):
+                if passage is None or number <= job.payload.get("next", 0):
+                    continue
+                found = sound(await self.extractor.extract(passage), passage)
+                await self._take_in(job, episode, found, number, entry(EXTRACT))
         await self._finish(job, episode)
 
     async def _take_in(
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
-        usable = sound(found)
         # Who handed the text in can change no more by it than they reach.
         reach = _REACH.validate_python(job.payload.get("reach", {}))
         async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
@@ -185,7 +184,7 @@ class Ingest:
             plan = await reconcile.plan(
                 tx,
                 episode,
-                usable,
+                found.candidates,
                 extractor=found.extractor,
                 now=now,
                 # Nobody is there to be asked.
@@ -193,9 +192,7 @@ class Ingest:
             )
             await commit.apply(tx, plan, now)
             entry.ids += [job.id, episode.id, *plan.ids()]
-            entry.counts |= plan.counts() | {
-                "rejected": found.rejected + len(found.candidates) - len(usable)
-            }
+            entry.counts |= plan.counts() | {"rejected": found.rejected}
 
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
@@ -232,68 +229,6 @@ class Ingest:
             await tx.jobs.finish(job, self.now())
             line.ids.append(job.id)
             line.counts["embedded"] = len(still)
-
-
-async def keep(
-    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, digest: str
-) -> bool:
-    """Append the episode and make it findable by its words; False where `key` was used before.
-    Raises `ErasedContent`.
-    """
-    await tx.lock()
-    await refuse_erased(tx, digests, episode)
-    added = await tx.episodes.add(episode, key, digest)
-    if added:
-        await tx.words.add(words)
-    return added
-
-
-async def keep_planned(
-    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, plan: Plan
-) -> dict[str, str]:
-    """`keep` an episode whose plan is made already: those of its turns that the plan's memories
-    speak for are never found by themselves. The text of its other turns, by their ids.
-    """
-    cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
-    turns = {turn_id(episode.id, turn.index): turn.span for turn in episode.turns}
-    covered = {i for i, turn in turns.items() if any(turn.overlaps(span) for span in cited)}
-    await refuse_erased(tx, digests, episode)
-    await tx.episodes.add(episode, key, episode.content_hash, covered=covered)
-    await tx.words.add(words.without(covered))
-    return {i: episode.text[turn.start : turn.end] for i, turn in turns.items() if i not in covered}
-
-
-async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> None:
-    """Raise `ErasedContent` where the text, or one of its turns, was erased in this namespace. In
-    the transaction that would write it, which must hold the namespace's lock: an erasure that
-    commits before it is seen, and one that commits after it erases it.
-    """
-    assert tx.handle.namespace is not None
-    if await tx.erasures.among(digests.of_episode(tx.handle.namespace, episode)):
-        raise ErasedContent
-
-
-async def erased_among(tx: Transaction, digests: Digests, texts: Sequence[str]) -> set[int]:
-    """The places of those texts that `refuse_erased` would refuse."""
-    assert tx.handle.namespace is not None
-    of = [
-        set(digests.of_text(tx.handle.namespace, text, parse_turns(text, EPOCH))) for text in texts
-    ]
-    gone = await tx.erasures.among(sorted(set().union(*of)))
-    return {place for place, known in enumerate(of) if known & gone}
-
-
-def sound(extraction: Extraction) -> list[Candidate]:
-    """What may be planned with. What a model proposes has no authority, least of all over the
-    models that will read it.
-    """
-    return [candidate for candidate in extraction.candidates if not orders(candidate.text)]
-
-
-def read(episode: Episode) -> tuple[Episode, Postings]:
-    """The episode with its turns, and the words by which they are found."""
-    read = replace(episode, turns=parse_turns(episode.text, episode.occurred_at))
-    return read, postings({turn_id(read.id, t.index): spoken(read.text, t) for t in read.turns})
 
 
 async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:

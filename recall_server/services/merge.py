@@ -10,6 +10,8 @@ from recall_server.domain.ids import derived_id
 from recall_server.domain.model import Fact, Memory, Namespace, Status
 from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.run import Proposal, Request, Work
+from recall_server.domain.screening import orders
+from recall_server.domain.suspicion import suspicions
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.merging import Merger
 from recall_server.storage.matrix import Floats
@@ -42,8 +44,11 @@ class Merging:
             merged = await self.merger.merge([found[i] for i in ids if i in found])
             proposals = work.proposals
             if merged is not None:
-                proposals = (*proposals, Proposal(ids, merged.text, merged.by))
                 work = replace(work, usage=work.usage + merged.usage)
+                if orders(merged.text) or suspicions(merged.text):
+                    work = replace(work, rejected=work.rejected + 1)
+                else:
+                    proposals = (*proposals, Proposal(ids, merged.text, merged.by))
             work = replace(work, next=number + 1, proposals=proposals)
             yield work
 

@@ -11,6 +11,7 @@ from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
+from recall_server.services.masking import Masking
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
 from recall_server.storage.runs import Cursor, Filter
 from recall_server.storage.store import Transaction
@@ -40,6 +41,7 @@ class Tasks:
     """The verbs of those who did not start the run, or come back to it."""
 
     runs: Runs
+    masking: Masking
 
     async def get(self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING) -> Run:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
@@ -95,6 +97,7 @@ class Tasks:
         several at once one is taken at a time. What cannot be understood leaves the run paused,
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
         """
+        given = await self.masking.value(given, entry)
         async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
             run = await _locked(tx, run_id)
             if run.status.state is not RunState.INPUT_REQUIRED:
@@ -111,7 +114,8 @@ class Tasks:
                 after = _answered(run, found, now)
                 entry.counts["answered"] = len(found)
             if messages:
-                kept = (*run.messages, *messages(run))[-MESSAGES_MAX:]
+                said = [await self.masking.message(one, entry) for one in messages(run)]
+                kept = (*run.messages, *said)[-MESSAGES_MAX:]
                 after = replace(after, messages=kept)
             saved = await self._go_on(tx, run, after)
             entry.ids.append(run.id)

@@ -30,6 +30,12 @@ def spoken(text: str, turn: Turn) -> str:
     return labelled(turn.speaker, text[turn.span.start : turn.span.end])
 
 
+def _state(turn: Turn, *, covered: bool) -> str:
+    if turn.hidden:
+        return "hidden"
+    return "covered" if covered else "open"
+
+
 def turn_id(episode_id: str, position: int) -> str:
     return f"{episode_id}.{position}"
 
@@ -76,7 +82,7 @@ class Episodes:
                     "session": turn.session,
                     "said_at": turn.said_at,
                     "importance": importance(episode.text[turn.span.start : turn.span.end]),
-                    "state": "covered" if turn_id(episode.id, turn.index) in covered else "open",
+                    "state": _state(turn, covered=turn_id(episode.id, turn.index) in covered),
                 }
                 for turn in episode.turns
             ],
@@ -126,6 +132,10 @@ class Episodes:
         """Take open turns out of the search: a memory covers them, or a caller hid them."""
         await self._handle.many("set_turn_state", [{"id": i, "state": state} for i in ids])
 
+    async def reopen(self, item_id: str) -> bool:
+        """Let search find a hidden turn; False where it is not hidden."""
+        return bool(await self._handle.fetch("open_turn", id=item_id))
+
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The open turns among `ids`, as ranking needs them."""
         return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
@@ -146,6 +156,7 @@ def _turn(row: Row) -> Turn:
         speaker=row["speaker"],
         session=row["session"],
         said_at=moment_or_none(row["said_at"]),
+        hidden=row["state"] == "hidden",
     )
 
 

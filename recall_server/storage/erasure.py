@@ -23,16 +23,19 @@ DELETED = (
     "decisions",
     "citations",
     "memories",
+    "quarantine",
     "turns",
     "episodes",
     "embeddings",
     "postings",
     "terms",
+    "audit_details",
 )
 KEPT: Mapping[str, str] = {
     "namespaces": "the name and its settings at their defaults; all counts are zero",
     "api_tokens": "revoked and without labels, so that a token is refused as a revoked one",
     "tool_call_records": "the book: ids, counts and codes, never text",
+    "audit_heads": "where the chain of the book stands",
     "erasures": "what was erased, in numbers",
     "erased": "keyed digests, so that the same is not taken in again",
 }

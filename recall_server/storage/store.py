@@ -17,6 +17,7 @@ from recall_server.storage.jobs import Jobs
 from recall_server.storage.memories import Memories
 from recall_server.storage.portable import Portable
 from recall_server.storage.push import Pushes
+from recall_server.storage.quarantine import Quarantine
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
 from recall_server.storage.vectors import VectorIndex, Vectors
@@ -35,6 +36,7 @@ class Transaction:
         self.memories = Memories(handle)
         self.portable = Portable(handle)
         self.pushes = Pushes(handle)
+        self.quarantine = Quarantine(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
         self.vectors = Vectors(handle, cache)

@@ -25,6 +25,7 @@ from recall_server.domain.model import Memory
 from recall_server.domain.plan import Choice, Question, Resolution
 from recall_server.domain.run import Event, Outcome, Run, RunState, Status
 from recall_server.domain.run import Message as Said
+from recall_server.domain.text import plain_json, visible
 from recall_server.services.tasks import Open
 from recall_server.surface import wire
 from recall_server.surface.a2a_schema import RESPONSE_SCHEMA
@@ -76,7 +77,7 @@ def update(
 def pushed(event: Event) -> bytes:
     """What happened to a run, as a receiver of pushes gets it."""
     response = to_stream_response(update(event))
-    return json.dumps(MessageToDict(response), ensure_ascii=False).encode()
+    return plain_json(json.dumps(MessageToDict(response), ensure_ascii=False)).encode()
 
 
 def _status(run_id: str, context_id: str, status: Status, outcome: Outcome | None) -> TaskStatus:
@@ -107,13 +108,13 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
             "response_schema": RESPONSE_SCHEMA,
         } | ({"problem": status.note} if status.note else {})
         return [
-            new_text_part(asked(status), TEXT_MODE),
+            new_text_part(visible(asked(status)), TEXT_MODE),
             new_data_part(data, JSON_MODE),
         ]
     if status.note:
-        return [new_text_part(status.note, TEXT_MODE)]
+        return [new_text_part(visible(status.note), TEXT_MODE)]
     if outcome is not None:
-        return [new_text_part(summary(outcome), TEXT_MODE)]
+        return [new_text_part(visible(summary(outcome)), TEXT_MODE)]
     return []
 
 
@@ -192,7 +193,7 @@ def strength(memory: Memory) -> float:
 def artifact(run_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
     parts = [
         new_data_part(result(outcome), JSON_MODE),
-        new_text_part(summary(outcome), TEXT_MODE),
+        new_text_part(visible(summary(outcome)), TEXT_MODE),
     ]
     return Artifact(
         artifact_id=f"{run_id}.result",

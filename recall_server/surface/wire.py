@@ -21,6 +21,7 @@ from recall_server.domain.model import Citation, Hit, Memory
 from recall_server.domain.plan import Resolution
 from recall_server.domain.rights import Rights, TokenInfo
 from recall_server.domain.run import Outcome, Run
+from recall_server.domain.text import plain_json
 from recall_server.services.erase import Erased
 from recall_server.services.recall import Counts, Found, History, Page
 from recall_server.surface.caller import Caller
@@ -71,7 +72,10 @@ def http_error(error: RecallError, headers: dict[str, str] | None = None) -> JSO
 
 
 def compact(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON as text that a model reads: what acts or hides stands in it as an escape, and a client
+    that parses it has the exact data.
+    """
+    return plain_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def found(answer: Found, *, explain: bool) -> Json:

@@ -30,6 +30,7 @@ TENANT_TABLES = {
     "run_events",
     "decisions",
     "push_configs",
+    "quarantine",
     "api_tokens",
     "tool_call_records",
     "audit_heads",

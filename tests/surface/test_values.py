@@ -217,7 +217,9 @@ async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
     for name, text in STRANGE.items():
         assert (await pair.call("store_memory", {"text": text}))["status"] == "ok", name
         found = await pair.call("search_memories", {"query": text[:2_000], "mode": "keyword"})
-        assert any(hit["text"] in text for hit in found["data"]["results"]), name
+        # What hides something is kept too, but held back until a person has looked at it.
+        hides = name in ("overrides", "tags")
+        assert any(hit["text"] in text for hit in found["data"]["results"]) is not hides, name
 
     for one in pair.houses:
         async with one.house.store.driver.transaction(namespace="alice", write=False) as raw:

@@ -42,6 +42,12 @@ WHERE t.namespace = :namespace AND t.episode_id = :episode_id AND t.state = 'ope
 UPDATE turns SET state = :state
 WHERE namespace = :namespace AND id = :id AND state = 'open'
 
+-- query: open_turn
+-- What was held back is found again: the one way out of being hidden.
+UPDATE turns SET state = 'open'
+WHERE namespace = :namespace AND id = :id AND state = 'hidden'
+RETURNING id
+
 -- query: turn_items
 SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text

@@ -63,11 +63,13 @@ SELECT
   (SELECT count(*) FROM decisions WHERE namespace = :namespace) AS decisions,
   (SELECT count(*) FROM citations WHERE namespace = :namespace) AS citations,
   (SELECT count(*) FROM memories WHERE namespace = :namespace) AS memories,
+  (SELECT count(*) FROM quarantine WHERE namespace = :namespace) AS quarantine,
   (SELECT count(*) FROM turns WHERE namespace = :namespace) AS turns,
   (SELECT count(*) FROM episodes WHERE namespace = :namespace) AS episodes,
   (SELECT count(*) FROM embeddings WHERE namespace = :namespace) AS embeddings,
   (SELECT count(*) FROM postings WHERE namespace = :namespace) AS postings,
-  (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms
+  (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms,
+  (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details
 
 -- query: erase_all_runs
 DELETE FROM runs WHERE namespace = :namespace
@@ -89,6 +91,12 @@ DELETE FROM citations WHERE namespace = :namespace
 
 -- query: erase_all_memories
 DELETE FROM memories WHERE namespace = :namespace
+
+-- query: erase_all_quarantine
+DELETE FROM quarantine WHERE namespace = :namespace
+
+-- query: erase_all_audit_details
+DELETE FROM audit_details WHERE namespace = :namespace
 
 -- query: erase_all_turns
 DELETE FROM turns WHERE namespace = :namespace

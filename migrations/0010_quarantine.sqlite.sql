@@ -1,0 +1,17 @@
+-- Turns that are held back, and what was decided about them.
+-- Why a turn is hidden: what it was suspected of. Released, it is an ordinary turn again; rejected,
+-- it stays hidden for good. The text stands in its episode only.
+CREATE TABLE quarantine (
+  namespace TEXT NOT NULL,
+  item_id TEXT NOT NULL,
+  episode_id TEXT NOT NULL,
+  reasons TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('held', 'released', 'rejected')),
+  held_at TEXT NOT NULL,
+  decided_by TEXT,
+  decided_at TEXT,
+  PRIMARY KEY (namespace, item_id),
+  FOREIGN KEY (namespace, episode_id) REFERENCES episodes (namespace, id)
+) WITHOUT ROWID;
+CREATE INDEX quarantine_by_state ON quarantine (namespace, state, held_at, item_id);
+CREATE INDEX quarantine_by_episode ON quarantine (namespace, episode_id);

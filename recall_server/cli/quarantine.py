@@ -1,0 +1,77 @@
+"""`recall quarantine`: a person looks at what was held back, and decides."""
+
+from typing import Annotated
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, in_house, print_json
+from recall_server.domain.model import namespace
+from recall_server.domain.quarantine import Held
+from recall_server.surface.quarantine import LISTED_MAX, suspect
+
+app = typer.Typer(help="What was held back when it came in.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it came into.")]
+ItemId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
+
+
+@app.command("list")
+def list_(  # noqa: PLR0917  # each is an option
+    name: Name,
+    state: Annotated[Held, typer.Option(help="Those that wait, or those decided about.")] = (
+        Held.HELD
+    ),
+    limit: Annotated[int, typer.Option(min=1, max=LISTED_MAX)] = 50,
+    offset: Annotated[int, typer.Option(min=0)] = 0,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """List suspects with their words and why they are suspected, the newest first."""
+
+    async def act(built: House) -> None:
+        ns = namespace(name)
+        entry = built.services.audit.begin(ns, "list_quarantine", DOOR, None)
+        found = await built.services.quarantine.list(
+            ns, state=state, limit=limit, offset=offset, entry=entry
+        )
+        await built.services.audit.write(entry)
+        if as_json:
+            print_json([suspect(one) for one in found.found])
+            return
+        for one in found.found:
+            echo(f"{one.item_id}  {one.held_at:%Y-%m-%d %H:%M}  {one.topic}")
+            for reason in one.reasons:
+                echo(f"  {reason}")
+            speaker = f"{one.citation.speaker}: " if one.citation.speaker else ""
+            echo("\n".join(f"  | {line}" for line in f"{speaker}{one.citation.quote}".splitlines()))
+        shown = f"{offset + 1}-{offset + len(found.found)} of {found.total}"
+        echo(f"{shown} {state}." if found.found else f"Nothing is {state}.")
+
+    in_house(db, act)
+
+
+@app.command()
+def release(name: Name, item_id: ItemId, db: Db = None) -> None:
+    """Let recall find it, and make memories of it."""
+
+    async def act(built: House) -> None:
+        ns = namespace(name)
+        entry = built.services.audit.begin(ns, "release_quarantined", DOOR, None)
+        await built.services.quarantine.release(ns, item_id, entry=entry)
+        echo(f"Released {item_id}.")
+
+    in_house(db, act)
+
+
+@app.command()
+def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
+    """Keep it hidden for good."""
+
+    async def act(built: House) -> None:
+        ns = namespace(name)
+        entry = built.services.audit.begin(ns, "reject_quarantined", DOOR, None)
+        await built.services.quarantine.reject(ns, item_id, entry=entry)
+        echo(f"Rejected {item_id}.")
+
+    in_house(db, act)

@@ -1,0 +1,30 @@
+-- query: hold_turn
+INSERT INTO quarantine (namespace, item_id, episode_id, reasons, state, held_at)
+VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
+
+-- query: quarantined
+-- The newest first; the page is cut before the words are joined to it.
+WITH page AS (
+  SELECT * FROM quarantine WHERE namespace = :namespace AND state = :state
+  ORDER BY held_at DESC, item_id DESC LIMIT :limit OFFSET :offset
+)
+SELECT p.*, t.speaker, t.said_at, t.span_start, t.span_end, e.topic, e.source, e.agent_id,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+FROM page p
+JOIN turns t ON t.namespace = p.namespace AND t.id = p.item_id
+JOIN episodes e ON e.namespace = p.namespace AND e.id = p.episode_id
+ORDER BY p.held_at DESC, p.item_id DESC
+
+-- query: quarantined_count
+SELECT count(*) AS turns FROM quarantine WHERE namespace = :namespace AND state = :state
+
+-- query: quarantined_turn
+SELECT q.*, t.position FROM quarantine q
+JOIN turns t ON t.namespace = q.namespace AND t.id = q.item_id
+WHERE q.namespace = :namespace AND q.item_id = :item_id
+
+-- query: decide_quarantined
+-- Once only: whoever comes second gets no row back.
+UPDATE quarantine SET state = :state, decided_by = :decided_by, decided_at = :decided_at
+WHERE namespace = :namespace AND item_id = :item_id AND state = 'held'
+RETURNING item_id

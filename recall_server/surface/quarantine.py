@@ -1,0 +1,110 @@
+"""`/v1/quarantine`: what is held back, with its words and the reasons, and what becomes of it.
+
+The words are exact, as data: whoever looks at them is to judge them, and must not obey them.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from recall_server.domain.model import AuditEntry
+from recall_server.domain.quarantine import Held, Suspect
+from recall_server.services import Services
+from recall_server.surface import wire
+from recall_server.surface.arguments import Arguments
+from recall_server.surface.call import Calls
+from recall_server.surface.caller import caller_of
+from recall_server.surface.http import performed
+
+Json = dict[str, Any]
+LISTED_MAX = 100
+INT64_MAX = 2**63 - 1
+
+
+class Page(Arguments):
+    """The query of a list."""
+
+    state: Annotated[Held, Field(strict=False)] = Held.HELD
+    limit: int = Field(50, ge=1, le=LISTED_MAX, strict=False)
+    offset: int = Field(0, ge=0, le=INT64_MAX, strict=False)
+
+
+class Quarantine:
+    """`GET /v1/quarantine`, `POST /v1/quarantine/{id}/release` and `…/reject`."""
+
+    def __init__(self, services: Services, calls: Calls) -> None:
+        self._services = services
+        self._calls = calls
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/quarantine", self._list, methods=["GET"]),
+            Route("/v1/quarantine/{id}/release", self._release, methods=["POST"]),
+            Route("/v1/quarantine/{id}/reject", self._reject, methods=["POST"]),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        async def work(entry: AuditEntry) -> Json:
+            given = Page.parse(dict(request.query_params), "the query")
+            found = await self._services.quarantine.list(
+                caller_of(request.scope).namespace,
+                state=given.state,
+                limit=given.limit,
+                offset=given.offset,
+                entry=entry,
+            )
+            return {
+                "suspects": [suspect(one) for one in found.found],
+                "total": found.total,
+                "next_offset": found.next_offset,
+            }
+
+        return await self._answered(request, "list_quarantine", work)
+
+    async def _release(self, request: Request) -> Response:
+        async def work(entry: AuditEntry) -> Json:
+            item_id = str(request.path_params["id"])
+            namespace = caller_of(request.scope).namespace
+            await self._services.quarantine.release(namespace, item_id, entry=entry)
+            return {"id": item_id, "state": str(Held.RELEASED)}
+
+        return await self._answered(request, "release_quarantined", work)
+
+    async def _reject(self, request: Request) -> Response:
+        async def work(entry: AuditEntry) -> Json:
+            item_id = str(request.path_params["id"])
+            namespace = caller_of(request.scope).namespace
+            await self._services.quarantine.reject(namespace, item_id, entry=entry)
+            return {"id": item_id, "state": str(Held.REJECTED)}
+
+        return await self._answered(request, "reject_quarantined", work)
+
+    async def _answered(
+        self, request: Request, operation: str, work: Callable[[AuditEntry], Awaitable[Json]]
+    ) -> Response:
+        return await performed(
+            self._calls,
+            request,
+            operation,
+            work,
+            lambda data: JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"}),
+        )
+
+
+def suspect(one: Suspect) -> Json:
+    return {
+        "id": one.item_id,
+        "state": str(one.decided.state),
+        "reasons": list(one.reasons),
+        "topic": one.topic,
+        "source": wire.citation(one.citation),
+        "agent_id": one.agent_id,
+        "client": one.client,
+        "held_at": wire.moment(one.held_at),
+        "decided_by": one.decided.by,
+        "decided_at": wire.moment(one.decided.at),
+    }
