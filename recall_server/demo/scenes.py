@@ -220,7 +220,7 @@ def book(page: Page, records: Sequence[AuditRecord]) -> None:
         "The book",
         "Every operation wrote one line in the transaction of its effect: who, what, how it ended; "
         f"never what was said. {len(records):,} lines so far, {errors} of them errors. The newest "
-        "of each kind, as `recall audit` shows them:",
+        "of each kind, as `recall audit tail` shows them:",
     )
     newest: dict[tuple[str, ...], AuditRecord] = {}
     times: Counter[tuple[str, ...]] = Counter()
