@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -30,6 +31,7 @@ from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.merge import Merging
 from recall_server.services.push import PUSH_END, Push, PushEvent
+from recall_server.services.rates import Rates
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.tasks import Tasks
@@ -47,7 +49,9 @@ from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
+from recall_server.surface.limits import Limits, Strangers
 from recall_server.surface.mcp import McpDoor
+from recall_server.surface.streams import Streams
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
 
@@ -92,7 +96,7 @@ class House:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            async with door.manager.run():
+            async with door.manager.run(), _beside(self.services.rates.run()):
                 yield
 
         app = Starlette(
@@ -107,8 +111,22 @@ class House:
             exception_handlers={404: http.not_found},
         )
         app.router.redirect_slashes = False
+        limited = Limits(
+            Streams(
+                app,
+                self.services.access.stands,
+                each=settings.streams_per_namespace,
+                refusal=refusal,
+            ),
+            self.services.rates,
+            calls_at_once=settings.calls_at_once,
+            namespace_calls_at_once=settings.namespace_calls_at_once,
+            wait_s=settings.turn_wait_s,
+            refusal=refusal,
+        )
+        guarded = BearerAuth(limited, self.services.access.verify, http.OPEN_PATHS)
         return Edge(
-            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
+            Strangers(guarded, self.services.rates, refusal),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -212,6 +230,13 @@ async def house(
                 consolidate=consolidate,
                 ingest=ingest,
                 push=push,
+                rates=Rates(
+                    store,
+                    now,
+                    token_calls=settings.token_calls_per_minute,
+                    namespace_calls=settings.namespace_calls_per_minute,
+                    bad_tokens=settings.bad_tokens_per_minute,
+                ),
                 recall=Recall(store, vectors, now, settings.query_chars_max),
                 tasks=tasks,
             ),
@@ -220,6 +245,17 @@ async def house(
             vectors,
             key,
         )
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Work that goes on for as long as the block lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def _key(store: Store, settings: Settings, now: datetime) -> ServerKey:

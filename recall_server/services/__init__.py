@@ -7,6 +7,7 @@ from recall_server.services.audit import Audit
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.ingest import Ingest
 from recall_server.services.push import Push
+from recall_server.services.rates import Rates
 from recall_server.services.recall import Recall
 from recall_server.services.tasks import Tasks
 
@@ -20,5 +21,6 @@ class Services:
     consolidate: Consolidate
     ingest: Ingest
     push: Push
+    rates: Rates
     recall: Recall
     tasks: Tasks

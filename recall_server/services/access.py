@@ -69,6 +69,12 @@ class Access:
             raise TokenNotFound
         return info
 
+    async def stands(self, accessor: str) -> bool:
+        """Whether the token that let a caller in would still do so."""
+        async with self._store.transaction(None, write=False) as tx:
+            info = await tx.access.by_accessor(accessor)
+        return info is not None and info.revoked_at is None
+
     async def revoke(self, info: TokenInfo, *, entry: AuditEntry) -> bool:
         """End a token, from the next call on; False where it was revoked before."""
         async with self._store.transaction(info.namespace, entry=entry) as tx:

@@ -14,11 +14,14 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.turns import Turns
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
 POOL_WAIT_S = 5.0
+# Of one namespace; the rest is for the others, and for what serves all.
+EACH_MAX = 6
 STATEMENT_TIMEOUT_MS = 10_000
 # Any constant will do, as long as every replica takes the same.
 _MIGRATION_LOCK = 7_265_636_131
@@ -58,6 +61,7 @@ class PostgresDriver:
             },
         )
         self._url = url
+        self._turns = Turns(POOL_SIZE, each=EACH_MAX)
 
     async def open(self) -> None:
         with _translated():
@@ -85,8 +89,18 @@ class PostgresDriver:
             sql.Literal(role),
             sql.Literal(namespace or ""),
         )
-        async with self._begun(enter) as connection:
-            yield connection
+        try:
+            async with asyncio.timeout(POOL_WAIT_S):
+                await self._turns.take(namespace)
+        except TimeoutError:
+            raise DatabaseUnavailable(
+                "All connections to Postgres that one namespace may use are in use. Try again."
+            ) from None
+        try:
+            async with self._begun(enter) as connection:
+                yield connection
+        finally:
+            self._turns.give_back(namespace)
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:

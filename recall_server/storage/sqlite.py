@@ -16,6 +16,7 @@ from typing import Any
 import aiosqlite
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.turns import Turns
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 READERS = 4
@@ -69,8 +70,9 @@ class SqliteDriver:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stack = AsyncExitStack()
-        self._writing = asyncio.Lock()
+        self._writing = Turns(1)
         self._writer: _Thread | None = None
+        self._reading = Turns(READERS)
         self._readers: asyncio.Queue[_Thread] = asyncio.Queue()
 
     async def open(self) -> None:
@@ -98,19 +100,20 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def transaction(self, *, namespace: str | None, write: bool) -> AsyncIterator[Connection]:
-        del namespace  # SQLite has no row-level security; the store binds the namespace
+        # SQLite has no row-level security: the store binds the namespace. Here it is whose turn.
         if not write:
-            reader = await self._readers.get()
-            try:
-                async with _transaction(reader, READ, self._path) as connection:
-                    yield connection
-            finally:
-                self._readers.put_nowait(reader)
+            async with self._reading.of(namespace):
+                reader = self._readers.get_nowait()
+                try:
+                    async with _transaction(reader, READ, self._path) as connection:
+                        yield connection
+                finally:
+                    self._readers.put_nowait(reader)
             return
         assert self._writer is not None
         # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
         async with (
-            self._writing,
+            self._writing.of(namespace),
             _transaction(self._writer, WRITE, self._path) as connection,
         ):
             yield connection

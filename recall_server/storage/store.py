@@ -14,6 +14,7 @@ from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
 from recall_server.storage.memories import Memories
 from recall_server.storage.push import Pushes
+from recall_server.storage.rates import Rates
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
 from recall_server.storage.vectors import VectorIndex, Vectors
@@ -30,6 +31,7 @@ class Transaction:
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
         self.pushes = Pushes(handle)
+        self.rates = Rates(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
         self.vectors = Vectors(handle, cache)

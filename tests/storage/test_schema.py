@@ -33,6 +33,7 @@ TENANT_TABLES = {
     "api_tokens",
     "tool_call_records",
     "operations",
+    "call_counts",
 }
 
 
