@@ -120,8 +120,8 @@ def _wait(limit: int, before: int, calls: int, left: float) -> int:
     if calls < limit:
         # before * rest / minute + calls < limit
         rest = MINUTE_S * (limit - calls) / before if before else MINUTE_S
-        return max(1, math.ceil(left - rest))
-    return max(1, math.ceil(left + MINUTE_S * (1 - limit / calls)))
+        return max(1, math.floor(left - rest) + 1)
+    return math.floor(left + MINUTE_S * (1 - limit / calls)) + 1
 
 
 def _network(address: str) -> str:

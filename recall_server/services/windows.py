@@ -60,13 +60,18 @@ class Windows(Storage, SlidingWindowCounterSupport):
             count = self._counts[key] = _Count(minute)
             while len(self._counts) > KEYS_MAX:
                 self._counts.popitem(last=False)
-            if self._shared:
-                self._untold.setdefault((key, minute - 1), 0)  # asks what others have counted
+            self._ask(key, minute - 1)
         elif count.minute != minute:
             count.before = count.calls if count.minute == minute - 1 else 0
             count.minute, count.calls = minute, 0
+            self._ask(key, minute - 1)
         self._counts.move_to_end(key)
         return count
+
+    def _ask(self, key: str, minute: int) -> None:
+        """Adding nothing tells what others have added."""
+        if self._shared:
+            self._untold.setdefault((key, minute), 0)
 
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1

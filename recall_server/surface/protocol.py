@@ -111,16 +111,13 @@ class PatientProtocol(H11Protocol):
     def _too_slow(self) -> None:
         if self.transport.is_closing():
             return
-        cycle = self._cycle
-        if cycle is None or cycle.response_complete:
-            self._refuse(RequestTooSlow())
-            return
-        cycle.disconnected = True
-        cycle.message_event.set()
-        if cycle.response_started:
-            self.transport.abort()
-        else:
-            self._refuse(RequestTooSlow())
+        if self.conn.their_state is h11.SEND_BODY:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
+        self._refuse(RequestTooSlow())
 
     def _refuse(self, error: RecallError) -> None:
         answer = wire.http_error(error)
