@@ -16,7 +16,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Running]]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 TOOLS = ("/mcp", "tools/call", {"name": "get_memory_stats", "arguments": {}})
-TASKS = ("/a2a", "ListTasks", {})
+TASKS: tuple[str, str, dict[str, object]] = ("/a2a", "ListTasks", {})
 
 
 @pytest.fixture

@@ -26,9 +26,12 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
         ]
         task = await alice.task()
 
+        kept = []  # a stream that nobody holds is closed
+
         async def subscribed(wire: Wire, task_id: str) -> AsyncExitStack:
             open_ = await stack.enter_async_context(AsyncExitStack())
             stream = await open_.enter_async_context(wire.stream("SubscribeToTask", id=task_id))
+            kept.append(stream)
             assert await stream.next() is not None
             return open_
 
