@@ -2,13 +2,16 @@
 looks who calls, how often, and writes it down.
 """
 
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from recall_server.app import house
-from recall_server.bench.clients import plain
+from recall_server.bench.clients import CallTool, plain
 from recall_server.bench.databases import scratch, settings, settle
 from recall_server.bench.fill import fill
 from recall_server.bench.load import Measured, Operation, measure
@@ -19,6 +22,7 @@ from recall_server.domain.model import namespace
 
 SEED = 20260301
 MEMORIES = 1_000
+ANY = "any"
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Run:
     callers: int
     alone: tuple[Measured, ...]
     flooded: tuple[Measured, ...]
-    unguarded: tuple[Measured, ...]
+    guarded: tuple[Measured, ...]
+    bare: tuple[Measured, ...]
 
 
 async def run(engine: str, wishes: Wishes, say: Callable[[str], None]) -> Run:
@@ -48,22 +53,42 @@ async def run(engine: str, wishes: Wishes, say: Callable[[str], None]) -> Run:
         tokens = await _prepared(database)
         settle(database)
         operations = _operations(tokens[GUEST])
-        async with target(database, 0) as guarded:
-            address = guarded.address
+        async with target(database, 0) as server:
+            address = server.address
+            connect = partial(plain, address)
             say(f"{engine}: a quiet tenant alone")
-            alone = await measure(operations, partial(plain, address), "socket", 1, wishes.seconds)
+            alone = await measure(operations, connect, "socket", 1, wishes.seconds)
             say(f"{engine}: a quiet tenant beside {wishes.callers} callers of another")
             flood = (address, tokens["flood"], str(wishes.callers))
             async with served("recall_server.bench.flood", {}, *flood):
-                flooded = await measure(
-                    operations, partial(plain, address), "socket", 1, wishes.seconds
-                )
-        async with target(database, 0, "recall_server.bench.open") as bare:
+                flooded = await measure(operations, connect, "socket", 1, wishes.seconds)
             say(f"{engine}: with nobody looking")
-            unguarded = await measure(
-                operations, partial(plain, bare.address), "socket", 1, wishes.seconds
-            )
-    return Run(engine, wishes.callers, tuple(alone), tuple(flooded), tuple(unguarded))
+            async with target(_twin(database), 0, "recall_server.bench.open") as bare:
+                both = await _in_turn(operations, server.address, bare.address, wishes.seconds)
+    return Run(engine, wishes.callers, tuple(alone), tuple(flooded), both[0::2], both[1::2])
+
+
+async def _in_turn(
+    operations: list[Operation], guarded: str, bare: str, seconds: float
+) -> tuple[Measured, ...]:
+    """Each operation on one server and then on the other, so that drift hits both alike."""
+    pairs = [pair for one in operations for pair in (one, replace(one, token=ANY))]
+
+    def connect(token: str) -> AbstractAsyncContextManager[CallTool]:
+        return plain(bare if token == ANY else guarded, token)
+
+    return tuple(await measure(pairs, connect, "socket", 1, seconds))
+
+
+def _twin(database: Path | str) -> Path | str:
+    """Where a second server may run: a file has but one."""
+    if isinstance(database, str):
+        return database
+    twin = database.with_name("twin.db")
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(twin)) as copy:
+        source.backup(copy)
+    shutil.copy(f"{database}.key", f"{twin}.key")
+    return twin
 
 
 async def _prepared(database: Path | str) -> dict[str, str]:

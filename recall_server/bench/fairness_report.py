@@ -34,7 +34,7 @@ def show(run: Run, console: Console) -> None:
         "alone p50/p95 ms",
         "beside p50/p95 ms",
         "p95 x alone",
-        "bare p50",
+        "guarded/bare p50",
         "cost x p50",
     ):
         table.add_column(heading, justify="right")
@@ -44,7 +44,7 @@ def show(run: Run, console: Console) -> None:
             f"{row['alone_p50_ms']:.2f} / {row['alone_p95_ms']:.2f}",
             f"{row['beside_p50_ms']:.2f} / {row['beside_p95_ms']:.2f}",
             _judged(row["beside"], BESIDE_MAX),
-            f"{row['bare_p50_ms']:.2f}",
+            f"{row['guarded_p50_ms']:.2f} / {row['bare_p50_ms']:.2f}",
             _judged(row["cost"], COST_MAX),
         )
     console.print(table)
@@ -60,14 +60,17 @@ def explain(console: Console) -> None:
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
-    for alone, beside, bare in zip(run.alone, run.flooded, run.unguarded, strict=True):
+    for alone, beside, guarded, bare in zip(
+        run.alone, run.flooded, run.guarded, run.bare, strict=True
+    ):
         yield {
             "operation": alone.operation,
             **_times("alone", alone),
             **_times("beside", beside),
+            **_times("guarded", guarded),
             **_times("bare", bare),
             "beside": beside.quantile(0.95) / alone.quantile(0.95),
-            "cost": alone.quantile(0.5) / bare.quantile(0.5),
+            "cost": guarded.quantile(0.5) / bare.quantile(0.5),
         }
 
 

@@ -35,9 +35,8 @@ class Served:
 
 @asynccontextmanager
 async def served(module: str, given: Mapping[str, str], *arguments: str) -> AsyncIterator[Served]:
-    """Run `python -m module arguments`, whose first line is its address. The operator's own settings
-    are not
-    its: only those given.
+    """Run `python -m module arguments`, whose first line is its address. The operator's own
+    settings are not its: only those given.
     """
     ours = {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
     with tempfile.TemporaryFile() as log:

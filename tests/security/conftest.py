@@ -10,13 +10,15 @@ import pytest
 
 from recall_server.serve import bound, listening
 from tests.conftest import Open
-from tests.surface.conftest import WITHIN_S, Running
+from tests.surface.conftest import WITHIN_S, Json, Running
 
 Serve = Callable[..., AbstractAsyncContextManager[Running]]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-TOOLS = ("/mcp", "tools/call", {"name": "get_memory_stats", "arguments": {}})
-TASKS: tuple[str, str, dict[str, object]] = ("/a2a", "ListTasks", {})
+Call = tuple[str, str, Json]
+
+TOOLS: Call = ("/mcp", "tools/call", {"name": "get_memory_stats", "arguments": {}})
+TASKS: Call = ("/a2a", "ListTasks", {})
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from recall_server.services.rates import Rates
 from recall_server.storage.store import Store
 from tests.conftest import Clock
 from tests.fakes import HashEmbedder
-from tests.security.conftest import TASKS, TOOLS, Serve
+from tests.security.conftest import TASKS, TOOLS, Call, Serve
 from tests.storage.test_conformance import ALICE, BOB, enter
 from tests.surface.bindings import Wire
 from tests.surface.conftest import WITHIN_S, Json, Running, request
 
 ROUTES = {"mcp": TOOLS, "a2a": TASKS}
-SEARCH = ("/mcp", "tools/call", {"name": "search_memories", "arguments": {"query": "tea"}})
+SEARCH: Call = ("/mcp", "tools/call", {"name": "search_memories", "arguments": {"query": "tea"}})
 
 
 class Gate(HashEmbedder):
