@@ -2,23 +2,22 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from recall_server import prompts
+from recall_server import parts
 from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
-from recall_server.providers.checkpoints import CheckpointFile, CheckpointUrl, Place
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
 from recall_server.providers.keys import ServerKey
@@ -36,12 +35,12 @@ from recall_server.services.export import Export
 from recall_server.services.importing import Import
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.keeping import erased_among
-from recall_server.services.masking import Masking
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
 from recall_server.services.purge import PURGE, Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
+from recall_server.services.rates import Rates
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.tasks import Tasks
@@ -62,9 +61,11 @@ from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.erasure import Erasure
 from recall_server.surface.export import ExportDoor
+from recall_server.surface.limits import Limits, Strangers
 from recall_server.surface.mcp import McpDoor
 from recall_server.surface.neutral import Neutral
 from recall_server.surface.quarantine import Quarantine as QuarantineDoor
+from recall_server.surface.streams import Streams
 from recall_server.surface.tokens import Tokens
 from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
@@ -111,7 +112,7 @@ class House:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            async with door.manager.run():
+            async with door.manager.run(), _beside(self.services.rates.run()):
                 yield
 
         app = Starlette(
@@ -131,8 +132,22 @@ class House:
             exception_handlers={404: http.not_found},
         )
         app.router.redirect_slashes = False
+        limited = Limits(
+            Streams(
+                Neutral(app),
+                self.services.access.stands,
+                each=settings.streams_per_namespace,
+                refusal=refusal,
+            ),
+            self.services.rates,
+            calls_at_once=settings.calls_at_once,
+            namespace_calls_at_once=settings.namespace_calls_at_once,
+            wait_s=settings.turn_wait_s,
+            refusal=refusal,
+        )
+        guarded = BearerAuth(limited, self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER)
         return Edge(
-            BearerAuth(Neutral(app), self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER),
+            Strangers(guarded, self.services.rates, refusal),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -176,16 +191,16 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         key = await _key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
-        chosen = extractor or _extractor(settings)
+        chosen = extractor or parts.extractor(settings)
         stack.push_async_callback(chosen.close)
-        vectors = embedder or _embedder(settings)
+        vectors = embedder or parts.embedder(settings)
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
         proof = Proof(store, key, now)
-        checkpoints = Checkpoints(proof, _places(settings), settings.checkpoint_s)
+        checkpoints = Checkpoints(proof, parts.checkpoint_places(settings), settings.checkpoint_s)
         stack.push_async_callback(checkpoints.close)
-        digests, masking = Digests(key.derive("erased")), _masking(settings)
+        digests, masking = Digests(key.derive("erased")), parts.masking(settings)
         ingest = Ingest(
             *(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken),
             *(digests, masking),
@@ -213,7 +228,7 @@ async def house(
             Bell(poll_s=settings.task_poll_s),
             push.announce,
         )
-        merging = Merging(store, merger or _merger(settings), vectors)
+        merging = Merging(store, merger or parts.merger(settings), vectors)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
             store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
@@ -263,6 +278,13 @@ async def house(
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, now, id_of, woken),
+                rates=Rates(
+                    store,
+                    now,
+                    token_calls=settings.token_calls_per_minute,
+                    namespace_calls=settings.namespace_calls_per_minute,
+                    bad_tokens=settings.bad_tokens_per_minute,
+                ),
                 recall=Recall(
                     store,
                     vectors,
@@ -279,24 +301,15 @@ async def house(
         )
 
 
-async def _key(store: Store, settings: Settings, now: datetime) -> ServerKey:
-    """The key that the database belongs to; it is made with the database, and never again."""
-    path = settings.key_path
-    async with store.transaction(None, write=False) as tx:
-        bound = await tx.server.kid()
-    if bound is None and not path.exists():
-        ServerKey.make(path)
-    key = ServerKey.read(path)
-    if bound is None:
-        async with store.transaction(None) as tx:
-            await tx.server.bind(key.kid, key.public, now)
-            bound = await tx.server.kid()
-    if bound != key.kid:
-        raise DatabaseUnusable(
-            f"The database belongs to the key {bound}, and {path} holds {key.kid}. Point "
-            "RECALL_KEY_FILE at the file that this database was set up with."
-        )
-    return key
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Work that goes on for as long as the block lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:
@@ -330,75 +343,3 @@ async def working(built: House) -> AsyncIterator[None]:
         if not done:
             task.cancel()
             await asyncio.wait({task})
-
-
-def _places(settings: Settings) -> list[Place]:
-    """Where checkpoints go."""
-    places: list[Place] = []
-    if settings.checkpoint_file is not None:
-        places.append(CheckpointFile(settings.checkpoint_file))
-    if settings.checkpoint_url is not None:
-        places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
-    return places
-
-
-def _masking(settings: Settings) -> Masking:
-    if not settings.mask_secrets:
-        return Masking(None)
-    from recall_server.providers.redaction import SecretRedactor  # noqa: PLC0415
-
-    return Masking(SecretRedactor())
-
-
-def _extractor(settings: Settings) -> Extractor:
-    key = settings.anthropic_api_key
-    if settings.extractor == "anthropic" and key is None:
-        raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
-    if settings.extractor != "rules" and key is not None:
-        # Imported on use: the SDK takes longer to load than all the rest.
-        from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
-        from recall_server.providers.claude import ClaudeExtractor  # noqa: PLC0415
-
-        return ClaudeExtractor(
-            api_key=key.get_secret_value(),
-            base_url=settings.anthropic_base_url,
-            model=settings.model,
-            deadline_s=settings.model_deadline_s,
-            attributes=vocabulary(),
-            prompt=prompts.load("extract"),
-        )
-    from recall_server.providers.rules import RulesExtractor  # noqa: PLC0415
-
-    return RulesExtractor()
-
-
-def _merger(settings: Settings) -> Merger:
-    key = settings.anthropic_api_key
-    if settings.extractor != "rules" and key is not None:
-        from recall_server.providers.claude_merge import ClaudeMerger  # noqa: PLC0415
-
-        return ClaudeMerger(
-            api_key=key.get_secret_value(),
-            base_url=settings.anthropic_base_url,
-            model=settings.model,
-            deadline_s=settings.model_deadline_s,
-            prompt=prompts.load("merge"),
-        )
-    from recall_server.providers.rules.merge import RulesMerger  # noqa: PLC0415
-
-    return RulesMerger()
-
-
-def _embedder(settings: Settings) -> Embedder | None:
-    name, _, model = settings.embedder.partition(":")
-    if name == "none":
-        return None
-    if name == "wordllama":
-        from recall_server.providers.static_vectors import StaticEmbedder  # noqa: PLC0415
-
-        return StaticEmbedder()
-    if name == "sentence-transformers":
-        from recall_server.providers.sentence_vectors import SentenceEmbedder  # noqa: PLC0415
-
-        return SentenceEmbedder(model or "BAAI/bge-small-en-v1.5")
-    raise Invalid("RECALL_EMBEDDER must be wordllama, none, or sentence-transformers:NAME.")

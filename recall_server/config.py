@@ -102,6 +102,29 @@ class Settings(BaseSettings):
     )
     deadline_s: float = Field(30.0, gt=0, description="seconds for one operation")
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
+    token_calls_per_minute: int = Field(
+        12_000, ge=0, description="calls that one token may make in a minute; 0: any number"
+    )
+    namespace_calls_per_minute: int = Field(
+        30_000, ge=0, description="calls in a minute of all tokens of a namespace; 0: any number"
+    )
+    bad_tokens_per_minute: int = Field(
+        300, ge=0, description="401 answers to one address in a minute, then 429; 0: any number"
+    )
+    calls_at_once: int = Field(16, ge=1, description="calls that are worked on at once")
+    namespace_calls_at_once: int = Field(
+        2, ge=1, description="calls of one namespace that are worked on at once; others wait"
+    )
+    turn_wait_s: float = Field(
+        10.0, gt=0, description="seconds that a call waits for its turn before it is refused"
+    )
+    streams_per_namespace: int = Field(20, ge=0, description="open streams of one namespace")
+    connections_max: int = Field(1_000, ge=1, description="open connections")
+    header_s: float = Field(10.0, gt=0, description="seconds for a client to send its headers")
+    body_s: float = Field(30.0, gt=0, description="seconds for a client to send its body")
+    unread_s: float = Field(
+        30.0, gt=0, description="seconds that a client may leave its answer unread"
+    )
     task_wait_s: float = Field(
         120.0, gt=0, description="seconds that a blocking A2A call waits for its task"
     )

@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,13 @@ from recall_server.app import House, house, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.surface.edge import HEADER_BYTES_MAX
+from recall_server.surface.protocol import Patience, PatientProtocol
 
 log = structlog.get_logger()
+
+# Files that this process needs besides the connections of its clients: databases, models, logs.
+FILES_BESIDES = 256
 
 
 @contextmanager
@@ -81,6 +88,9 @@ async def listening(
     """The app on a socket, for as long as the block lasts; yields its address."""
     config = uvicorn.Config(
         app,
+        http=partial(PatientProtocol, patience=_patience(settings)),  # type: ignore[arg-type]
+        ws="none",
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -103,6 +113,21 @@ async def listening(
     finally:
         server.should_exit = True
         await task
+
+
+def _patience(settings: Settings) -> Patience:
+    """As the settings say, but no more connections than this process may have files open."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.connections_max + FILES_BESIDES
+    if files < wanted:
+        files = min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return Patience(
+        header_s=settings.header_s,
+        body_s=settings.body_s,
+        unread_s=settings.unread_s,
+        connections_max=max(1, min(settings.connections_max, files - FILES_BESIDES)),
+    )
 
 
 @contextmanager

@@ -94,6 +94,23 @@ def tasks(
     _measure(engine, lambda name, say: run(name, wishes, say), tasks_report, file)
 
 
+@app.command()
+def fairness(
+    *,
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="For each operation.")] = 5.0,
+    callers: Annotated[int, typer.Option(min=1, help="Of the tenant that floods.")] = 32,
+    file: File = None,
+) -> None:
+    """A quiet tenant beside a flooding one, and what authentication, audit and limits cost."""
+    from recall_server.bench import fairness_report  # noqa: PLC0415
+    from recall_server.bench.fairness import Wishes, run  # noqa: PLC0415
+
+    wishes = Wishes(seconds, callers, db_url)
+    _measure(engine, lambda name, say: run(name, wishes, say), fairness_report, file)
+
+
 def _measure(engine: Engines, run: Run, report: Report, file: Path | None) -> None:
     """Run on each engine that there is, and show what it did."""
     observe.configure("warning")

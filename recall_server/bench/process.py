@@ -34,15 +34,15 @@ class Served:
 
 
 @asynccontextmanager
-async def served(module: str, given: Mapping[str, str]) -> AsyncIterator[Served]:
-    """Run `python -m module`, whose first line is its address. The operator's own settings are not
-    its: only those given.
+async def served(module: str, given: Mapping[str, str], *arguments: str) -> AsyncIterator[Served]:
+    """Run `python -m module arguments`, whose first line is its address. The operator's own
+    settings are not its: only those given.
     """
     ours = {key: value for key, value in os.environ.items() if not key.startswith("RECALL_")}
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", module),
+            *("-m", module, *arguments),
             env={**ours, **given},
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -62,15 +62,19 @@ async def served(module: str, given: Mapping[str, str]) -> AsyncIterator[Served]
                 await process.wait()
 
 
-def target(database: Path | str, worker_jobs: int) -> AbstractAsyncContextManager[Served]:
-    """The real server, with the settings of production."""
+def target(
+    database: Path | str, worker_jobs: int, module: str = "recall_server.bench.target"
+) -> AbstractAsyncContextManager[Served]:
+    """The real server, with the settings of production, but for the number of calls a minute."""
     return served(
-        "recall_server.bench.target",
+        module,
         {
             "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH": str(database),
             **({"RECALL_KEY_FILE": str(key_file())} if isinstance(database, str) else {}),
             "RECALL_EXTRACTOR": settings(database).extractor,
             "RECALL_PORT": "0",
+            "RECALL_TOKEN_CALLS_PER_MINUTE": "0",
+            "RECALL_NAMESPACE_CALLS_PER_MINUTE": "0",
             "RECALL_WORKER_JOBS": str(worker_jobs),
         },
     )

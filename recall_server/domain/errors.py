@@ -68,6 +68,24 @@ class LimitReached(RecallError):
     code = "LIMIT_REACHED"
 
 
+class RateLimited(LimitReached):
+    """Too many calls in too short a time. Wait as long as Retry-After says, then go on."""
+
+    code = "RATE_LIMITED"
+
+    def __init__(self, message: str | None = None, *, retry_after_s: int, limit: int) -> None:
+        """`limit`: how many calls a minute may have."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.limit = limit
+
+
+class TooManyStreams(LimitReached):
+    """Too many streams are open at once. Close one, or poll the task instead."""
+
+    code = "TOO_MANY_STREAMS"
+
+
 class Unavailable(RecallError):
     """A part the server needs does not answer. Send the call again in a few seconds."""
 
@@ -218,6 +236,12 @@ class LastAdmin(Invalid):
     """
 
     code = "LAST_ADMIN"
+
+
+class Busy(Unavailable):
+    """The server has more to do than it can. Wait as long as Retry-After says, then go on."""
+
+    code = "BUSY"
 
 
 class DeadlineExceeded(Unavailable):

@@ -164,6 +164,14 @@ class Access:
             raise TokenNotFound
         return info
 
+    async def stands(self, accessor: str) -> bool:
+        """Whether the token that let a caller in would still do so."""
+        async with self._store.transaction(None, write=False) as tx:
+            info = await tx.access.by_accessor(accessor)
+        refusal = info.refusal(self._now()) if info else Refusal.REVOKED
+        # The last use let the caller in.
+        return refusal in (None, Refusal.USED_UP)
+
     async def rotate(
         self,
         info: TokenInfo,

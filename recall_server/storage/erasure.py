@@ -30,6 +30,7 @@ DELETED = (
     "postings",
     "terms",
     "audit_details",
+    "call_counts",
 )
 KEPT: Mapping[str, str] = {
     "namespaces": "the name and its settings at their defaults; all counts are zero",

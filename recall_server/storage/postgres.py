@@ -15,12 +15,15 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.turns import Turns
 from recall_server.storage import postgres_purge
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
 POOL_WAIT_S = 5.0
+# Of one namespace; the rest is for the others, and for what serves all.
+EACH_MAX = 6
 STATEMENT_TIMEOUT_MS = 10_000
 # Any constant will do, as long as every replica takes the same.
 _MIGRATION_LOCK = 7_265_636_131
@@ -61,6 +64,7 @@ class PostgresDriver:
             },
         )
         self._url = url
+        self._turns = Turns(POOL_SIZE, each=EACH_MAX)
 
     async def open(self) -> None:
         with _translated():
@@ -86,9 +90,20 @@ class PostgresDriver:
         role = "recall_eraser" if erasing else "recall_app"
         if namespace is None:
             role = "recall_system"
-        async with self._begun("BEGIN READ WRITE" if write else "BEGIN READ ONLY") as connection:
-            await connection.send(_ENTER, {"role": role, "namespace": namespace or ""})
-            yield connection
+        try:
+            async with asyncio.timeout(POOL_WAIT_S):
+                await self._turns.take(namespace)
+        except TimeoutError:
+            raise DatabaseUnavailable(
+                "All connections to Postgres that one namespace may use are in use. Try again."
+            ) from None
+        try:
+            begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
+            async with self._begun(begin) as connection:
+                await connection.send(_ENTER, {"role": role, "namespace": namespace or ""})
+                yield connection
+        finally:
+            self._turns.give_back(namespace)
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:

@@ -16,6 +16,7 @@ from typing import Any
 import aiosqlite
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.turns import Turns
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
 READERS = 4
@@ -73,8 +74,9 @@ class SqliteDriver:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stack = AsyncExitStack()
-        self._writing = asyncio.Lock()
+        self._writing = Turns(1)
         self._writer: _Thread | None = None
+        self._reading = Turns(READERS)
         self._readers: asyncio.Queue[_Thread] = asyncio.Queue()
 
     async def open(self) -> None:
@@ -110,20 +112,21 @@ class SqliteDriver:
         self, *, namespace: str | None, write: bool, erasing: bool = False
     ) -> AsyncIterator[Connection]:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
-        # trigger guards what was said.
-        del namespace, erasing
+        # trigger guards what was said. Here the namespace is whose turn it is.
+        del erasing
         if not write:
-            reader = await self._readers.get()
-            try:
-                async with _transaction(reader, READ, self._path) as connection:
-                    yield connection
-            finally:
-                self._readers.put_nowait(reader)
+            async with self._reading.of(namespace):
+                reader = self._readers.get_nowait()
+                try:
+                    async with _transaction(reader, READ, self._path) as connection:
+                        yield connection
+                finally:
+                    self._readers.put_nowait(reader)
             return
         assert self._writer is not None
         # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
         async with (
-            self._writing,
+            self._writing.of(namespace),
             _transaction(self._writer, WRITE, self._path) as connection,
         ):
             yield connection
@@ -148,16 +151,19 @@ class SqliteDriver:
     async def purge(self, tables: Sequence[str]) -> str:
         del tables  # a file is rewritten as a whole
         assert self._writer is not None
-        readers = [await self._readers.get() for _ in range(READERS)]
-        try:
-            for reader in readers:
-                await reader.run([_step("PRAGMA query_only", {})])  # behind its last COMMIT
-            with _translated(self._path):
-                async with self._writing:
-                    await asyncio.shield(self._rewrite(self._writer))
-        finally:
-            for reader in readers:
-                self._readers.put_nowait(reader)
+        async with AsyncExitStack() as stack:
+            for _ in range(READERS):
+                await stack.enter_async_context(self._reading.of(None))
+            readers = [self._readers.get_nowait() for _ in range(READERS)]
+            try:
+                for reader in readers:
+                    await reader.run([_step("PRAGMA query_only", {})])  # behind its last COMMIT
+                with _translated(self._path):
+                    async with self._writing.of(None):
+                        await asyncio.shield(self._rewrite(self._writer))
+            finally:
+                for reader in readers:
+                    self._readers.put_nowait(reader)
         return ""
 
     async def _rewrite(self, writer: _Thread) -> None:

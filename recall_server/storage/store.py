@@ -18,6 +18,7 @@ from recall_server.storage.memories import Memories
 from recall_server.storage.portable import Portable
 from recall_server.storage.push import Pushes
 from recall_server.storage.quarantine import Quarantine
+from recall_server.storage.rates import Rates
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
 from recall_server.storage.vectors import VectorIndex, Vectors
@@ -37,6 +38,7 @@ class Transaction:
         self.portable = Portable(handle)
         self.pushes = Pushes(handle)
         self.quarantine = Quarantine(handle)
+        self.rates = Rates(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
         self.vectors = Vectors(handle, cache)

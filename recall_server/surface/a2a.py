@@ -53,7 +53,7 @@ from recall_server.surface.edge import UnsupportedMedia
 
 DOOR = "a2a"
 PAGE_SIZE = 50
-CALLER, BASE = "recall.caller", "recall.base"
+CALLER, BASE, TURN = "recall.caller", "recall.base", "recall.turn"
 _STATE_OF = {shown: state for state, shown in a2a_wire.STATES.items()}
 
 T = TypeVar("T")
@@ -84,6 +84,7 @@ class A2ADoor(RequestHandler):
         modes = _modes(params)
         run = await self._perform(context, "send_message", self._taken(caller, params))
         if not params.configuration.return_immediately:
+            context.state[TURN].end()  # who waits leaves room for who works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
                     run = await self._services.tasks.rested(

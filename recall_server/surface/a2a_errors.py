@@ -158,5 +158,7 @@ def refusal(scope: Scope, error: RecallError) -> JSONResponse:
     if path.startswith(f"{REST_PATH}/") and isinstance(error, Invalid | LimitReached):
         shown = build_rest_error_payload(translated(error))
         shown["error"]["code"] = plain.status_code
+        if plain.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            shown["error"]["status"] = "RESOURCE_EXHAUSTED"
         return JSONResponse(shown, plain.status_code, headers={"Cache-Control": "no-store"})
     return plain

@@ -14,12 +14,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.surface.a2a import BASE, CALLER, A2ADoor, check_tenant
+from recall_server.surface.a2a import BASE, CALLER, TURN, A2ADoor, check_tenant
 from recall_server.surface.a2a_checks import check_call, check_rest, version_of
 from recall_server.surface.a2a_errors import rpc_error, unreadable
 from recall_server.surface.a2a_plain import PlainTasks
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import JSONRPC_PATH, REST_PATH
+from recall_server.surface.limits import turn_of
 
 
 class Context(DefaultServerCallContextBuilder):
@@ -32,6 +33,7 @@ class Context(DefaultServerCallContextBuilder):
         context = super().build(request)
         caller = caller_of(request.scope)
         context.state[CALLER] = caller
+        context.state[TURN] = turn_of(request.scope)
         context.state[BASE] = self._base(request.scope)
         # The SDK knows the header only, and takes any minor version.
         context.state["headers"][VERSION_HEADER.lower()] = version_of(request)

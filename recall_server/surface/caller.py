@@ -33,6 +33,12 @@ def admit(scope: Scope, caller: Caller) -> None:
     scope[_KEY] = caller
 
 
+def admitted(scope: Scope) -> Caller | None:
+    """Who sent the request, None where the path is open to everybody, or it is none of HTTP."""
+    caller = scope.get(_KEY)
+    return caller if isinstance(caller, Caller) else None
+
+
 def caller_of(scope: Scope) -> Caller:
     """Who sent the request at hand. Read from its own scope, never from a context variable, which
     a session may have kept from somebody else's request.

@@ -11,6 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recall_server.domain.errors import Denied, Invalid, InvalidText, LimitReached, RecallError
 
 JSON_KINDS = ("application/json", "application/a2a+json")
+HEADER_BYTES_MAX = 32_768
+HEADERS_MAX = 100
+URL_BYTES_MAX = 8_192
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]')
@@ -46,9 +49,21 @@ class BodyTooLarge(LimitReached):
     code = "BODY_TOO_LARGE"
 
 
+class HeadersTooLarge(LimitReached):
+    """The request has too many headers, or too long ones. Send fewer."""
+
+    code = "HEADERS_TOO_LARGE"
+
+
+class UrlTooLong(LimitReached):
+    """The URL is too long. Send long texts in the body."""
+
+    code = "URL_TOO_LONG"
+
+
 class Edge:
-    """Host and Origin (DNS rebinding), size, encoding and depth of the body. Pure ASGI. `refusal`
-    makes the answer to a request that is not let in.
+    """Host and Origin (DNS rebinding), size of the head, size, encoding and depth of the body.
+    Pure ASGI. `refusal` makes the answer to a request that is not let in.
     """
 
     def __init__(
@@ -73,10 +88,13 @@ class Edge:
             await self._app(scope, receive, send)
             return
         try:
+            _check_size(scope)
             self._check_headers(scope)
             body = None
             if scope["method"] == "POST":
                 body = await self._body(scope, receive)
+                if body is None:
+                    return
         except RecallError as error:
             response = self._refusal(scope, error)
             # What was not read yet would be taken for the next request.
@@ -114,14 +132,17 @@ class Edge:
         if headers.get(b"content-encoding", "identity") not in ("", "identity"):
             raise UnsupportedMedia
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body, checked; None where the client has gone before its end: half a request asks
+        for nothing.
+        """
         parts: list[bytes] = []
         size = 0
         more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                break
+                return None
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._body_bytes_max:
@@ -135,6 +156,18 @@ class Edge:
         self._check_kind(scope)
         scope["recall.json"] = check_json(body, self._json_depth_max)
         return body
+
+
+def _check_size(scope: Scope) -> None:
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in headers)
+    if len(headers) > HEADERS_MAX or size > HEADER_BYTES_MAX:
+        raise HeadersTooLarge(
+            f"A request may have {HEADERS_MAX} headers and {HEADER_BYTES_MAX} bytes of them. "
+            "Send fewer."
+        )
+    if len(scope["raw_path"]) + len(scope["query_string"]) > URL_BYTES_MAX:
+        raise UrlTooLong(f"A URL may have {URL_BYTES_MAX} bytes. Send long texts in the body.")
 
 
 def check_json(body: bytes, depth_max: int) -> Any:

@@ -38,6 +38,7 @@ TENANT_TABLES = {
     "operations",
     "erasures",
     "erased",
+    "call_counts",
 }
 
 

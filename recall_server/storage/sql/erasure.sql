@@ -69,7 +69,8 @@ SELECT
   (SELECT count(*) FROM embeddings WHERE namespace = :namespace) AS embeddings,
   (SELECT count(*) FROM postings WHERE namespace = :namespace) AS postings,
   (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms,
-  (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details
+  (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details,
+  (SELECT count(*) FROM call_counts WHERE namespace = :namespace) AS call_counts
 
 -- query: erase_all_runs
 DELETE FROM runs WHERE namespace = :namespace
@@ -94,6 +95,9 @@ DELETE FROM memories WHERE namespace = :namespace
 
 -- query: erase_all_quarantine
 DELETE FROM quarantine WHERE namespace = :namespace
+
+-- query: erase_all_call_counts
+DELETE FROM call_counts WHERE namespace = :namespace
 
 -- query: erase_all_audit_details
 DELETE FROM audit_details WHERE namespace = :namespace

@@ -1,0 +1,44 @@
+"""A tenant that calls as fast as it can, in a process of its own, until it is told to stop.
+
+Run as `python -m recall_server.bench.flood ADDRESS TOKEN CALLERS`; its one line says that all of
+its callers have been answered once.
+"""
+
+import asyncio
+import sys
+
+import typer
+
+from recall_server.bench.clients import plain
+from recall_server.bench.texts import Texts
+from recall_server.serve import told_to_stop
+
+SEED = 7
+
+
+async def _flood(address: str, token: str, callers: int) -> None:
+    texts, stop = Texts(SEED), told_to_stop()
+    begun = asyncio.Semaphore(0)
+
+    async def call_on() -> None:
+        async with plain(address, token) as call:
+            while not stop.is_set():
+                await call("store_memory", {"text": texts.conversation()})
+                await call("search_memories", {"query": texts.question()})
+                begun.release()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(callers):
+            group.create_task(call_on())
+        for _ in range(callers):
+            await begun.acquire()
+        typer.echo(address)
+
+
+def main() -> None:
+    address, token, callers = sys.argv[1:]
+    asyncio.run(_flood(address, token, int(callers)))
+
+
+if __name__ == "__main__":
+    main()

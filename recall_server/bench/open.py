@@ -1,0 +1,74 @@
+"""The server that is measured without guard, book and limits: what they cost is what it saves.
+
+Run as `python -m recall_server.bench.open`; its settings are those of `recall serve`, and its
+address is the one line that it prints. Every call is one of the namespace `GUEST`.
+"""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import typer
+from starlette.types import ASGIApp
+
+from recall_server import observe
+from recall_server.app import House
+from recall_server.bench.target import NOOP
+from recall_server.config import Settings
+from recall_server.domain.model import AuditEntry, Namespace, namespace
+from recall_server.domain.rights import TokenInfo
+from recall_server.serve import serve
+from recall_server.services.access import Access
+from recall_server.services.audit import Audit
+from recall_server.services.rates import Rates
+from recall_server.surface.tools import TOOLS
+
+GUEST = namespace("large")
+
+
+class Everybody(Access):
+    """Lets everybody in."""
+
+    async def verify(self, token: str) -> TokenInfo:  # noqa: ARG002
+        return TokenInfo("acc_guest", GUEST, self._now())
+
+
+class NoBook(Audit):
+    """Takes every line for written."""
+
+    def begin(
+        self, namespace: Namespace, operation: str, door: str, accessor: str | None
+    ) -> AuditEntry:
+        entry = super().begin(namespace, operation, door, accessor)
+        entry.written = True
+        return entry
+
+
+class NoLimits(Rates):
+    """Counts nothing."""
+
+    async def call(self, namespace: Namespace, accessor: str) -> None:
+        """Whatever it is."""
+
+
+def _app(house: House) -> ASGIApp:
+    services, now = house.services, house.services.audit.now
+    house.services = replace(
+        services,
+        access=Everybody(
+            house.store, now, services.audit.new_id, services.audit.begin, timedelta(days=1)
+        ),
+        audit=NoBook(house.store, now, services.audit.new_id),
+        rates=NoLimits(house.store, now, token_calls=0, namespace_calls=0, bad_tokens=0),
+    )
+    return house.asgi((*TOOLS, NOOP))
+
+
+def main() -> None:
+    settings = Settings()
+    observe.configure(settings.log_level)
+    asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=_app))
+
+
+if __name__ == "__main__":
+    main()
