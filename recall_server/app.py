@@ -189,7 +189,7 @@ async def house(
         stack.push_async_callback(driver.close)
         await driver.open()
         await migrate(driver, shipped("migrations"), now())
-        key = await _key(Store(driver, cache_bytes_max=0), settings, now())
+        key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
         chosen = extractor or parts.extractor(settings)
         stack.push_async_callback(chosen.close)

@@ -5,12 +5,11 @@ from datetime import datetime
 from recall_server import prompts
 from recall_server.config import Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.providers.checkpoints import CheckpointFile, CheckpointUrl
+from recall_server.providers.checkpoints import CheckpointFile, CheckpointUrl, Place
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
 from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
-from recall_server.services.checkpoints import Place
 from recall_server.services.masking import Masking
 from recall_server.storage.store import Store
 
