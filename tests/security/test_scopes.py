@@ -21,7 +21,7 @@ on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 SURFACE = Path(__file__).parents[2] / "recall_server" / "surface"
 
 READ, WRITE, FORGET = Scope.READ, Scope.WRITE, Scope.FORGET
-TASKS, TOKENS = Scope.CONSOLIDATE, Scope.TOKENS
+TASKS, TOKENS, ERASE = Scope.CONSOLIDATE, Scope.TOKENS, Scope.ERASE
 
 # The file that is expected: whoever adds a door says here what it needs.
 EXPECTED: dict[str, Scope | None] = {
@@ -31,6 +31,7 @@ EXPECTED: dict[str, Scope | None] = {
     "mcp get_memory_stats": READ,
     "mcp delete_memory": FORGET,
     "mcp consolidate_memories": TASKS,
+    "mcp delete_namespace_data": ERASE,
     "mcp whoami": None,
     "a2a plain": TASKS,
     "a2a SendMessage": TASKS,
@@ -44,6 +45,13 @@ EXPECTED: dict[str, Scope | None] = {
     "a2a ListTaskPushNotificationConfigs": TASKS,
     "a2a DeleteTaskPushNotificationConfig": TASKS,
     "a2a GetExtendedAgentCard": None,
+    "GET /v1/audit": Scope.AUDIT,
+    "GET /v1/export": Scope.ADMIN,
+    "GET /v1/quarantine": Scope.ADMIN,
+    "POST /v1/quarantine/{id}/release": Scope.ADMIN,
+    "POST /v1/quarantine/{id}/reject": Scope.ADMIN,
+    "POST /v1/erasure": ERASE,
+    "POST /v1/memories/{id}/restore": FORGET,
     "GET /v1/conflicts": TASKS,
     "POST /v1/conflicts": TASKS,
     "GET /v1/tokens": TOKENS,
