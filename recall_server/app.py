@@ -16,8 +16,10 @@ from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
+from recall_server.providers import key_set
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
+from recall_server.providers.issuers import Issuer, load
 from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.sealing import Sealer
@@ -27,11 +29,14 @@ from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.delegation import Delegation
+from recall_server.services.identity import Identity
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.merge import Merging
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
+from recall_server.services.signed import JsonWebTokens
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
@@ -45,6 +50,8 @@ from recall_server.surface.a2a_schema import EXTENSIONS
 from recall_server.surface.auth import BearerAuth
 from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
+from recall_server.surface.challenges import Challenges
+from recall_server.surface.children import Children
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.mcp import McpDoor
@@ -70,6 +77,7 @@ class House:
     extractor: Extractor
     embedder: Embedder | None
     key: ServerKey
+    issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
 
     def asgi(self, tools: tuple[Tool, ...] = TOOLS) -> ASGIApp:
@@ -89,6 +97,7 @@ class House:
             skills=[SKILL],
             extensions=EXTENSIONS,
         )
+        challenges = Challenges(self.issuers, card.base)
         a2a = A2ADoor(self.services, calls, card_at=card.at, wait_s=settings.task_wait_s)
 
         @asynccontextmanager
@@ -102,6 +111,8 @@ class House:
                 *card.routes(),
                 *Conflicts(self.services, calls).routes(),
                 *Tokens(self.services, calls).routes(),
+                *Children(self.services, calls).routes(),
+                *challenges.routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -110,7 +121,7 @@ class House:
         )
         app.router.redirect_slashes = False
         return Edge(
-            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS),
+            BearerAuth(app, self.services.access.verify, http.OPEN_PATHS, challenges),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
             body_bytes_max=settings.body_bytes_max,
@@ -154,6 +165,11 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max)
         key = await _key(store, settings, now())
+        issuers = _issuers(settings)
+        identity = Identity(store, now, issuers)
+        stack.push_async_callback(identity.close)
+        us = settings.canonical_url or f"urn:recall:{key.kid}"
+        delegation = Delegation(store, now, id_of, key, us)
         chosen = extractor or _extractor(settings)
         stack.push_async_callback(chosen.close)
         vectors = embedder or _embedder(settings)
@@ -209,9 +225,17 @@ async def house(
             settings,
             store,
             Services(
-                access=Access(store, now, id_of, audit.begin, timedelta(days=settings.token_days)),
+                access=Access(
+                    store,
+                    now,
+                    id_of,
+                    audit.begin,
+                    timedelta(days=settings.token_days),
+                    signed=JsonWebTokens(delegation, identity),
+                ),
                 audit=audit,
                 consolidate=consolidate,
+                delegation=delegation,
                 ingest=ingest,
                 push=push,
                 recall=Recall(store, vectors, now, settings.query_chars_max),
@@ -221,6 +245,7 @@ async def house(
             chosen,
             vectors,
             key,
+            issuers,
         )
 
 
@@ -242,6 +267,15 @@ async def _key(store: Store, settings: Settings, now: datetime) -> ServerKey:
             "RECALL_KEY_FILE at the file that this database was set up with."
         )
     return key
+
+
+def _issuers(settings: Settings) -> tuple[Issuer, ...]:
+    if settings.issuers_file is None:
+        return ()
+    found = load(settings.issuers_file, settings.canonical_url)
+    for one in found:
+        key_set.check(one)
+    return found
 
 
 async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:

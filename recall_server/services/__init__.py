@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.delegation import Delegation
 from recall_server.services.ingest import Ingest
 from recall_server.services.push import Push
 from recall_server.services.recall import Recall
@@ -18,6 +19,7 @@ class Services:
     access: Access
     audit: Audit
     consolidate: Consolidate
+    delegation: Delegation
     ingest: Ingest
     push: Push
     recall: Recall

@@ -31,6 +31,7 @@ TENANT_TABLES = {
     "decisions",
     "push_configs",
     "api_tokens",
+    "revoked_children",
     "tool_call_records",
     "operations",
 }
