@@ -35,8 +35,8 @@ TOPICS_MAX = 100
 USES_MAX = 1_000_000_000
 OVERLAP_MAX = timedelta(days=30)
 REFUSED = (
-    "This token is not valid here. Check that it was copied whole and belongs to this server; if "
-    "so, ask the operator for a new one."
+    "This token is not let in here. Send 'Authorization: Bearer TOKEN', copied whole, and check "
+    "that the server uses the database in which it was made. Ask the operator for a new one."
 )
 # How exactly it is known when a token was last used, or refused: no write on every call.
 NOTED_EVERY = timedelta(minutes=1)

@@ -54,7 +54,7 @@ class BearerAuth:
         shown = False
         try:
             token = _bearer(scope)
-            shown = token is not None
+            shown = bool(token)
             if token is None:
                 raise Unauthenticated(
                     "Send the header 'Authorization: Bearer TOKEN'. A token is made with "

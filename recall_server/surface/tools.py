@@ -210,7 +210,8 @@ class Tool:
             title=self.title,
             description=self.description,
             input_schema=_plain(self.arguments.model_json_schema()),
-            # The envelope (FEATURES I13); errors have code and message instead of data.
+            # The envelope (FEATURES I13); errors have code and message instead of data. Left out
+            # where it says no more than that: it costs every client more than the rest of a face.
             output_schema={
                 "type": "object",
                 "properties": {
@@ -218,7 +219,9 @@ class Tool:
                     "data": {"type": "object", "required": list(self.data)},
                 },
                 "required": ["status"],
-            },
+            }
+            if self.data
+            else None,
             annotations=mcp.types.ToolAnnotations(
                 read_only_hint=self.read_only,
                 destructive_hint=self.destructive,
@@ -324,7 +327,7 @@ TOOLS = (
     Tool(
         "get_memory_stats",
         "Memory statistics",
-        "How many memories there are of each type, and how many texts still wait for extraction.",
+        "Memories of each type, and texts that wait for extraction.",
         GetMemoryStats,
         get_memory_stats,
         ("by_type", "total", "pending_extractions", "failed_extractions", "pending_embeddings"),
@@ -334,10 +337,10 @@ TOOLS = (
     Tool(
         "whoami",
         "Who am I",
-        "What this token may do.",
+        "Your rights.",
         Whoami,
         whoami,
-        ("namespace", "scopes"),
+        (),
         read_only=True,
         idempotent=True,
     ),

@@ -18,6 +18,7 @@ TOOLS = [
     "delete_memory",
     "consolidate_memories",
     "get_memory_stats",
+    "whoami",
 ]
 TEXT = "Interop notes: the {} inspector prefers lapsang souchong."
 

@@ -85,7 +85,8 @@ async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, cl
     assert 'error="invalid_token"' in answers[0].headers["WWW-Authenticate"]
     reasons = [line["reason"] for line in logs if line["event"] == "token_refused"]
     assert reasons == ["revoked", "expired", "used_up", "unknown", *["malformed"] * 3]
-    assert await _lines(running, "authenticate") == [{"used_up": 1}, {"expired": 1}, {"revoked": 1}]
+    told = [reason for line in await _lines(running, "authenticate") for reason in line]
+    assert sorted(told) == ["expired", "revoked", "used_up"]
     assert await _status(running, good) == 200
 
 

@@ -130,7 +130,7 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
 
     assert len(re.findall(TOKEN, told.out)) == 1
     assert re.fullmatch(TOKEN, made["token"])
-    assert set(made) == {"token", "accessor", "namespace"}
+    assert {"token", "accessor", "namespace", "scopes", "expires_at"} <= set(made)
     assert [(one["namespace"], one["label"]) for one in as_json] == [
         ("alice", "laptop"),
         ("bob", ""),
@@ -144,6 +144,43 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
     assert "before" in again.out
     assert isinstance(after, list)
     assert after[0]["revoked_at"]
+
+
+def test_a_token_is_made_with_limits_shown_rotated_and_cut_off(url: str) -> None:
+    given = ("--scope", "memory:read,audit:read", "--scope", "consolidate", "--topic", "work",
+             "--topic", "home", "--type", "fact", "--agent-id", "planner", "--uses", "3",
+             "--expires-in", "12h")  # fmt: skip
+    made = recall("create-token", "alice", *given, "--db", url, "--json").json()
+    never = recall("create-token", "alice", "--never", "--db", url, "--json").json()
+    plain = recall("create-token", "alice", "--db", url, "--json").json()
+    assert isinstance(made, dict)
+    assert isinstance(never, dict)
+    assert isinstance(plain, dict)
+    shown = recall("tokens", "show", made["accessor"], "--db", url)
+    rotated = recall("tokens", "rotate", plain["accessor"], "--db", url, "--json").json()
+    assert isinstance(rotated, dict)
+    line = recall("tokens", "not-before", "alice", "--at", "2020-01-01T00:00:00Z", "--db", url)
+    everywhere = recall("tokens", "not-before", "--at", "2020-01-01", "--db", url)
+    nobodys = recall("tokens", "not-before", "carol", "--db", url)
+
+    assert made["scopes"] == ["audit:read", "consolidate", "memory:read"]
+    assert (made["topics"], made["types"], made["agent_id"]) == (
+        ["home", "work"],
+        ["fact"],
+        "planner",
+    )
+    assert made["uses_left"] == 3
+    assert never["expires_at"] is None
+    assert plain["expires_at"]
+    assert plain["scopes"] == ["consolidate", "memory:forget", "memory:read", "memory:write"]
+    assert "planner" in shown.out
+    assert "rcl_" not in shown.out
+    assert rotated["accessor"] != plain["accessor"]
+    assert re.fullmatch(TOKEN, rotated["token"])
+    assert (line.code, everywhere.code) == (0, 0)
+    refused(nobodys, "NOT_FOUND")
+    for wrong in (("--scope", "root"), ("--expires-in", "soon"), ("--never", "--expires-in", "1d")):
+        refused(recall("create-token", "alice", *wrong, "--db", url), "INVALID_ARGUMENT")
 
 
 def test_an_unknown_accessor_is_refused(url: str) -> None:
