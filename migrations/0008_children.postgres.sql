@@ -18,3 +18,6 @@ CREATE POLICY tenant ON revoked_children TO recall_app
   USING (namespace = current_setting('recall.namespace', true))
   WITH CHECK (namespace = current_setting('recall.namespace', true));
 CREATE POLICY across ON revoked_children TO recall_system USING (true) WITH CHECK (true);
+
+-- No signed child of the token that was made earlier is let in.
+ALTER TABLE api_tokens ADD COLUMN children_not_before TIMESTAMPTZ;

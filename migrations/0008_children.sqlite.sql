@@ -9,3 +9,6 @@ CREATE TABLE revoked_children (
   PRIMARY KEY (namespace, parent, jti)
 ) WITHOUT ROWID;
 CREATE INDEX revoked_children_by_end ON revoked_children (namespace, expires_at);
+
+-- No signed child of the token that was made earlier is let in.
+ALTER TABLE api_tokens ADD COLUMN children_not_before TEXT;

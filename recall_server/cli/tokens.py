@@ -186,6 +186,8 @@ def revoke(
         services = built.services
         if jti:
             ns = namespace(name) if name else (await services.access.find(parent)).namespace
+            if not await services.access.tokens(ns):
+                fail("There is no such namespace.", "NOT_FOUND")
             entry = services.audit.begin(ns, "revoke_child", DOOR, None)
             await services.delegation.revoke(ns, parent, jti, entry=entry)
             typer.echo(f"Revoked {accessor} of {ns}.")

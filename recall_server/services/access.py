@@ -269,6 +269,8 @@ class Access:
             if admins & ended and not admins - ended and not force:
                 raise LastAdmin
             revoked = await tx.access.revoke(sorted(ended), now)
+            if children_only:
+                await tx.access.end_children(info.accessor, now)
             entry.ids += revoked or [info.accessor]
             entry.counts["revoked"] = len(revoked)
         return revoked

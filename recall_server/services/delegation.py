@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 
 from recall_server.domain.errors import Invalid, TokenNotFound, Unauthenticated, WouldWiden
-from recall_server.domain.model import AuditEntry, MemoryType, Namespace
+from recall_server.domain.model import AuditEntry, MemoryType, Namespace, namespace
 from recall_server.domain.rights import Reach, Rights, Scope, TokenInfo, narrower_or_equal
 from recall_server.providers.issuers import OURS
 from recall_server.providers.jwts import (
@@ -126,7 +126,7 @@ class Delegation:
         """
         if "/" in parent:
             raise TokenNotFound("A child has no children.")
-        if not jti.isprintable() or not 0 < len(jti) <= TEXT_CHARS_MAX:
+        if not all(one.isprintable() and 0 < len(one) <= TEXT_CHARS_MAX for one in (parent, jti)):
             raise TokenNotFound
         now = self._now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its end is not known, but that of any of them is
@@ -145,7 +145,7 @@ class Delegation:
             raise NotValid("jti")
         info = TokenInfo(
             accessor=f"{shown.subject}/{shown.jti}",
-            namespace=Namespace(str(shown.claims.get("namespace"))),
+            namespace=_namespace(shown.claims.get("namespace")),
             created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
             rights=_rights(shown.claims),
             parent=shown.subject,
@@ -193,6 +193,13 @@ def _told(rights: Rights) -> dict[str, Any]:
     if reach.agent_id is not None:
         claims["agent_id"] = reach.agent_id
     return claims
+
+
+def _namespace(claim: object) -> Namespace:
+    try:
+        return namespace(str(claim))
+    except Invalid:
+        raise NotValid("namespace") from None
 
 
 def _rights(claims: Any) -> Rights:

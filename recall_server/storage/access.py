@@ -16,8 +16,8 @@ _NOT_BEFORE = ("of_namespace", "of_server")
 
 @dataclass(frozen=True)
 class Entrance:
-    """What a signed token is held against. `not_before`: of the namespace or the server, the later.
-    `revoked`: by its own name.
+    """What a signed token is held against. `not_before`: of the server, of the namespace or of its
+    parent, the latest. `revoked`: by its own name.
     """
 
     not_before: datetime | None
@@ -107,7 +107,13 @@ class Access:
             return None
         row = rows[0]
         parent = _token(row) if row["accessor"] is not None else None
-        return Entrance(_not_before(row), parent, bool(row["child_revoked"]))
+        return Entrance(
+            _not_before(row, (*_NOT_BEFORE, "of_parent")), parent, bool(row["child_revoked"])
+        )
+
+    async def end_children(self, accessor: str, now: datetime) -> None:
+        """No signed child of a token is let in that was made before `now`."""
+        await self._handle.send("end_children", accessor=accessor, now=now)
 
     async def revoke_child(self, parent: str, jti: str, now: datetime, until: datetime) -> bool:
         """False where it was revoked before. Those that have ended are forgotten."""
@@ -158,8 +164,8 @@ def _token(row: Row) -> TokenInfo:
     )
 
 
-def _not_before(row: Row) -> datetime | None:
-    limits = [moment(row[name]) for name in _NOT_BEFORE if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+def _not_before(row: Row, names: Sequence[str] = _NOT_BEFORE) -> datetime | None:
+    limits = [moment(row[name]) for name in names if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
     return max(limits, default=None)
 
 

@@ -84,12 +84,17 @@ SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS 
     SELECT 1 FROM revoked_children r
     WHERE r.namespace = n.namespace AND r.parent = :accessor AND r.jti = :jti
   ) AS child_revoked,
-  t.accessor, t.label, t.created_at, t.revoked_at, t.scopes, t.topics, t.types, t.agent_id,
+  t.children_not_before AS of_parent, t.accessor, t.label, t.created_at, t.revoked_at, t.scopes, t.topics, t.types, t.agent_id,
   t.parent, t.expires_at, t.expired_at, t.uses_left, t.last_used_at, t.refused_at
 FROM namespaces n
 LEFT JOIN api_tokens t ON t.namespace = n.namespace AND t.accessor = :accessor
 LEFT JOIN server s ON s.singleton = 1
 WHERE n.namespace = :owner
+
+-- query: end_children
+-- Signed ones: they stand nowhere, so all that were made up to now are.
+UPDATE api_tokens SET children_not_before = :now
+WHERE namespace = :namespace AND accessor = :accessor
 
 -- query: revoke_child
 INSERT INTO revoked_children (namespace, parent, jti, expires_at)
