@@ -505,6 +505,7 @@ NOT_CARRIED = {
     "erased": "digests by this server's key, which tell another nothing",
     "quarantine": "what is hidden stays hidden; why, and who decided, stays here",
     "call_counts": "of the last minutes",
+    "revoked_children": "keys to the door, not what is behind it",
 }
 CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
     "episodes": (portable.Episode, set()),
