@@ -17,6 +17,7 @@ from jwt.utils import base64url_encode
 from structlog.testing import capture_logs
 
 from recall_server.domain.model import namespace
+from recall_server.providers import key_set
 from recall_server.providers.jwts import NotValid, read
 from recall_server.serve import bound, listening
 from tests.conftest import NOON, Clock, Open
@@ -474,13 +475,23 @@ async def test_keys_are_used_until_they_are_too_old_and_then_nobody_is_let_in(
 
 @on_sqlite
 async def test_a_provider_that_is_down_from_the_start_lets_nobody_in(
-    corp: Provider, trusting: Trusting, clock: Clock
+    corp: Provider, trusting: Trusting, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """JWT-16: down, and slow for ever."""
-    gone = corp.entry(jwks_url="http://127.0.0.1:9/jwks")
-    async with trusting(gone) as running:
+    """JWT-16: down, and slow for ever; our own tokens need nobody."""
+    monkeypatch.setattr(key_set, "FETCH_S", 0.2)
+    good = corp.receiver.otherwise
+    async with trusting(corp.entry(jwks_url="http://127.0.0.1:9/jwks")) as running:
         assert await status(running, corp.token()) == 503
-        assert await status(running, await running.token()) == 200  # our own need nobody
+        assert await status(running, await running.token()) == 200
+    corp.answer(Reply(manner=Manner.HANG))
+    async with trusting(corp.entry()) as running:
+        slow = await asyncio.gather(*(status(running, corp.token()) for _ in range(10)))
+        assert set(slow) == {503}
+        assert corp.fetches == 1
+        assert await status(running, await running.token()) == 200
+        corp.answer(good)
+        clock.pass_(31 * SECOND)
+        assert await status(running, corp.token()) == 200
 
 
 @on_sqlite
