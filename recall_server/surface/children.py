@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry
@@ -12,8 +12,8 @@ from recall_server.services import Services
 from recall_server.surface import wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
-from recall_server.surface.http import performed
-from recall_server.surface.tokens import CREATED, Asked
+from recall_server.surface.http import created, performed
+from recall_server.surface.tokens import Asked
 
 Json = dict[str, Any]
 Work = Callable[[AuditEntry], Awaitable[Json]]
@@ -45,7 +45,7 @@ class Children:
             )
             return {"token": token, **wire.token(info)}
 
-        return await self._answered(request, "delegate_token", work, CREATED)
+        return await performed(self._calls, request, "delegate_token", work, created)
 
     async def _revoke_own(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -53,27 +53,16 @@ class Children:
         async def work(entry: AuditEntry) -> Json:
             return await self._ended(request, caller.accessor, entry)
 
-        return await self._answered(request, "revoke_own_child", work)
+        return await performed(self._calls, request, "revoke_own_child", work)
 
     async def _revoke(self, request: Request) -> Response:
         async def work(entry: AuditEntry) -> Json:
             return await self._ended(request, request.path_params["accessor"], entry)
 
-        return await self._answered(request, "revoke_child", work)
+        return await performed(self._calls, request, "revoke_child", work)
 
     async def _ended(self, request: Request, parent: str, entry: AuditEntry) -> Json:
         jti: str = request.path_params["jti"]
         namespace = caller_of(request.scope).namespace
         ended = await self._delegation.revoke(namespace, parent, jti, entry=entry)
         return {"revoked": [f"{parent}/{jti}"] if ended else []}
-
-    async def _answered(
-        self, request: Request, operation: str, work: Work, status: int = 200
-    ) -> Response:
-        return await performed(
-            self._calls,
-            request,
-            operation,
-            work,
-            lambda data: JSONResponse(wire.ok(data), status, headers={"Cache-Control": "no-store"}),
-        )

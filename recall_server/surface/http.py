@@ -1,6 +1,7 @@
 """The plain routes: is the process alive, and can it serve?"""
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -48,7 +49,7 @@ async def performed(
     request: Request,
     operation: str,
     work: Callable[[AuditEntry], Awaitable[T]],
-    shown: Callable[[T], Response],
+    shown: Callable[[T], Response] = wire.answer,  # type: ignore[assignment]
 ) -> Response:
     """The answer to a plain request: what `work` returns as `shown`, or its error as one."""
     caller = caller_of(request.scope)
@@ -57,6 +58,11 @@ async def performed(
     except RecallError as error:
         return wire.http_error(error)
     return shown(found)
+
+
+def created(data: wire.Json) -> Response:
+    """`shown`, of what is new."""
+    return wire.answer(data, HTTPStatus.CREATED)
 
 
 async def not_found(_: Request, __: Exception) -> JSONResponse:

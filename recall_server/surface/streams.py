@@ -55,7 +55,7 @@ class Streams:
         self._refusal = refusal
         self._look_s = look_s
         self._open: Counter[Namespace] = Counter()
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[TokenInfo, _Watched] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = admitted(scope)
@@ -76,19 +76,20 @@ class Streams:
     @asynccontextmanager
     async def _watching(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
         """Count one more stream; the event is set when its token does not stand any longer."""
+        token = caller.token
+        assert token is not None
         self._open[caller.namespace] += 1
-        watched = self._watched.setdefault(caller.accessor, _Watched())
+        watched = self._watched.setdefault(token, _Watched())
         watched.streams += 1
         if watched.look is None:
-            assert caller.token is not None
-            watched.look = asyncio.create_task(self._look(caller.token, watched.over))
+            watched.look = asyncio.create_task(self._look(token, watched.over))
         try:
             yield watched.over
         finally:
             watched.streams -= 1
             if not watched.streams:
                 watched.look.cancel()
-                del self._watched[caller.accessor]
+                del self._watched[token]
             self._open[caller.namespace] -= 1
             if not self._open[caller.namespace]:
                 del self._open[caller.namespace]
