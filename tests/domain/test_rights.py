@@ -59,7 +59,6 @@ def test_an_operation_that_nobody_named_is_allowed_to_nobody() -> None:
         (rights(), rights(reach=Reach(agent_id="a")), False),
         (rights(), rights(reach=Reach(types=frozenset({MemoryType.FACT}))), False),
     ],
-    ids=str,
 )
 def test_a_token_is_narrower_only_if_it_is_in_every_way(
     child: Rights, parent: Rights, narrower: bool
