@@ -257,6 +257,14 @@ def _translated() -> Iterator[None]:
             "The Postgres user may not do that. It must own the schema, and either have CREATEROLE "
             "or be a member of the roles recall_app, recall_eraser and recall_system."
         ) from error
+    except (
+        psycopg.errors.LockNotAvailable,
+        psycopg.errors.DeadlockDetected,
+        psycopg.errors.SerializationFailure,
+    ) as error:
+        raise DatabaseUnavailable(
+            "Another change was in the way and this one was taken back. Send the call again."
+        ) from error
     except psycopg.errors.QueryCanceled as error:
         raise DatabaseUnavailable(
             "The database took too long and the call was stopped. Try again, or ask for less."

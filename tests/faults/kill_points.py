@@ -1,5 +1,5 @@
 """Killed at each of its writes in turn, a work loses nothing that it has said is done, does
-nothing twice when it is done again, and stops halfway nowhere that anybody sees (SECURITY F-01 to F-05).
+nothing twice when it is done again, and leaves nothing half done (SECURITY F-01 to F-05).
 
 Needs `strace`, which kills a process at the n-th call to the system: `make faults`.
 """

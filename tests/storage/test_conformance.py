@@ -1,6 +1,7 @@
 """THE conformance suite: what a store must do, on every engine."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +48,7 @@ def an_episode(episode_id: str = "ep_1", text: str = "I live in Oslo.") -> Episo
         topic="life",
         occurred_at=NOON,
         recorded_at=NOON,
-        content_hash="hash",
+        content_hash=hashlib.sha256(text.encode()).hexdigest(),
         job_id="job_1",
         turns=(Turn(0, Span(0, len(text)), "Alice", "s1", NOON),),
     )
