@@ -169,9 +169,7 @@ async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
 
 
 @pytest.mark.parametrize("keep", [100, 4_096, 20_000])
-async def test_a_file_that_was_cut_is_refused(
-    open_house: Open, database: Path, keep: int
-) -> None:
+async def test_a_file_that_was_cut_is_refused(open_house: Open, database: Path, keep: int) -> None:
     """F-14. (Garbage, and a file that is read-only, F-13: tests/stories/test_cli.py.)"""
     async with open_house() as house:
         await enter(house)
