@@ -17,6 +17,7 @@ from tests.conftest import Clock, settings_for
 from tests.engines import Postgres
 from tests.fakes import HashEmbedder
 from tests.faults.proxy import Network, network
+from tests.processes import until
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, enter, remember
 
@@ -218,7 +219,7 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
                 await raw.fetch("SELECT pg_advisory_xact_lock(2)", {})
                 # This one waits first, so it is the one whose patience ends first.
                 waits = asyncio.create_task(_locked(raw, 1))
-                await asyncio.sleep(0)
+                await until(lambda: _somebody_waits(url), WITHIN_S, "it waits")
                 crossing = asyncio.create_task(other.execute("SELECT pg_advisory_xact_lock(2)"))
                 await waits
         await crossing
@@ -227,6 +228,12 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
         rows = await select(built.store, "SELECT documents FROM namespaces")
 
     assert [row["documents"] for row in rows] == [1]
+
+
+async def _somebody_waits(url: str) -> bool:
+    async with await psycopg.AsyncConnection.connect(url) as raw:
+        cursor = await raw.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
+        return await cursor.fetchone() is not None
 
 
 async def _locked(raw: object, key: int) -> None:
