@@ -74,6 +74,7 @@ class SqliteDriver:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = (0, 0)
+        self._unsure = False
         self._stack = AsyncExitStack()
         self._writing = Turns(1)
         self._writer: _Thread | None = None
@@ -186,18 +187,24 @@ class SqliteDriver:
     @asynccontextmanager
     async def _transaction(self, raw: _Thread, begin: str) -> AsyncIterator[Connection]:
         with _translated(self._path):
-            connection = _SqliteConnection(raw, self._path, begin, self._same_file)
+            connection = _SqliteConnection(raw, self._path, begin, self._sound)
             try:
                 yield connection
                 await connection.commit()
-            except BaseException:  # a caller that hung up must leave nothing behind
+            except BaseException as error:  # a caller that hung up must leave nothing behind
+                self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")
                 await asyncio.shield(raw.rollback())
                 raise
 
-    def _same_file(self, _: sqlite3.Connection) -> Sequence[Any]:
-        """A step. SQLite goes on in a file that was removed or replaced, and says that all is well:
-        whatever it keeps there is lost.
+    def _sound(self, _: sqlite3.Connection) -> Sequence[Any]:
+        """A step. SQLite goes on in a file that was removed or replaced, and after a disk that lost
+        what it was given, and says that all is well: whatever it keeps there may be lost.
         """
+        if self._unsure:
+            raise DatabaseUnusable(
+                f"The disk failed to keep what was written to {self._path}, and nobody knows what "
+                "it has. Check the disk, then start the server again."
+            )
         try:
             found = _identity(self._path.stat())
         except FileNotFoundError:
@@ -224,13 +231,13 @@ class SqliteDriver:
 class _SqliteConnection:
     """Begins with its first statement."""
 
-    def __init__(self, raw: _Thread, path: Path, begin: str, same_file: Step) -> None:
+    def __init__(self, raw: _Thread, path: Path, begin: str, sound: Step) -> None:
         self._raw = raw
         self._path = path
         self._reading = begin == READ
         self._begun = False
-        self._same_file = same_file
-        self._waiting: list[Step] = [same_file, _step(begin, {})]
+        self._sound = sound
+        self._waiting: list[Step] = [sound, _step(begin, {})]
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         return await self._run(_step(sql, params))
@@ -262,7 +269,7 @@ class _SqliteConnection:
         if self._begun and self._reading:
             self._raw.end_reading()
         elif self._begun or len(self._waiting) > 2:
-            self._waiting.append(self._same_file)
+            self._waiting.append(self._sound)
             await asyncio.shield(self._run(_step("COMMIT", {})))
 
     async def _run(self, step: Step) -> Sequence[Row]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recall_server.app import House, house
+from recall_server.domain.errors import RecallError
 from recall_server.domain.model import AuditEntry, JobState, namespace
 from recall_server.domain.rights import Refusal, TokenInfo
 from recall_server.domain.run import Mode, Request, RunState
@@ -321,7 +322,21 @@ def opened(database: Database) -> AbstractAsyncContextManager[House]:
 
 async def main(work: str, database: str) -> None:
     async with opened(database if "=" in database else Path(database)) as built:
-        await WORKS[work].do(built, lambda done: print(done, flush=True))
+        if work == "insist":
+            await _insist(built)
+        else:
+            await WORKS[work].do(built, lambda done: print(done, flush=True))
+
+
+async def _insist(built: House) -> None:
+    """Store on, whatever is answered, and say it."""
+    for number in range(3):
+        try:
+            await _store(built, f"I own bike number {number}.", f"key-{number}")
+        except RecallError as error:
+            print(error.code, flush=True)
+        else:
+            print(f"store-{number}", flush=True)
 
 
 if __name__ == "__main__":
