@@ -62,7 +62,7 @@ async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_wa
             await house.check()
             found = await memories(house)
             reading_s = loop.time() - began
-            with pytest.raises(DatabaseUnavailable, match="locked|in the way"):
+            with pytest.raises(DatabaseUnavailable, match=r"locked|in the way"):
                 await refused
             waited_s = loop.time() - began
             patient = asyncio.create_task(remember(house, TEXT))

