@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.errors import Invalid
@@ -13,7 +13,6 @@ from recall_server.domain.model import AuditEntry, Outcome
 from recall_server.domain.text import storable
 from recall_server.services import Services
 from recall_server.storage.audit import AuditRecord, Filter
-from recall_server.surface import wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
@@ -80,13 +79,7 @@ class AuditBook:
                 "next_cursor": str(page.next) if page.next else None,
             }
 
-        return await performed(
-            self._calls,
-            request,
-            "read_audit",
-            work,
-            lambda data: JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"}),
-        )
+        return await performed(self._calls, request, "read_audit", work)
 
 
 def _shown(record: AuditRecord) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry
 from recall_server.domain.plan import Choice
 from recall_server.services import Services
-from recall_server.surface import a2a_wire, wire
+from recall_server.surface import a2a_wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
@@ -50,7 +50,7 @@ class Conflicts:
             entry.counts["questions"] = len(found)
             return {"conflicts": [a2a_wire.open_question(one) for one in found]}
 
-        return await self._answered(request, "list_conflicts", work)
+        return await performed(self._calls, request, "list_conflicts", work)
 
     async def _resolve(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -68,13 +68,4 @@ class Conflicts:
             left = len(run.status.questions)
             return {"task_id": run.id, "status": str(run.status.state), "open": left}
 
-        return await self._answered(request, "resolve_conflict", work)
-
-    async def _answered(self, request: Request, operation: str, work: Any) -> Response:
-        return await performed(
-            self._calls,
-            request,
-            operation,
-            work,
-            lambda data: JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"}),
-        )
+        return await performed(self._calls, request, "resolve_conflict", work)

@@ -4,7 +4,7 @@ of it, for whoever has its secret.
 """
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.erasure import CONFIRMATION
@@ -20,7 +20,6 @@ from recall_server.surface.caller import Caller, caller_of
 from recall_server.surface.http import DOOR, RECEIPTS, performed
 
 HEADER = "Recall-Receipt-Secret"
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class Wanted(Arguments):
@@ -58,7 +57,7 @@ class Erasure:
             request,
             _operation(body),
             work,
-            lambda erased: JSONResponse(wire.ok(wire.erased(erased)), headers=_NO_STORE),
+            lambda erased: wire.answer(wire.erased(erased)),
         )
 
     async def _erased(self, namespace: Namespace, wanted: Wanted, entry: AuditEntry) -> Erased:
@@ -89,7 +88,7 @@ class Erasure:
             request,
             "restore_memory",
             work,
-            lambda _: JSONResponse(wire.ok({"restored": memory_id}), headers=_NO_STORE),
+            lambda _: wire.answer({"restored": memory_id}),
         )
 
     async def _receipt(self, request: Request) -> Response:
@@ -106,9 +105,7 @@ class Erasure:
             found = await self._calls.perform(holder, DOOR, "collect_receipt", work)
         except RecallError as error:
             return wire.http_error(error)
-        return JSONResponse(
-            wire.ok({"receipt": found.receipt, "final": found.final}), headers=_NO_STORE
-        )
+        return wire.answer({"receipt": found.receipt, "final": found.final})
 
 
 def _operation(body: object) -> str:

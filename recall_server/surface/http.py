@@ -1,6 +1,7 @@
 """The plain routes: is the process alive, and can it serve?"""
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -14,11 +15,12 @@ from recall_server.surface import wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import CARD_PATH, JWKS_PATH
+from recall_server.surface.challenges import METADATA_PATHS
 
 DOOR = "http"
 T = TypeVar("T")
 
-OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH})
+OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH, *METADATA_PATHS})
 # Needs a secret of its own instead of a token, which an erasure has revoked.
 RECEIPTS = "/v1/receipts/"
 OPEN_UNDER = (RECEIPTS,)
@@ -47,7 +49,7 @@ async def performed(
     request: Request,
     operation: str,
     work: Callable[[AuditEntry], Awaitable[T]],
-    shown: Callable[[T], Response],
+    shown: Callable[[T], Response] = wire.answer,  # type: ignore[assignment]
 ) -> Response:
     """The answer to a plain request: what `work` returns as `shown`, or its error as one."""
     caller = caller_of(request.scope)
@@ -56,6 +58,11 @@ async def performed(
     except RecallError as error:
         return wire.http_error(error)
     return shown(found)
+
+
+def created(data: wire.Json) -> Response:
+    """`shown`, of what is new."""
+    return wire.answer(data, HTTPStatus.CREATED)
 
 
 async def not_found(_: Request, __: Exception) -> JSONResponse:

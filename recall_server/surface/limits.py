@@ -14,7 +14,7 @@ from recall_server.domain.errors import Busy, RateLimited, RecallError
 from recall_server.domain.model import Namespace
 from recall_server.domain.turns import Turns
 from recall_server.services.rates import Rates
-from recall_server.surface.caller import admitted
+from recall_server.surface.caller import Caller, admitted
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ class Limits:
             await self._app(scope, receive, send)
             return
         try:
-            await self._rates.call(caller.namespace, caller.accessor)
+            await self._rates.call(caller.namespace, _issuer(caller))
             turn = await self._turn(caller.namespace)
         except RecallError as error:
             log.info("refused", code=error.code, accessor=caller.accessor)
@@ -150,3 +150,8 @@ def _address(scope: Scope) -> str:
     """Of the connection. What a header says of it could be anything."""
     client = scope.get("client")
     return client[0] if client else ""
+
+
+def _issuer(caller: Caller) -> str:
+    """Whose calls they are: a token does not get more by handing itself on."""
+    return caller.accessor.partition("/")[0]

@@ -3,12 +3,11 @@
 The words are exact, as data: whoever looks at them is to judge them, and must not obey them.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry
@@ -63,7 +62,7 @@ class Quarantine:
                 "next_offset": found.next_offset,
             }
 
-        return await self._answered(request, "list_quarantine", work)
+        return await performed(self._calls, request, "list_quarantine", work)
 
     async def _release(self, request: Request) -> Response:
         async def work(entry: AuditEntry) -> Json:
@@ -72,7 +71,7 @@ class Quarantine:
             await self._services.quarantine.release(namespace, item_id, entry=entry)
             return {"id": item_id, "state": str(Held.RELEASED)}
 
-        return await self._answered(request, "release_quarantined", work)
+        return await performed(self._calls, request, "release_quarantined", work)
 
     async def _reject(self, request: Request) -> Response:
         async def work(entry: AuditEntry) -> Json:
@@ -81,18 +80,7 @@ class Quarantine:
             await self._services.quarantine.reject(namespace, item_id, entry=entry)
             return {"id": item_id, "state": str(Held.REJECTED)}
 
-        return await self._answered(request, "reject_quarantined", work)
-
-    async def _answered(
-        self, request: Request, operation: str, work: Callable[[AuditEntry], Awaitable[Json]]
-    ) -> Response:
-        return await performed(
-            self._calls,
-            request,
-            operation,
-            work,
-            lambda data: JSONResponse(wire.ok(data), headers={"Cache-Control": "no-store"}),
-        )
+        return await performed(self._calls, request, "reject_quarantined", work)
 
 
 def suspect(one: Suspect) -> Json:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.errors import RecallError, TooManyStreams
 from recall_server.domain.model import Namespace
+from recall_server.domain.rights import TokenInfo
 from recall_server.surface.caller import Caller, admitted
 from recall_server.surface.card import JSONRPC_PATH, REST_PATH
 from recall_server.surface.limits import Refusal, again
@@ -42,7 +43,7 @@ class Streams:
     def __init__(
         self,
         app: ASGIApp,
-        stands: Callable[[str], Awaitable[bool]],
+        stands: Callable[[TokenInfo], Awaitable[bool]],
         *,
         each: int,
         refusal: Refusal,
@@ -54,7 +55,7 @@ class Streams:
         self._refusal = refusal
         self._look_s = look_s
         self._open: Counter[Namespace] = Counter()
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[TokenInfo, _Watched] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = admitted(scope)
@@ -75,32 +76,34 @@ class Streams:
     @asynccontextmanager
     async def _watching(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
         """Count one more stream; the event is set when its token does not stand any longer."""
+        token = caller.token
+        assert token is not None
         self._open[caller.namespace] += 1
-        watched = self._watched.setdefault(caller.accessor, _Watched())
+        watched = self._watched.setdefault(token, _Watched())
         watched.streams += 1
         if watched.look is None:
-            watched.look = asyncio.create_task(self._look(caller.accessor, watched.over))
+            watched.look = asyncio.create_task(self._look(token, watched.over))
         try:
             yield watched.over
         finally:
             watched.streams -= 1
             if not watched.streams:
                 watched.look.cancel()
-                del self._watched[caller.accessor]
+                del self._watched[token]
             self._open[caller.namespace] -= 1
             if not self._open[caller.namespace]:
                 del self._open[caller.namespace]
 
-    async def _look(self, accessor: str, over: asyncio.Event) -> None:
+    async def _look(self, token: TokenInfo, over: asyncio.Event) -> None:
         while not over.is_set():
             await asyncio.sleep(self._look_s)
             try:
-                if not await self._stands(accessor):
-                    log.info("streams_ended", accessor=accessor)
+                if not await self._stands(token):
+                    log.info("streams_ended", accessor=token.accessor)
                     over.set()
             except RecallError as error:
                 # A stream reads the same database: without it, nothing is told.
-                log.warning("token_not_looked_up", accessor=accessor, code=error.code)
+                log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 
 def opens_stream(scope: Scope) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry, MemoryType
@@ -21,26 +21,23 @@ from recall_server.surface import wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import Caller, caller_of
-from recall_server.surface.http import performed
+from recall_server.surface.http import created, performed
 
 Json = dict[str, Any]
 Work = Callable[[AuditEntry], Awaitable[Json]]
 
-CREATED = 201
 YEAR_S = 366 * 86_400
 OVERLAP_S = 3_600.0
 
 
-class Issue(Arguments):
+class Asked(Arguments):
     """What is left out is as with the token that issues: its topics, its types, its agent."""
 
-    label: str = ""
     scopes: list[Annotated[Scope, Field(strict=False)]] = Field(default_factory=list)
     topics: list[str] = Field(default_factory=list)
     types: list[Annotated[MemoryType, Field(strict=False)]] = Field(default_factory=list)
     agent_id: str = ""
     expires_in_s: float = Field(0, ge=0, le=YEAR_S, description="0: as long as by default")
-    uses: int = Field(0, ge=0, description="0: any number")
 
     def wanted(self, issuer: Rights) -> Wanted:
         by_default = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
@@ -54,8 +51,15 @@ class Issue(Arguments):
         return Wanted(
             Rights(frozenset(self.scopes or by_default), reach),
             timedelta(seconds=self.expires_in_s) if self.expires_in_s else None,
-            self.uses or None,
         )
+
+
+class Issue(Asked):
+    label: str = ""
+    uses: int = Field(0, ge=0, description="0: any number")
+
+    def wanted(self, issuer: Rights) -> Wanted:
+        return replace(super().wanted(issuer), uses=self.uses or None)
 
 
 class Rotate(Arguments):
@@ -84,7 +88,7 @@ class Tokens:
         async def work(_: AuditEntry) -> Json:
             return wire.whoami(caller_of(request.scope))
 
-        return await self._answered(request, "whoami", work)
+        return await performed(self._calls, request, "whoami", work)
 
     async def _list(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -94,7 +98,7 @@ class Tokens:
             entry.counts["tokens"] = len(found)
             return {"tokens": [wire.token(one) for one in found]}
 
-        return await self._answered(request, "list_tokens", work)
+        return await performed(self._calls, request, "list_tokens", work)
 
     async def _issue(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -110,7 +114,7 @@ class Tokens:
             )
             return {"token": token, **wire.token(info)}
 
-        return await self._answered(request, "issue_token", work, CREATED)
+        return await performed(self._calls, request, "issue_token", work, created)
 
     async def _show(self, request: Request) -> Response:
         async def work(entry: AuditEntry) -> Json:
@@ -118,7 +122,7 @@ class Tokens:
             entry.ids.append(info.accessor)
             return wire.token(info)
 
-        return await self._answered(request, "show_token", work)
+        return await performed(self._calls, request, "show_token", work)
 
     async def _rotate(self, request: Request) -> Response:
         caller = caller_of(request.scope)
@@ -133,7 +137,7 @@ class Tokens:
             )
             return {"token": token, **wire.token(info)}
 
-        return await self._answered(request, "rotate_token", work, CREATED)
+        return await performed(self._calls, request, "rotate_token", work, created)
 
     async def _revoke(self, request: Request) -> Response:
         """With `?children_only=true` only what it issued."""
@@ -144,20 +148,9 @@ class Tokens:
             revoked = await self._access.revoke(info, children_only=children, entry=entry)
             return {"revoked": revoked}
 
-        return await self._answered(request, "revoke_token", work)
+        return await performed(self._calls, request, "revoke_token", work)
 
     async def _named(self, request: Request, caller: Caller) -> TokenInfo:
         accessor: str = request.path_params["accessor"]
         storable(accessor)
         return await self._access.find(accessor, caller.namespace)
-
-    async def _answered(
-        self, request: Request, operation: str, work: Work, status: int = 200
-    ) -> Response:
-        return await performed(
-            self._calls,
-            request,
-            operation,
-            work,
-            lambda data: JSONResponse(wire.ok(data), status, headers={"Cache-Control": "no-store"}),
-        )

@@ -58,6 +58,11 @@ class MethodNotAllowed(Invalid):
     code = "METHOD_NOT_ALLOWED"
 
 
+def answer(data: Json, status: int = 200) -> JSONResponse:
+    """Data as the answer to a plain request; it is the caller's, and nobody on the way keeps it."""
+    return JSONResponse(ok(data), status, headers={"Cache-Control": "no-store"})
+
+
 def ok(data: Json) -> Json:
     return {"status": "ok", "data": data}
 

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from recall_server.app import House
 from recall_server.domain.model import namespace
-from recall_server.domain.rights import TokenInfo
+from recall_server.domain.rights import Rights, Scope, TokenInfo
 from recall_server.serve import bound, listening
 from recall_server.services.access import Wanted
 from tests.conftest import Open
@@ -26,6 +26,9 @@ ERAS = (LEGACY, MODERN)
 WITHIN_S = 20.0
 
 Json = dict[str, Any]
+
+
+MAY_ALL = Wanted(Rights(frozenset({Scope.ADMIN})))
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,11 @@ class Running:
     def url(self) -> str:
         return f"{self.address}/mcp"
 
-    async def token(self, name: str = "alice", wanted: Wanted | None = None) -> str:
+    async def token(self, name: str = "alice", wanted: Wanted = MAY_ALL) -> str:
+        """One that may do everything, unless it is the token that a test is about."""
         return (await self.issued(name, wanted))[0]
 
-    async def issued(self, name: str, wanted: Wanted | None = None) -> tuple[str, TokenInfo]:
+    async def issued(self, name: str, wanted: Wanted = MAY_ALL) -> tuple[str, TokenInfo]:
         services = self.house.services
         owner = namespace(name)
         entry = services.audit.begin(owner, "create_token", "cli", None)

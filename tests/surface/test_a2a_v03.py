@@ -90,7 +90,7 @@ async def test_streams_of_0_3_begin_with_the_task_and_end_with_the_final_event(
         again = said(KEEP_NEW, taskId=task["id"])
         ended = await events_of(old, "message/stream", again)
 
-    assert [one["kind"] for one in begun] == ["task", "status-update"]
+    assert [one["kind"] for one in begun] == ["task", "status-update", "status-update"]
     assert [one["kind"] for one in ended] == ["task", "artifact-update", "status-update"]
     assert ended[-1]["final"]
     assert ended[-1]["status"]["state"] == "completed"
