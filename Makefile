@@ -29,8 +29,8 @@ bench: .venv/installed  ## speed, as ratios
 	$(RUN)/recall bench load
 	$(RUN)/recall bench tasks
 
-faults: .venv/installed  ## killed at its writes, one after the other; needs strace; POINTS=0: at each
-	$(RUN)/pytest -s tests/faults/kill_points.py
+faults: .venv/installed  ## killed, or failing, at its writes, one after the other; needs strace; POINTS=0: at each
+	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop

@@ -196,6 +196,7 @@ async def house(
     def id_of(prefix: str) -> str:
         return new_id(prefix, now(), chance(10))
 
+    parts.refuse_lost(settings)
     async with AsyncExitStack() as stack:
         driver = driver_for(settings.database)
         stack.push_async_callback(driver.close)

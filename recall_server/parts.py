@@ -16,6 +16,22 @@ from recall_server.services.masking import Masking
 from recall_server.storage.store import Store
 
 
+def refuse_lost(settings: Settings) -> None:
+    """Raise `DatabaseUnusable` where the key of a database is there and the database is not: SQLite
+    would make an empty one, and nobody would be told that all is gone.
+    """
+    path = settings.database
+    if isinstance(path, str) or settings.key_file is not None or not settings.key_path.exists():
+        return
+    # Before its first checkpoint all of a database may be in the journal.
+    parts = (path, path.with_name(path.name + "-wal"))
+    if not any(part.exists() and part.stat().st_size for part in parts):
+        raise DatabaseUnusable(
+            f"{path} is gone or empty, and its key {settings.key_path} is there. Put the database "
+            "back from a backup. To begin anew, remove the key too."
+        )
+
+
 async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
     """The key that the database belongs to; it is made with the database, and never again."""
     path = settings.key_path

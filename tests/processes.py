@@ -61,6 +61,11 @@ class Process:
     def alive(self) -> bool:
         return self._running is not None and self._running.returncode is None
 
+    @property
+    def pid(self) -> int:
+        assert self._running is not None, "it was never started"
+        return self._running.pid
+
     def log(self) -> str:
         self._log.seek(0)
         return self._log.read()[-4_000:].decode(errors="replace")

@@ -23,6 +23,7 @@ async def state_of(house: House, job_id: str) -> JobState | None:
 async def test_a_job_that_takes_its_worker_with_it_is_given_up(
     open_house: Open, clock: Clock
 ) -> None:
+    """F-08."""
     async with open_house(extractor=Scripted(**{"I like tea": TEA})) as house:
         await enter(house)
         accepted = await remember(house, "Alice: I like tea.")
@@ -55,6 +56,7 @@ async def test_a_job_that_lost_its_worker_once_is_done_by_the_next(
 
 
 async def test_a_worker_that_was_overtaken_leaves_no_trace(open_house: Open, clock: Clock) -> None:
+    """F-09."""
     extractor = Scripted(**{"I like tea": TEA})
     async with open_house(extractor=extractor) as house:
         await enter(house)
@@ -128,6 +130,7 @@ async def test_a_running_worker_is_woken_by_a_store(open_house: Open) -> None:
 async def test_a_worker_told_to_stop_hands_back_what_a_slow_model_holds_up(
     open_house: Open,
 ) -> None:
+    """F-58."""
     started = asyncio.Event()
     extractor = Scripted(**{"I like tea": TEA})
 

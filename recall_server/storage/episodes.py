@@ -1,10 +1,12 @@
 """The shelf of what was said: episodes and their turns."""
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from recall_server.domain.errors import DatabaseUnusable
 from recall_server.domain.importance import importance
 from recall_server.domain.model import Citation, Episode, Item, ItemKind, Source, Span, Turn
 from recall_server.storage.driver import Row
@@ -23,6 +25,19 @@ class Receipt:
 
 # Past the end of any episode.
 WHOLE = 2**31 - 1
+
+
+def intact(row: Row) -> str:
+    """The text of an episode. Raises `DatabaseUnusable` where it is not as it was written, which
+    no database notices of a text that stands in no index.
+    """
+    text = str(row["text"])
+    if hashlib.sha256(text.encode()).hexdigest() != row["content_hash"]:
+        raise DatabaseUnusable(
+            f"The text of {row['id']} is not as it was written: the disk or somebody has changed "
+            "it. Restore it from a backup, or erase it."
+        )
+    return text
 
 
 def spoken(text: str, turn: Turn) -> str:
@@ -104,7 +119,7 @@ class Episodes:
         row = rows[0]
         return Episode(
             id=row["id"],
-            text=row["text"],
+            text=intact(row),
             topic=row["topic"],
             occurred_at=moment(row["occurred_at"]),
             recorded_at=moment(row["recorded_at"]),

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from recall_server.domain.attributes import normal_attribute, normal_entity
 from recall_server.domain.portable import Episode, Memory, spelled
 from recall_server.storage.driver import Document, Row
-from recall_server.storage.episodes import turn_id
+from recall_server.storage.episodes import intact, turn_id
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment, moment_or_none
 
@@ -230,7 +230,7 @@ def _episode(row: Row, turns: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "kind": "episode",
         "id": row["id"],
-        "text": row["text"],
+        "text": intact(row),
         "content_hash": row["content_hash"],
         "topic": row["topic"],
         **{name: row[name] for name in _EPISODE},

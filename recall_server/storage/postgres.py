@@ -3,9 +3,11 @@ security binds to one namespace (HOUSE: the second wall).
 """
 
 import asyncio
+import os
 import selectors
+import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ POOL_WAIT_S = 5.0
 # Of one namespace; the rest is for the others, and for what serves all.
 EACH_MAX = 6
 STATEMENT_TIMEOUT_MS = 10_000
+# After this the server would have answered, if only that it took too long: it cannot be reached.
+ANSWER_S = 12.0
 # Any constant will do, as long as every replica takes the same.
 _MIGRATION_LOCK = 7_265_636_131
 
@@ -114,7 +118,7 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
-        async with self._begun("BEGIN") as connection:
+        async with self._begun("BEGIN", patient=True) as connection:
             # Another replica may be migrating for longer than a statement may normally take.
             await connection.send("SET LOCAL lock_timeout = 0", {})
             await connection.send("SET LOCAL statement_timeout = 0", {})
@@ -147,10 +151,10 @@ class PostgresDriver:
                     yield found
 
     @asynccontextmanager
-    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
+    async def _begun(self, begin: str, *, patient: bool = False) -> AsyncIterator[Connection]:
         with _translated():
             async with self._pool.connection() as raw:
-                connection = _PostgresConnection(raw)
+                connection = _PostgresConnection(raw, None if patient else ANSWER_S)
                 try:
                     # It begins with its first statement, as each journey there and back counts.
                     await connection.send(begin, {})
@@ -179,14 +183,38 @@ async def _rollback(raw: _Raw, *, confused: bool) -> None:
         await raw.close()
         return
     try:
-        await raw.execute("ROLLBACK")
+        with _patience(raw, ANSWER_S):
+            await raw.execute("ROLLBACK")
     except psycopg.OperationalError:
         await raw.close()  # the pool replaces it; the server has rolled back by itself
 
 
+@contextmanager
+def _patience(raw: _Raw, seconds: float | None) -> Iterator[None]:
+    """Hang up on a server that has not answered after so long. A network that swallows everything
+    gives no error of its own, and the driver would wait for one, even when it is cancelled.
+    """
+    if seconds is None:
+        yield
+        return
+    hanging_up = asyncio.get_running_loop().call_later(seconds, _hang_up, raw)
+    try:
+        yield
+    finally:
+        hanging_up.cancel()
+
+
+def _hang_up(raw: _Raw) -> None:
+    if not raw.closed:
+        with socket.socket(fileno=os.dup(raw.fileno())) as line, suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+
 class _PostgresConnection:
-    def __init__(self, raw: _Raw) -> None:
+    def __init__(self, raw: _Raw, answer_s: float | None) -> None:
+        """`answer_s`: how long a statement may take; None: as long as it does."""
         self._raw = raw
+        self._answer_s = answer_s
         self._waiting: list[tuple[str, Params, Exception | None]] = []
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
         # came to: whoever got this connection next would be told that they do not exist.
@@ -194,7 +222,7 @@ class _PostgresConnection:
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         if not self._waiting:
-            with _translated():
+            with _translated(), _patience(self._raw, self._answer_s):
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
         await self.send(sql, params)
         return await _rows(await self._flush())
@@ -202,7 +230,7 @@ class _PostgresConnection:
     async def _flush(self) -> psycopg.AsyncCursor[DictRow]:
         """Run what waits, in one journey; the cursor of the last."""
         waiting, self._waiting = self._waiting, []
-        with _translated():
+        with _translated(), _patience(self._raw, self._answer_s):
             self.confused = True
             async with self._raw.pipeline():
                 cursors = [await self._raw.execute(sql, _plain(given)) for sql, given, _ in waiting]
@@ -256,6 +284,14 @@ def _translated() -> Iterator[None]:
         raise DatabaseUnusable(
             "The Postgres user may not do that. It must own the schema, and either have CREATEROLE "
             "or be a member of the roles recall_app, recall_eraser and recall_system."
+        ) from error
+    except (
+        psycopg.errors.LockNotAvailable,
+        psycopg.errors.DeadlockDetected,
+        psycopg.errors.SerializationFailure,
+    ) as error:
+        raise DatabaseUnavailable(
+            "Another change was in the way and this one was taken back. Send the call again."
         ) from error
     except psycopg.errors.QueryCanceled as error:
         raise DatabaseUnavailable(

@@ -73,6 +73,8 @@ class SqliteDriver:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = (0, 0)
+        self._unsure = False
         self._stack = AsyncExitStack()
         self._writing = Turns(1)
         self._writer: _Thread | None = None
@@ -82,7 +84,7 @@ class SqliteDriver:
     async def open(self) -> None:
         """Open the file, making it (readable by its owner alone) where there is none."""
         with _translated(self._path):
-            _create_private(self._path)
+            self._file = _create_private(self._path)
             self._writer = await self._connect(self._stack)
             await self._writer.execute_fetchall("PRAGMA journal_mode=WAL")
             for _ in range(READERS):
@@ -118,7 +120,7 @@ class SqliteDriver:
             async with self._reading.of(namespace):
                 reader = self._readers.get_nowait()
                 try:
-                    async with _transaction(reader, READ, self._path) as connection:
+                    async with self._transaction(reader, READ) as connection:
                         yield connection
                 finally:
                     self._readers.put_nowait(reader)
@@ -127,7 +129,7 @@ class SqliteDriver:
         # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
         async with (
             self._writing.of(namespace),
-            _transaction(self._writer, WRITE, self._path) as connection,
+            self._transaction(self._writer, WRITE) as connection,
         ):
             yield connection
 
@@ -140,7 +142,7 @@ class SqliteDriver:
             with _translated(self._path):
                 reader = await self._connect(stack)
                 await reader.execute_fetchall("PRAGMA query_only=ON")
-            async with _transaction(reader, READ, self._path) as connection:
+            async with self._transaction(reader, READ) as connection:
                 yield connection
 
     @asynccontextmanager
@@ -182,6 +184,38 @@ class SqliteDriver:
         finally:
             await writer.run([_step(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {})])
 
+    @asynccontextmanager
+    async def _transaction(self, raw: _Thread, begin: str) -> AsyncIterator[Connection]:
+        with _translated(self._path):
+            connection = _SqliteConnection(raw, self._path, begin, self._sound)
+            try:
+                yield connection
+                await connection.commit()
+            except BaseException as error:  # a caller that hung up must leave nothing behind
+                self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")
+                await asyncio.shield(raw.rollback())
+                raise
+
+    def _sound(self, _: sqlite3.Connection) -> Sequence[Any]:
+        """A step. SQLite goes on in a file that was removed or replaced, and after a disk that lost
+        what it was given, and says that all is well: whatever it keeps there may be lost.
+        """
+        if self._unsure:
+            raise DatabaseUnusable(
+                f"The disk failed to keep what was written to {self._path}, and nobody knows what "
+                "it has. Check the disk, then start the server again."
+            )
+        try:
+            found = _identity(self._path.stat())
+        except FileNotFoundError:
+            found = None
+        if found != self._file:
+            raise DatabaseUnusable(
+                f"{self._path} was removed or replaced while it was in use. Stop the server, put "
+                "the right file back, and start it again."
+            )
+        return ()
+
     async def files(self) -> Sequence[Path]:
         beside = ("", "-wal", "-shm", "-journal")
         paths = [self._path.with_name(self._path.name + ending) for ending in beside]
@@ -194,27 +228,16 @@ class SqliteDriver:
             yield one
 
 
-@asynccontextmanager
-async def _transaction(raw: _Thread, begin: str, path: Path) -> AsyncIterator[Connection]:
-    with _translated(path):
-        connection = _SqliteConnection(raw, path, begin)
-        try:
-            yield connection
-            await connection.commit()
-        except BaseException:  # a caller that hung up must leave nothing behind
-            await asyncio.shield(raw.rollback())
-            raise
-
-
 class _SqliteConnection:
     """Begins with its first statement."""
 
-    def __init__(self, raw: _Thread, path: Path, begin: str) -> None:
+    def __init__(self, raw: _Thread, path: Path, begin: str, sound: Step) -> None:
         self._raw = raw
         self._path = path
         self._reading = begin == READ
         self._begun = False
-        self._waiting: list[Step] = [_step(begin, {})]
+        self._sound = sound
+        self._waiting: list[Step] = [sound, _step(begin, {})]
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         return await self._run(_step(sql, params))
@@ -245,7 +268,8 @@ class _SqliteConnection:
     async def commit(self) -> None:
         if self._begun and self._reading:
             self._raw.end_reading()
-        elif self._begun or len(self._waiting) > 1:
+        elif self._begun or len(self._waiting) > 2:
+            self._waiting.append(self._sound)
             await asyncio.shield(self._run(_step("COMMIT", {})))
 
     async def _run(self, step: Step) -> Sequence[Row]:
@@ -283,9 +307,18 @@ def _statements(sql: str) -> Iterator[str]:
             pending = ""
 
 
-def _create_private(path: Path) -> None:
+def _create_private(path: Path) -> tuple[int, int]:
+    """Which file it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        return _identity(os.fstat(file))
+    finally:
+        os.close(file)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

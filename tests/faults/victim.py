@@ -5,6 +5,7 @@ Each work can be done again after it was cut off: what had been done is found to
 """
 
 import asyncio
+import io
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -12,31 +13,52 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recall_server.app import House, house
-from recall_server.domain.model import JobState, namespace
+from recall_server.domain.errors import RecallError
+from recall_server.domain.model import AuditEntry, JobState, namespace
+from recall_server.domain.rights import Refusal, TokenInfo
 from recall_server.domain.run import Mode, Request, RunState
 from recall_server.services.ingest import Submission
 from recall_server.services.runs import DISCARD
+from recall_server.services.scan import scan
+from recall_server.storage.erasure import DELETED
 from recall_server.storage.runs import Filter
 from tests.conftest import settings_for
 from tests.fakes import HashEmbedder
 from tests.processes import Database
+from tests.security.erasing import erase_all
+from tests.services.conversation import memories
+from tests.services.travelling import many
 
 ALICE = namespace("alice")
 BEFORE = "I live in Oslo. My favourite color is teal."
 SAID = "Alice: I work at Acme.\nAlice: My dog is called Rex."
 MOVED = "I live in Porto."
-LEASE_S = 0.05
+# A third of it apart, a purge holds its job; oftener, it would never find the database at rest.
+LEASE_S = 0.6
+POLL_S = 0.05
+_OUT = "SELECT id FROM memories WHERE status <> 'active'"
+# Words of BEFORE of which an erased file holds no trace.
+TRACE = "favourite color is teal"
+# Two batches of an import, and a part of a third.
+CARRIED = 450
+
+
+async def _always(_: House) -> bool:
+    """It has no state between."""
+    return True
 
 
 @dataclass(frozen=True)
 class Work:
     """`prepare` makes what is there before; `do` is what is cut off, and calls `told` with each
-    thing that its caller has been told is done; `holds` looks whether that is so.
+    thing that its caller has been told is done; `holds` looks whether that is so. `whole` looks
+    whether what is there is one state or the other, and never something between them.
     """
 
     prepare: Callable[[House], Awaitable[None]]
     do: Callable[[House, Callable[[str], None]], Awaitable[None]]
     holds: Callable[[House, str], Awaitable[bool]]
+    whole: Callable[[House], Awaitable[bool]] = _always
 
 
 async def _nothing(_: House) -> None:
@@ -46,6 +68,12 @@ async def _nothing(_: House) -> None:
 async def _enter(built: House) -> None:
     entry = built.services.audit.begin(ALICE, "create_token", "test", None)
     await built.services.access.issue(ALICE, entry=entry)
+
+
+async def _entered(built: House) -> None:
+    """Several tokens."""
+    for _ in range(4):
+        await _enter(built)
 
 
 async def _remembered(built: House) -> None:
@@ -65,6 +93,20 @@ async def _asked(built: House) -> None:
     await _remembered(built)
     await _start(built, MOVED)
     await drain(built)
+
+
+async def _erased(built: House) -> None:
+    """A namespace that is erased, and whose files nobody has rewritten yet."""
+    await _remembered(built)
+    await erase_all(built)
+
+
+async def _forgotten(built: House) -> None:
+    """Memories that can be taken back."""
+    await _remembered(built)
+    for memory in await memories(built):
+        entry = built.services.audit.begin(ALICE, "delete_memory", "test", None)
+        await built.services.recall.forget(ALICE, memory.id, entry=entry)
 
 
 async def _store(built: House, text: str, key: str) -> None:
@@ -89,7 +131,7 @@ async def drain(built: House) -> None:
         left = {kind for kind, state in counts if state is not JobState.FAILED} - {DISCARD}
         if not left:
             return
-        await asyncio.sleep(LEASE_S)  # until the lease of the killed one has run out
+        await asyncio.sleep(POLL_S)  # until the lease of the killed one has run out
 
 
 async def _migrate(_: House, told: Callable[[str], None]) -> None:
@@ -127,6 +169,43 @@ async def _answer(built: House, told: Callable[[str], None]) -> None:
     told("settled")
 
 
+async def _erase(built: House, told: Callable[[str], None]) -> None:
+    await erase_all(built)
+    told("erased")
+    await _purge(built, told)
+
+
+async def _purge(built: House, told: Callable[[str], None]) -> None:
+    await drain(built)
+    told("purged")
+
+
+async def _import(built: House, told: Callable[[str], None]) -> None:
+    def entry() -> AuditEntry:
+        return built.services.audit.begin(ALICE, "import_namespace", "test", None)
+
+    await built.services.importing.take(ALICE, io.BytesIO(many(CARRIED)), entry=entry)
+    told("imported")
+    await drain(built)
+    told("findable")
+
+
+async def _restore(built: House, told: Callable[[str], None]) -> None:
+    async with built.store.transaction(ALICE, write=False) as tx:
+        ids = [row["id"] for row in await tx.handle.connection.fetch(_OUT, {})]
+    for item_id in ids:
+        entry = built.services.audit.begin(ALICE, "restore_memory", "test", None)
+        await built.services.recall.restore(ALICE, item_id, entry=entry)
+        told(item_id)
+
+
+async def _revoke(built: House, told: Callable[[str], None]) -> None:
+    for info in await built.services.access.tokens(ALICE):
+        entry = built.services.audit.begin(ALICE, "revoke_token", "test", None)
+        await built.services.access.revoke(info, force=True, entry=entry)
+        told(info.accessor)
+
+
 async def _is_migrated(built: House, _: str) -> bool:
     return await summary(built) is not None
 
@@ -151,12 +230,64 @@ async def _is_answered(built: House, told: str) -> bool:
     return not found["asks"] and (told == "answered" or found["runs"] == [RunState.COMPLETED])
 
 
+async def _is_erased(built: House, told: str) -> bool:
+    """Nothing is left in a row; and once it is said to be purged, nothing in a file. The files of
+    a Postgres hold other databases too, with the same words: there its word is taken.
+    """
+    if await _rows(built) != 0 or any(one.revoked_at is None for one in await _tokens(built)):
+        return False
+    if told == "erased":
+        return True
+    async with built.store.transaction(None, write=False) as tx:
+        waiting = await tx.erasures.unpurged()
+    sqlite = built.store.engine == "sqlite"
+    return not waiting and not (sqlite and (await scan(built.store, [TRACE], [])).places)
+
+
+async def _is_erased_or_not(built: House) -> bool:
+    """Half a namespace is none that anybody asked for."""
+    tokens = {one.revoked_at is None for one in await _tokens(built)}
+    if await _rows(built) == 0:
+        return tokens == {False}
+    return tokens == {True} and len(await memories(built)) == 2
+
+
+async def _is_imported(built: House, _: str) -> bool:
+    found = await summary(built)
+    return len(await memories(built, limit=CARRIED + 1)) == CARRIED == found["findable"]
+
+
+async def _is_restored(built: House, item_id: str) -> bool:
+    return item_id in {one.id for one in await memories(built)}
+
+
+async def _is_revoked(built: House, accessor: str) -> bool:
+    info = await built.services.access.find(accessor, ALICE)
+    return info.refusal(built.services.audit.now()) is Refusal.REVOKED
+
+
+async def _tokens(built: House) -> list[TokenInfo]:
+    return await built.services.access.tokens(ALICE)
+
+
+async def _rows(built: House) -> int:
+    """How many rows there are of what an erasure removes; its own job is none of them."""
+    async with built.store.transaction(ALICE, write=False) as tx:
+        counts = await tx.erasures.counts()
+    return sum(counts[table] for table in DELETED if table != "operations")
+
+
 WORKS = {
     "migrate": Work(_nothing, _migrate, _is_migrated),
     "store": Work(_remembered, _stores, _is_stored),
     "extract": Work(_waiting, _extract, _is_extracted),
     "consolidate": Work(_remembered, _consolidate, _is_consolidated),
     "answer": Work(_asked, _answer, _is_answered),
+    "erase": Work(_remembered, _erase, _is_erased, _is_erased_or_not),
+    "purge": Work(_erased, _purge, _is_erased),
+    "import": Work(_enter, _import, _is_imported),
+    "restore": Work(_forgotten, _restore, _is_restored),
+    "revoke": Work(_entered, _revoke, _is_revoked),
 }
 
 
@@ -191,7 +322,21 @@ def opened(database: Database) -> AbstractAsyncContextManager[House]:
 
 async def main(work: str, database: str) -> None:
     async with opened(database if "=" in database else Path(database)) as built:
-        await WORKS[work].do(built, lambda done: print(done, flush=True))
+        if work == "insist":
+            await _insist(built)
+        else:
+            await WORKS[work].do(built, lambda done: print(done, flush=True))
+
+
+async def _insist(built: House) -> None:
+    """Store on, whatever is answered, and say it."""
+    for number in range(3):
+        try:
+            await _store(built, f"I own bike number {number}.", f"key-{number}")
+        except RecallError as error:
+            print(error.code, flush=True)
+        else:
+            print(f"store-{number}", flush=True)
 
 
 if __name__ == "__main__":

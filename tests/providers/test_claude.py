@@ -224,6 +224,7 @@ async def test_a_quote_that_stands_twice_is_taken_from_the_turn_that_is_named(
 async def test_a_memory_whose_words_are_not_in_a_turn_is_rejected_and_the_next_kept(
     extractor_at: MakeExtractor, quote: str
 ) -> None:
+    """F-54."""
     found = await extracted(extractor_at, memories([{"text": "x", "quote": quote}, LISBON]))
 
     assert [one.text for one in found.candidates] == ["Ana lives in Lisbon."]
@@ -314,6 +315,7 @@ async def test_a_surrogate_in_the_envelope_itself_does_no_harm(extractor_at: Mak
 
 
 async def test_at_most_five_memories_are_kept_of_ten_thousand(extractor_at: MakeExtractor) -> None:
+    """F-53."""
     short = {"text": "x", "quote": "Lisbon", "type": "fact"}
     answer = says(json.dumps({"memories": [short] * 10_000}))
 
@@ -379,6 +381,7 @@ async def test_tokens_are_counted_and_priced_where_the_price_is_known(
 async def test_what_passes_is_tried_again_and_then_succeeds(
     extractor_at: MakeExtractor, pauses: Pauses, status: int
 ) -> None:
+    """F-44, F-45."""
     found = await extracted(extractor_at, error(status), error(status), GOOD)
 
     assert len(found.candidates) == 1
@@ -389,6 +392,7 @@ async def test_what_passes_is_tried_again_and_then_succeeds(
 async def test_after_two_more_tries_it_is_left_to_the_queue(
     extractor_at: MakeExtractor, status: int
 ) -> None:
+    """F-44, F-45."""
     with pytest.raises(ModelUnavailable) as caught:
         await extracted(extractor_at, *[error(status)] * 3)
 
@@ -408,6 +412,7 @@ async def test_a_short_wait_that_is_asked_for_is_waited(
 async def test_a_long_wait_is_handed_to_the_queue_without_waiting(
     extractor_at: MakeExtractor, pauses: Pauses
 ) -> None:
+    """F-44."""
     with pytest.raises(ModelUnavailable) as caught:
         await extracted(extractor_at, error(429, retry_after="3600"))
 
@@ -434,6 +439,7 @@ async def test_an_odd_retry_after_does_no_harm(
 async def test_a_wrong_key_is_not_tried_again(
     extractor_at: MakeExtractor, pauses: Pauses, status: int
 ) -> None:
+    """F-46."""
     with pytest.raises(ModelUnavailable) as caught:
         await extracted(extractor_at, error(status))
 
@@ -446,6 +452,7 @@ async def test_a_wrong_key_is_not_tried_again(
 async def test_a_text_that_the_service_will_not_take_is_given_up(
     extractor_at: MakeExtractor, pauses: Pauses, status: int
 ) -> None:
+    """F-46."""
     with pytest.raises(ModelAnswerInvalid) as caught:
         await extracted(extractor_at, error(status))
 
@@ -454,6 +461,7 @@ async def test_a_text_that_the_service_will_not_take_is_given_up(
 
 
 async def test_a_redirect_is_not_followed(extractor_at: MakeExtractor) -> None:
+    """F-45."""
     async with ScriptedModel() as elsewhere:
         away = Reply(status=307, headers={"location": f"{elsewhere.url}/v1/messages"})
         with pytest.raises(ModelUnavailable) as caught:
@@ -466,6 +474,7 @@ async def test_a_redirect_is_not_followed(extractor_at: MakeExtractor) -> None:
 async def test_a_connection_cut_in_the_answer_is_tried_again(
     extractor_at: MakeExtractor, pauses: Pauses
 ) -> None:
+    """F-45."""
     cut = replace(GOOD, manner=Manner.CUT)
 
     found = await extracted(extractor_at, cut, GOOD)
@@ -491,6 +500,7 @@ async def test_a_port_where_nobody_listens_is_unavailable_and_not_for_good(
 async def test_a_hanging_or_trickling_answer_ends_at_the_deadline(
     extractor_at: MakeExtractor, pauses: Pauses, manner: Manner
 ) -> None:
+    """F-47."""
     async with ScriptedModel([replace(GOOD, manner=manner)]) as model:
         extractor = extractor_at(model.url, deadline_s=0.1)
         with pytest.raises(ModelUnavailable, match=r"0\.1 seconds") as caught:
@@ -536,6 +546,7 @@ BAD_ANSWERS = {
 async def test_an_answer_of_no_use_is_said_to_be_so_and_is_not_asked_for_again(
     extractor_at: MakeExtractor, pauses: Pauses, answer: Reply
 ) -> None:
+    """F-48 to F-50, F-52."""
     async with ScriptedModel([answer, GOOD]) as model:
         extractor = extractor_at(model.url)
         with pytest.raises(ModelAnswerInvalid) as caught:
@@ -549,6 +560,7 @@ async def test_an_answer_of_no_use_is_said_to_be_so_and_is_not_asked_for_again(
 
 
 async def test_a_refusal_is_for_good(extractor_at: MakeExtractor) -> None:
+    """F-51."""
     with pytest.raises(ModelAnswerInvalid) as caught:
         await extracted(extractor_at, message([], "refusal"))
 

@@ -90,6 +90,7 @@ async def test_modes_that_let_others_in_are_named(
 
 
 async def test_what_sqlite_was_told_is_asked_of_the_connection(tmp_path: Path) -> None:
+    """F-66."""
     driver = SqliteDriver(tmp_path / "recall.db")
     await driver.open()
     async with driver.migration() as connection:

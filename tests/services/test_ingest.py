@@ -54,6 +54,7 @@ async def test_the_same_key_and_text_gives_the_first_answer(open_house: Open) ->
 
 
 async def test_the_same_key_with_another_text_is_refused(open_house: Open) -> None:
+    """F-27."""
     async with open_house() as house:
         await enter(house)
         await remember(house, "I like tea.", key="k")
@@ -62,6 +63,7 @@ async def test_the_same_key_with_another_text_is_refused(open_house: Open) -> No
 
 
 async def test_a_hundred_at_once_with_one_key_make_one_episode(open_house: Open) -> None:
+    """F-26."""
     async with open_house() as house:
         await enter(house)
         answers = await asyncio.gather(
@@ -201,6 +203,7 @@ async def test_a_repeated_extraction_adds_nothing_and_brings_nothing_back(
 async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
     open_house: Open, clock: Clock
 ) -> None:
+    """F-55."""
     phrase = "I like tea"
     extractor = Scripted(
         **{phrase: Candidate("Alice likes tea.", MemoryType.PREFERENCE, Span(7, 18))}

@@ -1,6 +1,7 @@
 """THE conformance suite: what a store must do, on every engine."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +48,7 @@ def an_episode(episode_id: str = "ep_1", text: str = "I live in Oslo.") -> Episo
         topic="life",
         occurred_at=NOON,
         recorded_at=NOON,
-        content_hash="hash",
+        content_hash=hashlib.sha256(text.encode()).hexdigest(),
         job_id="job_1",
         turns=(Turn(0, Span(0, len(text)), "Alice", "s1", NOON),),
     )
@@ -220,6 +221,7 @@ async def test_an_error_leaves_nothing_behind(store: Store) -> None:
 
 
 async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
+    """F-59."""
     await enter(store, ALICE)
     written = asyncio.Event()
 
@@ -291,6 +293,7 @@ async def test_namespaces_take_turns(store: Store) -> None:
 
 
 async def test_only_the_newest_attempt_may_finish_a_job(store: Store) -> None:
+    """F-06, F-09."""
     await enter(store, ALICE)
     async with store.transaction(ALICE) as tx:
         await add_job(tx, "job_1")

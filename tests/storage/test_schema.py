@@ -78,6 +78,7 @@ async def test_each_migration_is_applied_once(empty: Path | str) -> None:
 
 
 async def test_replicas_that_start_at_once_migrate_once(empty: Path | str) -> None:
+    """F-29."""
     applied = await asyncio.gather(*(run(empty, shipped("migrations")) for _ in range(4)))
 
     assert sorted(name for names in applied for name in names) == sorted(
@@ -88,6 +89,7 @@ async def test_replicas_that_start_at_once_migrate_once(empty: Path | str) -> No
 async def test_a_failing_migration_leaves_nothing_of_itself(
     empty: Path | str, tmp_path: Path
 ) -> None:
+    """F-04."""
     folder = write(
         tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;"
     )
@@ -107,6 +109,7 @@ async def test_an_edited_migration_is_refused(empty: Path | str, tmp_path: Path)
 
 
 async def test_a_database_of_a_newer_release_is_refused(empty: Path | str, tmp_path: Path) -> None:
+    """F-30."""
     folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")
     await run(empty, folder)
     (folder / "0002_step.sql").unlink()

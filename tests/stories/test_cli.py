@@ -307,6 +307,7 @@ def test_a_wrong_url_is_refused_and_its_password_not_shown(wrong: str) -> None:
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is() -> None:
+    """F-14."""
     Path("garbage.db").write_bytes(b"canary " * 1_000)
     Path("folder.db").mkdir()
 
@@ -319,6 +320,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is() -> None:
 
 
 def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
+    """F-14."""
     recall("create-token", "alice", "--db", "whole.db")
     whole = Path("whole.db").read_bytes()
     Path("cut.db").write_bytes(whole[:8_000])
@@ -330,6 +332,7 @@ def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
 
 
 def test_a_read_only_file_or_folder_is_refused() -> None:
+    """F-13, F-20."""
     recall("create-token", "alice", "--db", "mine.db")
     Path("mine.db").chmod(0o400)
     Path("folder").mkdir(mode=0o500)
@@ -394,6 +397,7 @@ def test_a_port_in_use_is_refused() -> None:
 
 
 async def test_one_server_to_a_file_and_it_stops_when_told_to(tmp_path: Path) -> None:
+    """F-25, F-58."""
     file = str(tmp_path / "recall.db")
     made = (await asyncio.to_thread(recall, "create-token", "alice", "--db", file, "--json")).json()
     assert isinstance(made, dict)

@@ -9,7 +9,7 @@ WITHIN_S = 60.0
 
 
 async def test_a_purge_that_was_killed_is_taken_up_again(database: Database) -> None:
-    """ERS-05. Without a worker first, so that the kill comes before the purge for certain."""
+    """F-03, ERS-05. Without a worker first, so that the kill comes before the purge for certain."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=f"Anna: I live in {CANARY}.")

@@ -77,7 +77,7 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
 async def test_a_full_disk_leaves_no_file_and_says_so(
     open_house: Open, database: Database, tmp_path: Path
 ) -> None:
-    """EXP-02: what is written takes more room than the database; with room it is there."""
+    """F-11, EXP-02: what is written takes more room than the database; with room it is there."""
     async with open_house(embedder=None) as built:
         await enter(built)
         submission = Submission("\U0001f9e0\u200d" * 120_000, "life")
@@ -124,7 +124,7 @@ async def test_a_killed_export_leaves_no_file_of_that_name(
 async def test_a_killed_import_is_completed_by_running_it_again(
     database: Database, tmp_path: Path
 ) -> None:
-    """EXP-02: nothing twice, nothing lost, and then nothing new."""
+    """F-05, EXP-02: nothing twice, nothing lost, and then nothing new."""
     file = tmp_path / "many.jsonl"
     file.write_bytes(many(MEMORIES))
     await new_token(database, "alice")

@@ -93,6 +93,7 @@ async def test_a_memory_stored_through_one_server_is_searched_by_its_vector_thro
 async def test_eight_replicas_started_at_once_migrate_one_fresh_database(
     postgres: Postgres,
 ) -> None:
+    """F-29."""
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database())
         servers = [Server(database, worker_jobs=0) for _ in range(REPLICAS)]

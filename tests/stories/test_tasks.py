@@ -83,6 +83,7 @@ async def test_a_paused_task_outlives_a_kill_and_is_answered_by_another_agent(
 async def test_of_ten_answers_at_once_over_two_replicas_one_takes_effect(
     postgres: Postgres, migrated: str
 ) -> None:
+    """F-62."""
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database(migrated))
         token = (await new_token(database, ALICE))["token"]
@@ -173,6 +174,7 @@ async def test_the_client_in_the_readme_works_as_it_is_written(tmp_path: Path) -
 async def test_a_subscriber_on_another_replica_sees_every_event_in_order(
     postgres: Postgres, migrated: str
 ) -> None:
+    """F-32, F-33."""
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database(migrated))
         token = (await new_token(database, ALICE))["token"]

@@ -230,6 +230,7 @@ async def test_nothing_that_was_sent_gets_into_the_log(
 
 
 async def test_a_client_that_hangs_up_stops_nothing_that_was_accepted(running: Running) -> None:
+    """F-59."""
     async with running.http(await running.token()) as http:
         wire = Wire(http)
         waiting = asyncio.create_task(wire.task(now=False))

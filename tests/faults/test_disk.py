@@ -1,0 +1,256 @@
+"""A disk that fills up, and a file that is cut, changed, replaced or removed: what was said to be
+kept is kept, or the server says that it is not (SECURITY F-11 to F-21).
+
+All on SQLite: the files of a Postgres are its own affair.
+"""
+# ruff: noqa: ASYNC240  # files are what these tests are about, and nobody waits meanwhile
+
+import asyncio
+import itertools
+import os
+import resource
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from recall_server.domain.errors import DatabaseUnusable
+from recall_server.storage.store import Store
+from tests.conftest import Open
+from tests.processes import Process, Refused, Server, calling, new_token, recall
+from tests.services.conversation import drained, enter, memories, remember
+from tests.services.travelling import exported
+from tests.stories.book import ALICE, opened, select
+
+pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+TEXT = "Alice: I live in Lisbon near the river. My favourite colour is teal."
+
+
+def whole(database: Path) -> bool:
+    with closing(sqlite3.connect(database)) as raw:
+        return raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def limit(server: Process, what: int, most: int) -> int:
+    """Let the running process have no more; what it could have before."""
+    before, hard = resource.prlimit(server.pid, what)
+    resource.prlimit(server.pid, what, (most, hard))
+    return before
+
+
+async def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_it_has(
+    database: Path,
+) -> None:
+    """F-11: a file that may not grow stands for the disk. With room again, all is as before."""
+    token = (await new_token(database, ALICE))["token"]
+    async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
+        kept, refused = [], None
+        for number in range(50):
+            if number == 3:
+                journal = database.with_name(database.name + "-wal")
+                size = max(database.stat().st_size, journal.stat().st_size)
+                room = limit(server, resource.RLIMIT_FSIZE, size + 100_000)
+            try:
+                await call("store_memory", text=f"{number} {'lorem ' * 4_000}")
+            except Refused as error:
+                refused = str(error)
+                break
+            kept.append(number)
+        alive = server.alive
+        limit(server, resource.RLIMIT_FSIZE, room)
+        await call("store_memory", text="User: There is room again.")
+        found = await call("search_memories", query="room again", mode="keyword")
+    async with opened(database) as store:
+        texts = [row["text"] for row in await select(store, "SELECT text FROM episodes")]
+
+    assert refused is not None
+    assert "DATABASE_UNAVAILABLE" in refused
+    assert "the disk is full" in refused
+    assert alive
+    assert len(kept) >= 3
+    assert "room again" in found["results"][0]["text"]
+    assert sorted(int(text.split()[0]) for text in texts if "lorem" in text) == kept
+    assert whole(database)
+
+
+async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one(
+    database: Path,
+) -> None:
+    """F-21. Whoever is connected already is served meanwhile."""
+    token = (await new_token(database, ALICE))["token"]
+    async with Server(database, worker_jobs=0) as server, calling(server.address, token) as known:
+        await known("store_memory", text=TEXT)
+        used = {int(file.name) for file in Path(f"/proc/{server.pid}/fd").iterdir()}
+        # The number that the next one would get: it may have none above it, or this one itself.
+        free = next(number for number in itertools.count() if number not in used)
+        room = limit(server, resource.RLIMIT_NOFILE, free)
+        async with calling(server.address, token) as new:
+            waiting = asyncio.create_task(new("get_memory_stats"))
+            during = await known("search_memories", query="Lisbon", mode="keyword")
+            stuck = not waiting.done()
+            limit(server, resource.RLIMIT_NOFILE, room)
+            after = await waiting
+
+    assert during["total"] == 1
+    assert stuck
+    assert after["total"] == 0
+
+
+async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
+    open_house: Open, database: Path
+) -> None:
+    """F-16: SQLite would go on in the file without a name, and all of it would be lost."""
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+        await house.check()  # the control
+        away = database.with_name("away.db")
+        database.rename(away)
+        for refused in (remember(house, "I like tea."), house.check()):
+            with pytest.raises(DatabaseUnusable, match="removed or replaced"):
+                await refused
+        shutil.copy(away, database)  # the same words, and yet another file
+        with pytest.raises(DatabaseUnusable, match="removed or replaced"):
+            await remember(house, "I like tea.")
+        away.rename(database)
+        await remember(house, "I like rum.")
+    with closing(sqlite3.connect(database)) as raw:
+        texts = {text for (text,) in raw.execute("SELECT text FROM episodes")}
+
+    assert texts == {TEXT, "I like rum."}
+
+
+async def test_a_file_that_is_replaced_during_a_transaction_is_not_committed_to(
+    open_house: Open, database: Path
+) -> None:
+    """F-16."""
+    async with open_house() as house:
+        await enter(house)
+
+        async def change() -> None:
+            async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("UPDATE namespaces SET documents = 7", {})
+                database.rename(database.with_name("away.db"))
+
+        with pytest.raises(DatabaseUnusable, match="removed or replaced"):
+            await change()
+        database.with_name("away.db").rename(database)
+        async with house.store.driver.transaction(namespace=ALICE, write=False) as raw:
+            rows = await raw.fetch("SELECT documents FROM namespaces", {})
+
+    assert [row["documents"] for row in rows] == [0]
+
+
+@pytest.mark.parametrize("loss", ["removed", "emptied"])
+async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
+    open_house: Open, database: Path, loss: str
+) -> None:
+    """F-15. With the key gone too it is a beginning, and not a loss."""
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+        key = house.settings.key_path
+    copy = database.read_bytes()
+    if loss == "removed":
+        database.unlink()
+    else:
+        database.write_bytes(b"")
+    with pytest.raises(DatabaseUnusable, match=r"gone or empty.*backup"):
+        async with open_house():
+            pass
+    left = database.exists() and database.stat().st_size
+    database.write_bytes(copy)
+    async with open_house() as house:
+        (found,) = await _episodes(house.store)
+    key.unlink()
+    database.unlink()
+    async with open_house() as house:
+        anew = await _episodes(house.store)
+
+    assert not left
+    assert found == TEXT
+    assert anew == []
+
+
+@pytest.mark.parametrize("keep", [100, 4_096, 20_000])
+async def test_a_file_that_was_cut_is_refused(open_house: Open, database: Path, keep: int) -> None:
+    """F-14. (Garbage, and a file that is read-only, F-13: tests/stories/test_cli.py.)"""
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+    os.truncate(database, keep)
+
+    with pytest.raises(DatabaseUnusable, match="not an intact SQLite database"):
+        async with open_house():
+            pass
+
+
+async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
+    open_house: Open, database: Path
+) -> None:
+    """F-17: no index and no check of SQLite notices; its hash does."""
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+        assert b"Lisbon" in await exported(house)  # the control
+    flipped = database.read_bytes().replace(b"Lisbon near the river", b"Lisbon near the rives")
+    database.write_bytes(flipped)
+    assert whole(database)
+    async with open_house() as house:
+        with pytest.raises(DatabaseUnusable, match="not as it was written"):
+            await exported(house)
+        await drained(house)
+        jobs = await select(house.store, "SELECT state, error_code FROM operations")
+        made = await memories(house)
+
+    assert [(job["state"], job["error_code"]) for job in jobs] == [("queued", "DATABASE_UNUSABLE")]
+    assert made == []
+
+
+async def test_a_backup_as_the_readme_says_is_whole_and_a_copy_of_the_file_is_not(
+    open_house: Open, database: Path
+) -> None:
+    """F-18: while the server runs, what was said last stands in the journal."""
+    backup = database.with_name("backup.db")
+    copy = database.with_name("copy.db")
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+        with closing(sqlite3.connect(database)) as raw:
+            raw.execute("VACUUM INTO ?", (str(backup),))
+        shutil.copy(database, copy)
+        key = house.settings.key_path
+    shutil.copy(key, key.with_name("backup.db.key"))
+    status = await recall(backup, "status", "--json")
+    async with opened(backup) as store:
+        kept = await _episodes(store)
+    with closing(sqlite3.connect(copy)) as raw, pytest.raises(sqlite3.DatabaseError):
+        raw.execute("SELECT text FROM episodes").fetchall()
+
+    assert '"namespaces": 1' in status
+    assert kept == [TEXT]
+
+
+async def test_an_index_of_the_journal_that_is_lost_is_made_again(database: Path) -> None:
+    """F-19, of -shm. (A journal that is lost is told by a checkpoint of the book:
+    tests/security/test_audit.py.)
+    """
+    token = (await new_token(database, ALICE))["token"]
+    async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
+        await call("store_memory", text=TEXT)
+        await server.kill()
+    index = database.with_name(database.name + "-shm")
+    assert index.exists()
+    index.unlink()
+    async with opened(database) as store:
+        kept = await _episodes(store)
+
+    assert kept == [TEXT]
+    assert whole(database)
+
+
+async def _episodes(store: Store) -> list[str]:
+    return [row["text"] for row in await select(store, "SELECT text FROM episodes")]

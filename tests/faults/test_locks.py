@@ -1,0 +1,154 @@
+"""Somebody else holds the database, or sends the same at the same time: a call waits so long and no
+longer, and what was sent twice is done once (SECURITY F-23 to F-28).
+"""
+
+import asyncio
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from recall_server.app import House
+from recall_server.domain.errors import DatabaseUnavailable, IdempotencyConflict
+from recall_server.storage import sqlite as engine
+from tests.conftest import Open
+from tests.security.erasing import select
+from tests.services.conversation import ALICE, drained, enter, memories, remember
+
+ROOT = Path(__file__).parents[2]
+TEXT = "Alice: I live in Lisbon."
+CALLS = 100
+# What a driver waits for a lock, and a little more.
+PATIENCE_S = 7.0
+
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+
+@asynccontextmanager
+async def held(database: Path | str) -> AsyncIterator[None]:
+    """Another program changes the namespace, and does not come to an end."""
+    if isinstance(database, Path):
+        with closing(sqlite3.connect(database, isolation_level=None)) as raw:
+            raw.execute("BEGIN EXCLUSIVE")
+            yield
+            raw.execute("ROLLBACK")
+        return
+    async with await psycopg.AsyncConnection.connect(database) as other:
+        await other.execute("SELECT * FROM namespaces FOR UPDATE")
+        yield
+        await other.rollback()
+
+
+async def kept(house: House) -> Counter[str]:
+    rows = await select(house.store, "SELECT text FROM episodes")
+    return Counter(row["text"] for row in rows)
+
+
+async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_waited_for(
+    open_house: Open, database: Path | str
+) -> None:
+    """F-23. Whoever only reads is not held up."""
+    loop = asyncio.get_running_loop()
+    async with open_house() as house:
+        await enter(house)
+        async with held(database):
+            began = loop.time()
+            refused = asyncio.create_task(remember(house, "I like tea."))
+            await house.check()
+            found = await memories(house)
+            reading_s = loop.time() - began
+            with pytest.raises(DatabaseUnavailable, match=r"locked|in the way"):
+                await refused
+            waited_s = loop.time() - began
+            patient = asyncio.create_task(remember(house, TEXT))
+            await house.check()
+            assert not patient.done()
+        await patient
+        there = await kept(house)
+
+    assert found == []
+    assert reading_s < 2
+    assert 3 < waited_s < PATIENCE_S
+    assert there == {TEXT: 1}
+
+
+@on_sqlite
+async def test_whoever_reads_and_then_writes_is_not_overtaken(
+    open_house: Open, database: Path
+) -> None:
+    """F-24: SQLite refuses a transaction that only turns to writing when another has written
+    meanwhile, and does not wait. Ours hold the lock from their beginning.
+    """
+    async with open_house() as house:
+        await enter(house)
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN")  # the control
+            other.execute("SELECT * FROM namespaces").fetchall()
+            await remember(house, TEXT)
+            with pytest.raises(sqlite3.OperationalError) as caught:
+                other.execute("UPDATE namespaces SET documents = 7")
+            other.execute("ROLLBACK")
+            other.execute("PRAGMA busy_timeout = 0")
+            async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("SELECT * FROM namespaces", {})
+                with pytest.raises(sqlite3.OperationalError, match="locked"):
+                    other.execute("BEGIN IMMEDIATE")
+                await raw.fetch("UPDATE namespaces SET documents = documents", {})
+
+    assert caught.value.sqlite_errorname == "SQLITE_BUSY_SNAPSHOT"
+    assert engine.WRITE == "BEGIN IMMEDIATE"
+
+
+def test_only_the_drivers_begin_transactions() -> None:
+    """F-24: nobody else can begin one that only turns to writing."""
+    begins = re.compile(r"""["'](?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT)\b""")
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "recall_server").rglob("*.py")
+        if begins.search(path.read_text("utf-8"))
+    }
+
+    assert found == {"recall_server/storage/postgres.py", "recall_server/storage/sqlite.py"}
+
+
+async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(
+    open_house: Open,
+) -> None:
+    """F-26: and one memory of it. (Over one: tests/services/test_ingest.py.)"""
+    async with open_house() as first, open_house() as second:
+        await enter(first)
+        answers = await asyncio.gather(
+            *(remember((first, second)[n % 2], TEXT, key="key") for n in range(CALLS))
+        )
+        await asyncio.gather(drained(first), drained(second))
+        there, made = await kept(first), await memories(second)
+
+    assert Counter(answer.cached for answer in answers) == {True: CALLS - 1, False: 1}
+    assert len({(answer.episode_id, answer.job_id) for answer in answers}) == 1
+    assert there == {TEXT: 1}
+    assert [memory.reinforcements for memory in made] == [0]
+
+
+async def test_of_two_texts_with_one_key_at_once_one_is_kept_and_the_other_refused(
+    open_house: Open,
+) -> None:
+    """F-27: over two replicas. The one that is refused leaves nothing."""
+    texts = [TEXT, "Alice: I live in Porto."]
+    async with open_house() as first, open_house() as second:
+        await enter(first)
+        answers = await asyncio.gather(
+            *(remember((first, second)[n % 2], texts[n % 2], key="key") for n in range(CALLS)),
+            return_exceptions=True,
+        )
+        there = await kept(first)
+
+    refused = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert {type(error) for error in refused} == {IdempotencyConflict}
+    assert len(refused) == CALLS / 2
+    assert len(there) == 1
+    assert set(there) < set(texts)

