@@ -79,7 +79,7 @@ class BearerAuth:
         scope["auth"] = AuthCredentials(list(scopes))
         reset = auth_context_var.set(user)
         try:
-            await self._app(scope, receive, _challenging(caller, send))
+            await self._app(scope, receive, _uncached(_challenging(caller, send)))
         finally:
             auth_context_var.reset(reset)
 
@@ -114,6 +114,19 @@ def _challenging(caller: Caller, send: Send) -> Send:
         await send(message)
 
     return challenged
+
+
+def _uncached(send: Send) -> Send:
+    """`send`, for answers that are the caller's alone: no cache on the way may give them to another
+    (RFC 9111, 5.2.2.5).
+    """
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["Cache-Control"] = "no-store"
+        await send(message)
+
+    return marked
 
 
 def _challenge(error: RecallError, *, shown: bool) -> dict[str, str]:
