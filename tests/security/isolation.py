@@ -117,9 +117,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "a2a CreateTaskPushNotificationConfig": (
         _a2a(of_rpc, "CreateTaskPushNotificationConfig", **_PUSH),
     ),
-    "a2a GetTaskPushNotificationConfig": (
-        _a2a(of_rpc, "GetTaskPushNotificationConfig", **_NAMED),
-    ),
+    "a2a GetTaskPushNotificationConfig": (_a2a(of_rpc, "GetTaskPushNotificationConfig", **_NAMED),),
     "a2a ListTaskPushNotificationConfigs": (
         _a2a(of_rpc, "ListTaskPushNotificationConfigs", taskId=...),
     ),
@@ -170,9 +168,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/quarantine/{id}/reject": (
         _route("suspect to reject", "POST", "/v1/quarantine/{}/reject", {}),
     ),
-    "POST /v1/memories/{id}/restore": (
-        _route("forgotten", "POST", "/v1/memories/{}/restore", {}),
-    ),
+    "POST /v1/memories/{id}/restore": (_route("forgotten", "POST", "/v1/memories/{}/restore", {}),),
     "mcp delete_memory": (
         *_tools("delete_memory", "turn", "memory to delete"),
         *_tools("delete_memory", "memory to erase", "episode's turn", erase=True),
@@ -311,7 +307,7 @@ async def ask(one: Operation, http: httpx2.AsyncClient) -> Answer:
         else:
             await answer.aread()
             body = answer.text
-        shown = {k: v for k, v in answer.headers.items() if k not in ("date",)}
+        shown = {k: v for k, v in answer.headers.items() if k != "date"}
         return Answer(answer.status_code, body, tuple(sorted(shown.items())))
 
 
@@ -324,7 +320,7 @@ async def rows(running: Running, namespace: str = "alice") -> dict[str, str]:
     async with driver.transaction(namespace=namespace, write=False) as raw:
         for table in sorted(TENANT_TABLES - {"call_counts"}):
             kept = await raw.fetch(
-                f"SELECT * FROM {table} WHERE namespace = {_param(running)}",  # noqa: S608
+                f"SELECT * FROM {table} WHERE namespace = {_param(running)}",
                 {"namespace": namespace},
             )
             lines = sorted(repr(sorted(dict(row).items())) for row in kept)
