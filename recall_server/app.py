@@ -20,6 +20,7 @@ from recall_server.domain.ids import new_id
 from recall_server.files import shipped
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
+from recall_server.providers.issuers import Issuer
 from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.sealing import Sealer
@@ -30,8 +31,10 @@ from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.delegation import Delegation
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
+from recall_server.services.identity import Identity
 from recall_server.services.importing import Import
 from recall_server.services.ingest import EMBED, EXTRACT, Ingest
 from recall_server.services.keeping import erased_among
@@ -43,6 +46,7 @@ from recall_server.services.quarantine import Quarantine
 from recall_server.services.rates import Rates
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
+from recall_server.services.signed import JsonWebTokens
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
@@ -57,6 +61,8 @@ from recall_server.surface.audit import AuditBook
 from recall_server.surface.auth import BearerAuth
 from recall_server.surface.call import Calls
 from recall_server.surface.card import SKILL, Card
+from recall_server.surface.challenges import Challenges
+from recall_server.surface.children import Children
 from recall_server.surface.conflicts import Conflicts
 from recall_server.surface.edge import Edge
 from recall_server.surface.erasure import Erasure
@@ -88,6 +94,7 @@ class House:
     extractor: Extractor
     embedder: Embedder | None
     key: ServerKey
+    issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
 
     def asgi(self, tools: tuple[Tool, ...] = TOOLS) -> ASGIApp:
@@ -108,6 +115,7 @@ class House:
             extensions=EXTENSIONS,
             also=[self.key.public],
         )
+        challenges = Challenges(self.issuers, card.base)
         a2a = A2ADoor(self.services, calls, card_at=card.at, wait_s=settings.task_wait_s)
 
         @asynccontextmanager
@@ -125,6 +133,8 @@ class House:
                 *Erasure(self.services, calls).routes(),
                 *ExportDoor(self.services, calls).routes(),
                 *QuarantineDoor(self.services, calls).routes(),
+                *Children(self.services, calls).routes(),
+                *challenges.routes(),
                 *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
                 Route("/mcp", door),
             ],
@@ -145,7 +155,9 @@ class House:
             wait_s=settings.turn_wait_s,
             refusal=refusal,
         )
-        guarded = BearerAuth(limited, self.services.access.verify, http.OPEN_PATHS, http.OPEN_UNDER)
+        guarded = BearerAuth(
+            limited, self.services.access.verify, http.OPEN_PATHS, challenges, http.OPEN_UNDER
+        )
         return Edge(
             Strangers(guarded, self.services.rates, refusal),
             hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
@@ -191,6 +203,11 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
+        issuers = parts.issuers(settings)
+        identity = Identity(store, now, issuers)
+        stack.push_async_callback(identity.close)
+        us = settings.canonical_url or f"urn:recall:{key.kid}"
+        delegation = Delegation(store, now, id_of, key, us)
         chosen = extractor or parts.extractor(settings)
         stack.push_async_callback(chosen.close)
         vectors = embedder or parts.embedder(settings)
@@ -258,10 +275,18 @@ async def house(
             settings,
             store,
             Services(
-                access=Access(store, now, id_of, audit.begin, timedelta(days=settings.token_days)),
+                access=Access(
+                    store,
+                    now,
+                    id_of,
+                    audit.begin,
+                    timedelta(days=settings.token_days),
+                    signed=JsonWebTokens(delegation, identity),
+                ),
                 audit=audit,
                 checkpoints=checkpoints,
                 consolidate=consolidate,
+                delegation=delegation,
                 erase=Erase(store, receipts, digests, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
@@ -298,6 +323,7 @@ async def house(
             chosen,
             vectors,
             key,
+            issuers,
         )
 
 

@@ -70,6 +70,9 @@ class Settings(BaseSettings):
         description="a PEM file with the Ed25519 key of this server, made at the first start; "
         "else FILE.key beside the SQLite file FILE, or recall.key",
     )
+    issuers_file: Path | None = Field(
+        None, description="a JSON file with the identity providers whose tokens are let in"
+    )
     secret_key: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="keys that seal stored secrets, the newest first, separated by commas"
     )
@@ -163,6 +166,7 @@ class Settings(BaseSettings):
         "public_url",
         "card_key_file",
         "key_file",
+        "issuers_file",
         "checkpoint_file",
         "checkpoint_url",
         mode="before",
@@ -183,6 +187,11 @@ class Settings(BaseSettings):
     def database(self) -> Path | str:
         """A path is an SQLite file; a URL is a Postgres database."""
         return self.db_url.get_secret_value() if self.db_url else self.db_path
+
+    @property
+    def canonical_url(self) -> str | None:
+        """By which name the tokens of others are made for this server; None without public_url."""
+        return self.public_url and f"{self.public_url}/mcp"
 
     @property
     def key_path(self) -> Path:

@@ -5,9 +5,11 @@ from datetime import datetime
 from recall_server import prompts
 from recall_server.config import Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.providers import key_set
 from recall_server.providers.checkpoints import CheckpointFile, CheckpointUrl, Place
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
+from recall_server.providers.issuers import Issuer, load
 from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.services.masking import Masking
@@ -42,6 +44,16 @@ def checkpoint_places(settings: Settings) -> list[Place]:
     if settings.checkpoint_url is not None:
         places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
     return places
+
+
+def issuers(settings: Settings) -> tuple[Issuer, ...]:
+    """The identity providers that the operator named. Raises `Invalid`."""
+    if settings.issuers_file is None:
+        return ()
+    found = load(settings.issuers_file, settings.canonical_url)
+    for one in found:
+        key_set.check(one)
+    return found
 
 
 def masking(settings: Settings) -> Masking:

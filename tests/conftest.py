@@ -16,6 +16,7 @@ from recall_server.storage.schema import migrate
 from recall_server.storage.store import Store
 from tests.engines import ENGINES, KEY_FILE, Postgres, running_postgres
 from tests.fakes import HashEmbedder
+from tests.surface.logs import logs_restored
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -46,6 +47,13 @@ class Chance:
     def __call__(self, count: int) -> bytes:
         self._drawn += 1
         return hashlib.sha256(str(self._drawn).encode()).digest()[:count]
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[None]:
+    """A command that a test runs in this process configures the log for its own output."""
+    with logs_restored():
+        yield
 
 
 @pytest.fixture

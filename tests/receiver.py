@@ -34,9 +34,8 @@ class Received:
 
 
 class Receiver:
-    """`async with Receiver(Reply(status=500)) as receiver`: answers from its list, then with 204.
-
-    `meanwhile` is awaited between a request and its answer.
+    """`async with Receiver(Reply(status=500)) as receiver`: answers from its list, then with
+    `otherwise`, 204. `meanwhile` is awaited between a request and its answer.
     """
 
     def __init__(
@@ -49,6 +48,7 @@ class Receiver:
         self.replies = list(replies)
         self.requests: list[Received] = []
         self.connections = 0
+        self.otherwise = OK
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
         self._host, self._port, self._tls = host, port, tls
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,12 +97,12 @@ class Receiver:
     ) -> None:
         first, *lines = head.decode().split("\r\n")[:-2]
         headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
-        body = await reader.readexactly(int(headers["content-length"]))
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
         method, path, _ = first.split(" ")
         self.requests.append(Received(method, path, headers, body))
         if self.meanwhile is not None:
             await self.meanwhile()
-        await _answer(self.replies.pop(0) if self.replies else OK, reader, writer)
+        await _answer(self.replies.pop(0) if self.replies else self.otherwise, reader, writer)
 
 
 async def _answer(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,7 +6,7 @@ address is the one line that it prints. Every call is one of the namespace `GUES
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from typing import Self
 
 import typer
 from starlette.types import ASGIApp
@@ -28,6 +28,13 @@ GUEST = namespace("large")
 
 class Everybody(Access):
     """Lets everybody in."""
+
+    @classmethod
+    def like(cls, access: Access) -> Self:
+        """With the parts of the real one."""
+        made = cls.__new__(cls)
+        made.__dict__.update(access.__dict__)
+        return made
 
     async def verify(self, token: str) -> TokenInfo:  # noqa: ARG002
         return TokenInfo("acc_guest", GUEST, self._now())
@@ -55,9 +62,7 @@ def _app(house: House) -> ASGIApp:
     services, now = house.services, house.services.audit.now
     house.services = replace(
         services,
-        access=Everybody(
-            house.store, now, services.audit.new_id, services.audit.begin, timedelta(days=1)
-        ),
+        access=Everybody.like(services.access),
         audit=NoBook(house.store, now, services.audit.new_id),
         rates=NoLimits(house.store, now, token_calls=0, namespace_calls=0, bad_tokens=0),
     )

@@ -71,6 +71,51 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     in_house(db, issue, create=True)
 
 
+@app.command()
+def delegate(  # noqa: PLR0917  # options, each by its name
+    accessor: Accessor,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the child may do; again, or with commas.",
+            show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has",
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only this topic; again for more.")
+    ] = None,
+    type_: Annotated[
+        list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
+    ] = None,
+    agent_id: Annotated[str | None, typer.Option(help="Only as, and of, this agent.")] = None,
+    expires_in: Annotated[str, typer.Option(help="24h at most.")] = "1h",
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a child of a token, for a sub-agent, and print it this once."""
+    life, scopes = _duration(expires_in), _scopes(scope) if scope else None
+
+    async def act(built: House) -> None:
+        services = built.services
+        parent = await services.access.find(accessor)
+        entry = services.audit.begin(parent.namespace, "delegate_token", DOOR, None)
+        reach = parent.rights.reach
+        rights = Rights(
+            scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
+            Reach(
+                frozenset(topic) if topic else reach.topics,
+                frozenset(type_) if type_ else reach.types,
+                agent_id or reach.agent_id,
+            ),
+        )
+        token, info = await services.delegation.mint(
+            parent.namespace, accessor, Wanted(rights, life), entry=entry
+        )
+        _print_new(token, info, as_json=as_json)
+
+    in_house(db, act)
+
+
 @app.command("list")
 def list_(
     name: Annotated[
@@ -126,12 +171,27 @@ def revoke(
     force: Annotated[
         bool, typer.Option("--force", help="Although no token with the scope admin is left.")
     ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--namespace", help="Whose, for a token of an identity provider."),
+    ] = None,
     db: Db = None,
 ) -> None:
-    """Revoke a token and all that it issued, from their next call on."""
+    """Revoke a token and all that it issued, from their next call on; or, named ACCESSOR/JTI, one
+    that is signed.
+    """
+    parent, _, jti = accessor.partition("/")
 
     async def act(built: House) -> None:
         services = built.services
+        if jti:
+            ns = namespace(name) if name else (await services.access.find(parent)).namespace
+            if not await services.access.tokens(ns):
+                fail("There is no such namespace.", "NOT_FOUND")
+            entry = services.audit.begin(ns, "revoke_child", DOOR, None)
+            await services.delegation.revoke(ns, parent, jti, entry=entry)
+            typer.echo(f"Revoked {accessor} of {ns}.")
+            return
         info = await services.access.find(accessor)
         entry = services.audit.begin(info.namespace, "revoke_token", DOOR, None)
         revoked = await services.access.revoke(

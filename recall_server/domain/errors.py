@@ -230,6 +230,12 @@ class WouldWiden(Denied):
     code = "WOULD_WIDEN"
 
 
+class NamespaceNotAllowed(Denied):
+    """This identity opens no memory here. Ask the operator to add it to RECALL_ISSUERS_FILE."""
+
+    code = "NAMESPACE_NOT_ALLOWED"
+
+
 class LastAdmin(Invalid):
     """This is the last token with the scope admin. Make another first, or let the operator force
     it.
@@ -242,6 +248,18 @@ class Busy(Unavailable):
     """The server has more to do than it can. Wait as long as Retry-After says, then go on."""
 
     code = "BUSY"
+
+
+class AuthUnavailable(Unavailable):
+    """Who issued this token cannot be asked for its keys just now. Wait as long as Retry-After
+    says, then send the call again.
+    """
+
+    code = "AUTH_UNAVAILABLE"
+
+    def __init__(self, message: str | None = None, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class DeadlineExceeded(Unavailable):

@@ -71,6 +71,10 @@ NEEDED: Mapping[str, Scope | None] = {
     "show_token": Scope.TOKENS,
     "rotate_token": Scope.TOKENS,
     "revoke_token": Scope.TOKENS,
+    # Never more than the token may do itself.
+    "delegate_token": None,
+    "revoke_own_child": None,
+    "revoke_child": Scope.TOKENS,
 }
 """Every operation that a door passes on, and the scope it needs. What is missing is refused."""
 
@@ -171,6 +175,19 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True)
+class Signed:
+    """What there is of a token that is a JWT and stands in no table: who issued it, with which key,
+    when, and its name among those of its issuer, where it has one.
+    """
+
+    issuer: str
+    kid: str
+    alg: str
+    issued_at: int
+    jti: str | None
+
+
+@dataclass(frozen=True)
 class TokenInfo:
     """All that is known of a token but its secret; `accessor` names it everywhere.
 
@@ -192,6 +209,7 @@ class TokenInfo:
     last_used_at: datetime | None = None
     refused_at: datetime | None = None
     not_before: datetime | None = None
+    signed: Signed | None = None
 
     def refusal(self, now: datetime) -> Refusal | None:
         """Why it may not be used at `now`; None where it may."""

@@ -1,5 +1,6 @@
-"""Sends to addresses that strangers name: to public ones only, looked up once, checked, and then
-connected to as they were checked. Redirects, cookies, proxies and kept connections do not exist.
+"""Sends to addresses that others name, and asks there: public ones only, looked up once, checked,
+and then connected to as they were checked. Redirects, cookies, proxies and kept connections do not
+exist.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import httpx2
 
@@ -44,6 +46,17 @@ class Answer:
 
     status: int
     retry_after_s: float | None = None
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """`read_max`: how many bytes of the answer's body are read at most; 0: it is left unread."""
+
+    method: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    read_max: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class _Target:
 
 
 class Webhook:
-    """One POST at a time, within `timeout_s` from the first look-up to the status line.
+    """One request at a time, within `timeout_s` from the first look-up to the end of the answer.
 
     `allowed` is what may be reached although it is private or speaks plain HTTP: see `Exempt`.
     `tls` is the trust that certificates are held against; the system's where none is given.
@@ -99,11 +112,20 @@ class Webhook:
         Raises `PushUrlRefused` where the name has come to resolve to what may not be reached, and
         `PushFailed` where there is no answer.
         """
+        return await self._asked(url, _Request("POST", headers, body))
+
+    async def get(self, url: str, bytes_max: int) -> Answer:
+        """What is at `url`, with the body where the status is 200. Raises as `post` does, and
+        `PushFailed` on a body of more than `bytes_max`.
+        """
+        return await self._asked(url, _Request("GET", read_max=bytes_max))
+
+    async def _asked(self, url: str, request: _Request) -> Answer:
         target = _target(url)
         try:
             async with asyncio.timeout(self.timeout_s):
                 addresses = await self._addresses(target)
-                return await self._sent(target, addresses[:ADDRESSES_MAX], body, headers)
+                return await self._sent(target, addresses[:ADDRESSES_MAX], request)
         except TimeoutError:
             raise PushFailed("The receiver did not answer in time.") from None
         except (OSError, UnicodeError) as error:
@@ -148,18 +170,16 @@ class Webhook:
         return found
 
     async def _sent(
-        self, target: _Target, addresses: Sequence[Address], body: bytes, headers: Mapping[str, str]
+        self, target: _Target, addresses: Sequence[Address], request: _Request
     ) -> Answer:
         for address in addresses[:-1]:
             try:
-                return await self._sent_to(address, target, body, headers)
+                return await self._sent_to(address, target, request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue  # nothing was sent; the host has more addresses
-        return await self._sent_to(addresses[-1], target, body, headers)
+        return await self._sent_to(addresses[-1], target, request)
 
-    async def _sent_to(
-        self, address: Address, target: _Target, body: bytes, headers: Mapping[str, str]
-    ) -> Answer:
+    async def _sent_to(self, address: Address, target: _Target, asked: _Request) -> Answer:
         url = httpx2.URL(
             scheme=target.scheme,
             host=str(address),
@@ -167,14 +187,14 @@ class Webhook:
             raw_path=target.path.encode(),
         )
         request = httpx2.Request(
-            "POST",
+            asked.method,
             url,
-            content=body,
+            content=asked.body,
             headers={
                 "Host": target.authority,
                 "User-Agent": "recall-server",
                 "Accept-Encoding": "identity",
-                **headers,
+                **asked.headers,
             },
             extensions={
                 # The certificate must be the name's, whatever the address.
@@ -183,8 +203,23 @@ class Webhook:
             },
         )
         response = await self._opened().handle_async_request(request)
-        await response.aclose()
-        return Answer(response.status_code, _seconds(response.headers.get("Retry-After", "")))
+        try:
+            body = b""
+            if asked.read_max and response.status_code == HTTPStatus.OK:
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > asked.read_max:
+                        raise PushFailed("The answer is too long.")
+        finally:
+            await response.aclose()
+        wait = _seconds(response.headers.get("Retry-After", ""))
+        return Answer(response.status_code, wait, body)
+
+
+def place_of(url: str) -> str:
+    """The host and port of a URL, as `Exempt` takes them. Raises `PushUrlRefused`."""
+    target = _target(url)
+    return f"{target.host}:{target.port}"
 
 
 def _target(url: str) -> _Target:

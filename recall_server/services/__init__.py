@@ -6,6 +6,7 @@ from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.delegation import Delegation
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
 from recall_server.services.importing import Import
@@ -27,6 +28,7 @@ class Services:
     audit: Audit
     checkpoints: Checkpoints
     consolidate: Consolidate
+    delegation: Delegation
     erase: Erase
     export: Export
     importing: Import

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 
@@ -24,6 +25,7 @@ from recall_server.domain.rights import (
 )
 from recall_server.domain.text import clean_label
 from recall_server.domain.tokens import new_token, token_hash, well_formed
+from recall_server.providers.jwts import NotValid
 from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()
@@ -51,9 +53,23 @@ class Wanted:
     uses: int | None = None
 
 
+class SignedTokens(Protocol):
+    """Tokens that stand in no table: those of our own that tokens gave to others, and those of
+    issuers that the operator named.
+    """
+
+    async def verify(self, token: str) -> TokenInfo:
+        """Whose token it is. Raises `NotValid` where it is to be refused like any other, a `Denied`
+        where it is good and opens nothing here, and `AuthUnavailable`.
+        """
+
+    async def stands(self, info: TokenInfo) -> bool:
+        """Whether one that was verified would be so again."""
+
+
 class Access:
     """Tokens by namespace. `begin` begins a line of the book; `life` is how long a token lasts by
-    default.
+    default; `signed` knows those that are not ours to look up.
     """
 
     def __init__(
@@ -63,12 +79,15 @@ class Access:
         new_id: Callable[[str], str],
         begin: Callable[[Namespace, str, str, str | None], AuditEntry],
         life: timedelta,
+        *,
+        signed: SignedTokens,
     ) -> None:
         self._store = store
         self._now = now
         self._new_id = new_id
         self._begin = begin
         self._life = life
+        self._signed = signed
 
     async def issue(
         self,
@@ -87,7 +106,7 @@ class Access:
         `Invalid` on limits that are none.
         """
         label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
-        wanted = _checked(wanted or Wanted())
+        wanted = checked(wanted or Wanted())
         token, now = new_token(), self._now()
         info = TokenInfo(
             self._new_id("acc"),
@@ -103,7 +122,9 @@ class Access:
             if by is not None:
                 # Whoever revokes it with all that it issued must not miss this one.
                 await tx.lock()
-                issuer = await _find(tx, by)
+                issuer = await tx.access.token(by)
+                if issuer is None:
+                    raise WouldWiden("Only a token that was made here issues others.")
                 if info.expires_at is None:
                     end = now + self._life
                     info = replace(info, expires_at=min(issuer.expires_at or end, end))
@@ -117,11 +138,16 @@ class Access:
         """Whose token it is. Raises `Unauthenticated`, in the same words whatever the reason: that
         goes to the log, and into the book of the namespace whose token it was.
 
-        Asks the database each time, so that a revocation holds from the next call on.
+        Asks the database each time, so that a revocation holds from the next call on. A token that
+        is none of those that the database keeps must be a JWT, of our own or of an issuer that the
+        operator named: see `SignedTokens.verify` for what it raises besides.
         """
         if not well_formed(token):
-            log.info("token_refused", reason="malformed")
-            raise Unauthenticated(REFUSED)
+            try:
+                return await self._signed.verify(token)
+            except NotValid as why:
+                log.info("token_refused", reason=str(why))
+                raise Unauthenticated(REFUSED) from None
         async with self._store.transaction(None, write=False) as tx:
             info = await tx.access.by_hash(token_hash(token))
         if info is None:
@@ -138,6 +164,17 @@ class Access:
             await self._refuse(info, refusal, now)
             raise Unauthenticated(REFUSED)
         return info
+
+    async def stands(self, info: TokenInfo) -> bool:
+        """Whether a token that let a caller in would still do so: for what stays open longer than a
+        call. One reading, and no use is counted.
+        """
+        if info.signed is not None:
+            return await self._signed.stands(info)
+        async with self._store.transaction(None, write=False) as tx:
+            now = await tx.access.by_accessor(info.accessor)
+        # The last use may be the one that is under way.
+        return now is not None and now.refusal(self._now()) in (None, Refusal.USED_UP)
 
     async def _refuse(self, info: TokenInfo, refusal: Refusal, now: datetime) -> None:
         log.info("token_refused", reason=refusal, accessor=info.accessor)
@@ -163,14 +200,6 @@ class Access:
         if info is None or namespace not in (None, info.namespace):
             raise TokenNotFound
         return info
-
-    async def stands(self, accessor: str) -> bool:
-        """Whether the token that let a caller in would still do so."""
-        async with self._store.transaction(None, write=False) as tx:
-            info = await tx.access.by_accessor(accessor)
-        refusal = info.refusal(self._now()) if info else Refusal.REVOKED
-        # The last use let the caller in.
-        return refusal in (None, Refusal.USED_UP)
 
     async def rotate(
         self,
@@ -241,6 +270,8 @@ class Access:
             if admins & ended and not admins - ended and not force:
                 raise LastAdmin
             revoked = await tx.access.revoke(sorted(ended), now)
+            if children_only:
+                await tx.access.end_children(info.accessor, now)
             entry.ids += revoked or [info.accessor]
             entry.counts["revoked"] = len(revoked)
         return revoked
@@ -296,7 +327,8 @@ def _descendants(there: Sequence[TokenInfo], accessor: str) -> set[str]:
     return found
 
 
-def _checked(wanted: Wanted) -> Wanted:
+def checked(wanted: Wanted) -> Wanted:
+    """What is wanted, as it is kept. Raises `Invalid` on limits that are none."""
     if not wanted.rights.scopes:
         raise Invalid("A token needs at least one scope.")
     if wanted.expires_in is not None and wanted.expires_in <= timedelta():

@@ -70,7 +70,7 @@ async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> 
         raise ErasedContent
 
 
-async def erased_among(tx: Transaction, digests: Digests, texts: Sequence[str]) -> set[int]:
+async def erased_among(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
     """The places of those texts that `refuse_erased` would refuse."""
     assert tx.handle.namespace is not None
     of = [

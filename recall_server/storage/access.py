@@ -1,6 +1,7 @@
 """The shelf of tokens: hashes and accessors, never a token."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.model import MemoryType, Namespace
@@ -11,6 +12,17 @@ from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment, moment_or_none
 
 _NOT_BEFORE = ("of_namespace", "of_server")
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """What a signed token is held against. `not_before`: of the server, of the namespace or of its
+    parent, the latest. `revoked`: by its own name.
+    """
+
+    not_before: datetime | None
+    parent: TokenInfo | None
+    revoked: bool
 
 
 class Access:
@@ -86,6 +98,30 @@ class Access:
         await self._handle.send("end_token", accessor=accessor, at=at)
         await self._handle.send("adopt_tokens", accessor=accessor, successor=successor)
 
+    async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:
+        """What a signed token of `owner` is held against, `accessor` being its parent, or whoever
+        its issuer says; None where there is no such namespace.
+        """
+        rows = await self._handle.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
+        if not rows:
+            return None
+        row = rows[0]
+        parent = _token(row) if row["accessor"] is not None else None
+        return Entrance(
+            _not_before(row, (*_NOT_BEFORE, "of_parent")), parent, bool(row["child_revoked"])
+        )
+
+    async def end_children(self, accessor: str, now: datetime) -> None:
+        """No signed child of a token is let in that was made before `now`."""
+        await self._handle.send("end_children", accessor=accessor, now=now)
+
+    async def revoke_child(self, parent: str, jti: str, now: datetime, until: datetime) -> bool:
+        """False where it was revoked before. Those that have ended are forgotten."""
+        await self._handle.send("forget_revoked_children", now=now)
+        return bool(
+            await self._handle.fetch("revoke_child", parent=parent, jti=jti, expires_at=until)
+        )
+
     async def set_not_before(self, at: datetime) -> bool:
         """From now on no token of the namespace is let in that was made before `at`; False where
         there is no such namespace.
@@ -103,7 +139,6 @@ def _first(rows: Sequence[Row]) -> TokenInfo | None:
 
 
 def _token(row: Row) -> TokenInfo:
-    limits = [moment(row[name]) for name in _NOT_BEFORE if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
     topics, types = document(row["topics"]), document(row["types"])
     return TokenInfo(
         accessor=row["accessor"],
@@ -125,8 +160,13 @@ def _token(row: Row) -> TokenInfo:
         uses_left=row["uses_left"],
         last_used_at=moment_or_none(row["last_used_at"]),
         refused_at=moment_or_none(row["refused_at"]),
-        not_before=max(limits, default=None),
+        not_before=_not_before(row),
     )
+
+
+def _not_before(row: Row, names: Sequence[str] = _NOT_BEFORE) -> datetime | None:
+    limits = [moment(row[name]) for name in names if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    return max(limits, default=None)
 
 
 def _listed(values: Iterable[str] | None) -> Document | None:

@@ -31,6 +31,7 @@ DELETED = (
     "terms",
     "audit_details",
     "call_counts",
+    "revoked_children",
 )
 KEPT: Mapping[str, str] = {
     "namespaces": "the name and its settings at their defaults; all counts are zero",
@@ -152,7 +153,7 @@ class Erasures:
         """Delete all that the namespace holds, and revoke its tokens; how many those were."""
         for table in DELETED:
             await self._handle.send(f"erase_all_{table}")
-        await self._handle.send("reset_namespace")
+        await self._handle.send("reset_namespace", now=now)
         await self._handle.send("unlabel_tokens")
         revoked = await self._handle.fetch("revoke_all_tokens", now=now)
         await self.next_epoch()

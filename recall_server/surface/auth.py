@@ -12,9 +12,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.errors import Invalid, RecallError, Unauthenticated
+from recall_server.domain.rights import Scope as Needed
 from recall_server.domain.rights import TokenInfo
 from recall_server.surface import wire
 from recall_server.surface.caller import Caller, admit
+from recall_server.surface.challenges import Challenges
 
 log = structlog.get_logger()
 
@@ -33,11 +35,13 @@ class BearerAuth:
         app: ASGIApp,
         verify: Callable[[str], Awaitable[TokenInfo]],
         open_paths: frozenset[str],
+        challenges: Challenges,
         open_under: tuple[str, ...] = (),
     ) -> None:
         self._app = app
         self._verify = verify
         self._open_paths = open_paths
+        self._challenges = challenges
         self._open_under = open_under
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,9 +65,10 @@ class BearerAuth:
             info = await self._verify(token)
         except RecallError as error:
             log.info("refused", code=error.code)
-            await wire.http_error(error, _challenge(error, shown=shown))(scope, receive, send)
+            headers = self._challenges.headers(scope, error, shown=shown)
+            await wire.http_error(error, headers)(scope, receive, send)
             return
-        caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at)
+        caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at, token=info)
         admit(scope, caller)
         scopes = sorted(info.rights.scopes)
         user = AuthenticatedUser(
@@ -79,9 +84,27 @@ class BearerAuth:
         scope["auth"] = AuthCredentials(list(scopes))
         reset = auth_context_var.set(user)
         try:
-            await self._app(scope, receive, _uncached(_challenging(caller, send)))
+            await self._app(
+                scope, receive, _uncached(self._challenging(scope, caller, send))
+            )
         finally:
             auth_context_var.reset(reset)
+
+    def _challenging(self, scope: Scope, caller: Caller, send: Send) -> Send:
+        """`send`, for answers that are 403 where the token lacked a scope: each door says so in its
+        protocol's words, and this in HTTP's, with the scope that is needed (RFC 6750, 3.1).
+        """
+
+        async def challenged(message: Message) -> None:
+            if message["type"] == "http.response.start" and caller.refused:
+                message["status"] = HTTPStatus.FORBIDDEN.value
+                needed = Needed(caller.refused[-1].scope)
+                MutableHeaders(scope=message)["WWW-Authenticate"] = self._challenges.lacking(
+                    scope, needed
+                )
+            await send(message)
+
+        return challenged
 
 
 def _bearer(scope: Scope) -> str | None:
@@ -97,41 +120,6 @@ def _bearer(scope: Scope) -> str | None:
     if not header.lower().startswith(_SCHEME) or len(header) > TOKEN_CHARS_MAX:
         return ""
     return header[len(_SCHEME) :].strip(" ")
-
-
-def _challenging(caller: Caller, send: Send) -> Send:
-    """`send`, for answers that are 403 where the token lacked a scope: each door says so in its
-    protocol's words, and this in HTTP's, with the scope that is needed (RFC 6750, 3.1).
-    """
-
-    async def challenged(message: Message) -> None:
-        if message["type"] == "http.response.start" and caller.refused:
-            message["status"] = HTTPStatus.FORBIDDEN.value
-            MutableHeaders(scope=message)["WWW-Authenticate"] = (
-                'Bearer realm="recall", error="insufficient_scope", '
-                f'scope="{caller.refused[-1].scope}"'
+            await self._app(
+                scope, receive, _uncached(self._challenging(scope, caller, send))
             )
-        await send(message)
-
-    return challenged
-
-
-def _uncached(send: Send) -> Send:
-    """`send`, for answers that are the caller's alone: no cache on the way may give them to another
-    (RFC 9111, 5.2.2.5).
-    """
-
-    async def marked(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message)["Cache-Control"] = "no-store"
-        await send(message)
-
-    return marked
-
-
-def _challenge(error: RecallError, *, shown: bool) -> dict[str, str]:
-    if not isinstance(error, Unauthenticated):
-        return {}
-    # RFC 6750: no error code where no credentials were shown.
-    reason = f', error="invalid_token", error_description="{error.message}"' if shown else ""
-    return {"WWW-Authenticate": f'Bearer realm="recall"{reason.replace(chr(39), "")}'}

@@ -7,7 +7,7 @@ from starlette.types import Scope
 
 from recall_server.domain.errors import InsufficientScope, Unauthenticated
 from recall_server.domain.model import Namespace
-from recall_server.domain.rights import Reach, Rights
+from recall_server.domain.rights import Reach, Rights, TokenInfo
 
 _KEY = "recall.caller"
 
@@ -15,7 +15,8 @@ _KEY = "recall.caller"
 @dataclass(frozen=True)
 class Caller:
     """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
-    the operations that it asked for without the scope, for the guard to answer with a challenge.
+    the operations that it asked for without the scope, for the guard to answer with a challenge;
+    `token` is what was verified, for `Access.stands` to be asked about what stays open.
     """
 
     namespace: Namespace
@@ -23,6 +24,7 @@ class Caller:
     rights: Rights
     expires_at: datetime | None = None
     refused: list[InsufficientScope] = field(default_factory=list, compare=False)
+    token: TokenInfo | None = field(default=None, compare=False)
 
     @property
     def reach(self) -> Reach:

@@ -14,11 +14,12 @@ from recall_server.surface import wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import CARD_PATH, JWKS_PATH
+from recall_server.surface.challenges import METADATA_PATHS
 
 DOOR = "http"
 T = TypeVar("T")
 
-OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH})
+OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH, *METADATA_PATHS})
 # Needs a secret of its own instead of a token, which an erasure has revoked.
 RECEIPTS = "/v1/receipts/"
 OPEN_UNDER = (RECEIPTS,)

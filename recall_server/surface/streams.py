@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.errors import RecallError, TooManyStreams
 from recall_server.domain.model import Namespace
+from recall_server.domain.rights import TokenInfo
 from recall_server.surface.caller import Caller, admitted
 from recall_server.surface.card import JSONRPC_PATH, REST_PATH
 from recall_server.surface.limits import Refusal, again
@@ -42,7 +43,7 @@ class Streams:
     def __init__(
         self,
         app: ASGIApp,
-        stands: Callable[[str], Awaitable[bool]],
+        stands: Callable[[TokenInfo], Awaitable[bool]],
         *,
         each: int,
         refusal: Refusal,
@@ -79,7 +80,8 @@ class Streams:
         watched = self._watched.setdefault(caller.accessor, _Watched())
         watched.streams += 1
         if watched.look is None:
-            watched.look = asyncio.create_task(self._look(caller.accessor, watched.over))
+            assert caller.token is not None
+            watched.look = asyncio.create_task(self._look(caller.token, watched.over))
         try:
             yield watched.over
         finally:
@@ -91,16 +93,16 @@ class Streams:
             if not self._open[caller.namespace]:
                 del self._open[caller.namespace]
 
-    async def _look(self, accessor: str, over: asyncio.Event) -> None:
+    async def _look(self, token: TokenInfo, over: asyncio.Event) -> None:
         while not over.is_set():
             await asyncio.sleep(self._look_s)
             try:
-                if not await self._stands(accessor):
-                    log.info("streams_ended", accessor=accessor)
+                if not await self._stands(token):
+                    log.info("streams_ended", accessor=token.accessor)
                     over.set()
             except RecallError as error:
                 # A stream reads the same database: without it, nothing is told.
-                log.warning("token_not_looked_up", accessor=accessor, code=error.code)
+                log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 
 def opens_stream(scope: Scope) -> bool:

@@ -31,16 +31,14 @@ YEAR_S = 366 * 86_400
 OVERLAP_S = 3_600.0
 
 
-class Issue(Arguments):
+class Asked(Arguments):
     """What is left out is as with the token that issues: its topics, its types, its agent."""
 
-    label: str = ""
     scopes: list[Annotated[Scope, Field(strict=False)]] = Field(default_factory=list)
     topics: list[str] = Field(default_factory=list)
     types: list[Annotated[MemoryType, Field(strict=False)]] = Field(default_factory=list)
     agent_id: str = ""
     expires_in_s: float = Field(0, ge=0, le=YEAR_S, description="0: as long as by default")
-    uses: int = Field(0, ge=0, description="0: any number")
 
     def wanted(self, issuer: Rights) -> Wanted:
         by_default = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
@@ -54,8 +52,15 @@ class Issue(Arguments):
         return Wanted(
             Rights(frozenset(self.scopes or by_default), reach),
             timedelta(seconds=self.expires_in_s) if self.expires_in_s else None,
-            self.uses or None,
         )
+
+
+class Issue(Asked):
+    label: str = ""
+    uses: int = Field(0, ge=0, description="0: any number")
+
+    def wanted(self, issuer: Rights) -> Wanted:
+        return replace(super().wanted(issuer), uses=self.uses or None)
 
 
 class Rotate(Arguments):

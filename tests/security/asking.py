@@ -90,7 +90,7 @@ def _routes(running: Running) -> list[Operation]:
                 body = {"url": HOOK}
             elif method == "POST" and body is None:
                 body = {}
-            for part in ("id", "accessor", "push_id"):
+            for part in ("id", "accessor", "push_id", "jti"):
                 path = path.replace(f"{{{part}}}", "acc_x" if part == "accessor" else "x")
             headers = (("A2A-Version", "1.0"),) if prefix else ()
             found.append(Operation(f"{method} {prefix + route.path}", method, path, body, headers))

@@ -8,8 +8,10 @@ import httpx2
 import pytest
 
 from recall_server.domain.model import namespace
+from recall_server.domain.rights import DEFAULT_SCOPES, Rights, Scope
 from recall_server.providers.keys import verified
 from recall_server.serve import bound, listening
+from recall_server.services.access import Wanted
 from recall_server.services.purge import RECEIPT_TYP
 from tests.conftest import Open
 from tests.processes import recall
@@ -17,6 +19,7 @@ from tests.surface.conftest import LEGACY, Json, Running, data, told
 
 SECRET = "Recall-Receipt-Secret"
 TEXT = "Anna: I live in Lisbon."
+MAY_ERASE = Wanted(Rights(DEFAULT_SCOPES | {Scope.ERASE}))
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ async def test_the_seventh_tool_erases_and_the_receipt_outlives_the_token(
     running: Running,
 ) -> None:
     """ERS-02, I11, C19."""
-    token, bobs = await running.token(), await running.token("bob")
+    token, bobs = await running.token("alice", MAY_ERASE), await running.token("bob")
     async with running.client(token, LEGACY) as client:
         await data(client, "store_memory", text=TEXT)
         refused = await told(client, "delete_namespace_data", confirm="yes")
@@ -71,7 +74,7 @@ async def test_the_seventh_tool_erases_and_the_receipt_outlives_the_token(
 
 
 async def test_one_memory_is_erased_over_mcp_and_another_over_http(running: Running) -> None:
-    token = await running.token()
+    token = await running.token("alice", MAY_ERASE)
     async with running.client(token, LEGACY) as client, running.http(token) as http:
         for text in ("User: I like jasmine tea.", "User: I like chess a lot."):
             await data(client, "store_memory", text=text)
@@ -104,7 +107,7 @@ async def test_one_memory_is_erased_over_mcp_and_another_over_http(running: Runn
 async def test_an_operator_erases_and_proves_it_on_the_command_line(
     running: Running, database: Path | str, tmp_path: Path
 ) -> None:
-    token = await running.token()
+    token = await running.token("alice", MAY_ERASE)
     canary = "qk7xw2hd5ufzt3mvb6raynoe"
     async with running.client(token, LEGACY) as client:
         await data(client, "store_memory", text=f"Anna: I live in {canary}.")

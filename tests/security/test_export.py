@@ -499,17 +499,27 @@ NOT_CARRIED = {
     "decisions": "in the memory",
     "turns": "in the episode",
     "run_events": "in the task",
+    "audit_heads": "the chain is told by an export of the book",
+    "audit_details": "told by an export of the book",
+    "erasures": "receipts are those of the server that erased",
+    "erased": "digests by this server's key, which tell another nothing",
+    "quarantine": "what is hidden stays hidden; why, and who decided, stays here",
+    "call_counts": "of the last minutes",
+    "revoked_children": "keys to the door, not what is behind it",
 }
 CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
     "episodes": (portable.Episode, set()),
     "memories": (portable.Memory, {"entity_key", "attribute_key"}),  # follow from the fact
-    "runs": (portable.Task, {"version", "round", "events"}),  # bookkeeping
+    "runs": (portable.Task, {"version", "round", "events", "topic", "agent_id"}),  # bookkeeping
     "push_configs": (
         portable.Recipient,
         # Secrets and bookkeeping.
         {"scheme", "secret", "delivered_seq", "failures", "claimed_by", "claimed_until", "run_id"},
     ),
-    "tool_call_records": (portable.Audit, set()),
+    "tool_call_records": (
+        portable.Audit,
+        {"seq", "prev", "digest", "mac", "detail_digest"},  # of the chain
+    ),
 }
 
 

@@ -32,6 +32,7 @@ TENANT_TABLES = {
     "push_configs",
     "quarantine",
     "api_tokens",
+    "revoked_children",
     "tool_call_records",
     "audit_heads",
     "audit_details",

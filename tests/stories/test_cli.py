@@ -185,10 +185,35 @@ def test_a_token_is_made_with_limits_shown_rotated_and_cut_off(url: str) -> None
         refused(recall("create-token", "alice", *wrong, "--db", url), "INVALID_ARGUMENT")
 
 
+def test_a_token_hands_on_less_and_one_that_is_signed_is_taken_back(url: str) -> None:
+    parent = recall("create-token", "alice", "--db", url, "--json").json()
+    assert isinstance(parent, dict)
+    of = ("tokens", "delegate", parent["accessor"], "--db", url)
+    made = recall(*of, "--scope", "memory:read", "--topic", "work", "--expires-in", "10m", "--json")
+    child = made.json()
+    usual = recall(*of)
+    assert isinstance(child, dict)
+    ended = recall("tokens", "revoke", child["accessor"], "--db", url)
+    theirs = ("tokens", "revoke", "corp:0f/one", "--db", url, "--namespace")
+    known = recall(*theirs, "alice")
+
+    assert child["parent"] == parent["accessor"]
+    assert (child["scopes"], child["topics"]) == (["memory:read"], ["work"])
+    assert usual.code == 0
+    assert len(re.findall(r"[\w-]+\.[\w-]+\.[\w-]+", usual.out)) == 1
+    assert (ended.code, child["accessor"] in ended.out) == (0, True)
+    assert (known.code, "corp:0f/one" in known.out) == (0, True)
+    refused(recall(*theirs, "carol"), "NOT_FOUND")
+    refused(recall(*of, "--scope", "admin"), "WOULD_WIDEN")
+    refused(recall(*of, "--expires-in", "2d"), "INVALID_ARGUMENT")
+
+
 def test_an_unknown_accessor_is_refused(url: str) -> None:
     recall("create-token", "alice", "--db", url)
 
     refused(recall("tokens", "revoke", "acc_nobody", "--db", url), "TOKEN_NOT_FOUND")
+    refused(recall("tokens", "revoke", "acc_nobody/child_x", "--db", url), "TOKEN_NOT_FOUND")
+    refused(recall("tokens", "delegate", "acc_nobody", "--db", url), "TOKEN_NOT_FOUND")
     refused(recall("tokens", "revoke", "", "--db", url), "TOKEN_NOT_FOUND")
     refused(recall("tokens", "revoke", "acc_\n\x1b[2J", "--db", url), "TOKEN_NOT_FOUND")
 

@@ -12,9 +12,16 @@ from recall_server import observe
 @contextmanager
 def real_logs(level: str = "debug") -> Iterator[None]:
     """Log as in production for as long as the block lasts."""
+    with logs_restored():
+        observe.configure(level)
+        yield
+
+
+@contextmanager
+def logs_restored() -> Iterator[None]:
+    """Whatever the block configures ends with it: a stream of its own is closed by then."""
     root = logging.getLogger()
     handlers, before = root.handlers[:], root.level
-    observe.configure(level)
     try:
         yield
     finally:

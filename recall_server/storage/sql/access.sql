@@ -75,6 +75,37 @@ WHERE namespace = :namespace AND accessor = :accessor
 UPDATE api_tokens SET parent = :successor
 WHERE namespace = :namespace AND parent = :accessor
 
+-- query: entrance
+-- across namespaces: who shows a signed token is not let into the namespace yet
+-- What a signed token must be held against, in one reading: its namespace, its parent if it is a
+-- child of ours, and whether it was revoked by its name.
+SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server,
+  EXISTS (
+    SELECT 1 FROM revoked_children r
+    WHERE r.namespace = n.namespace AND r.parent = :accessor AND r.jti = :jti
+  ) AS child_revoked,
+  t.children_not_before AS of_parent, t.accessor, t.label, t.created_at, t.revoked_at, t.scopes, t.topics, t.types, t.agent_id,
+  t.parent, t.expires_at, t.expired_at, t.uses_left, t.last_used_at, t.refused_at
+FROM namespaces n
+LEFT JOIN api_tokens t ON t.namespace = n.namespace AND t.accessor = :accessor
+LEFT JOIN server s ON s.singleton = 1
+WHERE n.namespace = :owner
+
+-- query: end_children
+-- Signed ones: they stand nowhere, so all that were made up to now are.
+UPDATE api_tokens SET children_not_before = :now
+WHERE namespace = :namespace AND accessor = :accessor
+
+-- query: revoke_child
+INSERT INTO revoked_children (namespace, parent, jti, expires_at)
+VALUES (:namespace, :parent, :jti, :expires_at)
+ON CONFLICT (namespace, parent, jti) DO NOTHING
+RETURNING jti
+
+-- query: forget_revoked_children
+-- They have ended by themselves.
+DELETE FROM revoked_children WHERE namespace = :namespace AND expires_at <= :now
+
 -- query: set_tokens_not_before
 UPDATE namespaces SET tokens_not_before = :at WHERE namespace = :namespace RETURNING namespace
 

@@ -70,7 +70,8 @@ SELECT
   (SELECT count(*) FROM postings WHERE namespace = :namespace) AS postings,
   (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms,
   (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details,
-  (SELECT count(*) FROM call_counts WHERE namespace = :namespace) AS call_counts
+  (SELECT count(*) FROM call_counts WHERE namespace = :namespace) AS call_counts,
+  (SELECT count(*) FROM revoked_children WHERE namespace = :namespace) AS revoked_children
 
 -- query: erase_all_runs
 DELETE FROM runs WHERE namespace = :namespace
@@ -99,6 +100,9 @@ DELETE FROM quarantine WHERE namespace = :namespace
 -- query: erase_all_call_counts
 DELETE FROM call_counts WHERE namespace = :namespace
 
+-- query: erase_all_revoked_children
+DELETE FROM revoked_children WHERE namespace = :namespace
+
 -- query: erase_all_audit_details
 DELETE FROM audit_details WHERE namespace = :namespace
 
@@ -126,7 +130,9 @@ RETURNING accessor
 UPDATE api_tokens SET label = '' WHERE namespace = :namespace
 
 -- query: reset_namespace
-UPDATE namespaces SET documents = 0, words = 0, conflict_policy = NULL
+-- Tokens that are not ours to revoke, such as those of an identity provider, end here too.
+UPDATE namespaces
+SET documents = 0, words = 0, conflict_policy = NULL, tokens_not_before = :now
 WHERE namespace = :namespace
 
 -- query: next_erase_epoch

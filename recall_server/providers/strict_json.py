@@ -1,0 +1,39 @@
+"""JSON as strangers must write it: so that no two parsers can see different things in it."""
+
+import json
+from typing import Any
+
+# Of brackets that open, wherever they stand: so deep at most can it be.
+OPENERS_MAX = 512
+
+
+def strict(data: bytes) -> Any:
+    """What `data` says. Raises `ValueError` on another encoding than UTF-8, on a name that stands
+    twice in an object, on numbers that are none or that are not finite, and on deep nesting.
+    """
+    if data.count(b"[") + data.count(b"{") > OPENERS_MAX:
+        raise ValueError("it is nested too deep")
+    return json.loads(
+        data.decode("utf-8"),
+        object_pairs_hook=_once,
+        parse_constant=_no_number,
+        parse_float=_finite,
+    )
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("a number is not finite")
+    return number
