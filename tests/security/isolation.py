@@ -158,6 +158,10 @@ CASES: dict[str, tuple[Case, ...]] = {
     ),
     "GET /v1/tokens/{accessor}": (_route("accessor", "GET", "/v1/tokens/{}"),),
     "POST /v1/tokens/{accessor}/rotate": (_route("accessor", "POST", "/v1/tokens/{}/rotate", {}),),
+    "DELETE /v1/tokens/{accessor}/children/{jti}": (
+        _route("accessor", "DELETE", "/v1/tokens/{}/children/somebodys"),
+    ),
+    "DELETE /v1/tokens/children/{jti}": (_route("child", "DELETE", "/v1/tokens/children/{}"),),
     "DELETE /v1/tokens/{accessor}": (
         _route("accessor", "DELETE", "/v1/tokens/{}?children_only=true"),
         _route("accessor", "DELETE", "/v1/tokens/{}"),
@@ -193,6 +197,7 @@ WITHOUT_ID = {
     "GET /v1/conflicts",
     "GET /v1/tokens",
     "POST /v1/tokens",
+    "POST /v1/tokens/children",
     "GET /v1/whoami",
     "GET /v1/export",
     "GET /v1/quarantine",
@@ -210,6 +215,7 @@ class Alice:
     bob: str
     ids: dict[str, str] = field(default_factory=dict)
     secret: str = ""
+    child: str = ""
 
 
 async def furnished(running: Running) -> Alice:
@@ -250,8 +256,11 @@ async def furnished(running: Running) -> Alice:
         waiting = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
         asked = [one["id"] for one in waiting if one["task_id"] == ids["task"]]
         ids["question"] = asked[0]
+        minted = await http.post("/v1/tokens/children", json={"scopes": ["memory:read"]})
+        child = minted.json()["data"]
+        ids["child"] = child["accessor"].partition("/")[2]
         ids["accessor"] = (await running.issued("alice"))[1].accessor
-    return Alice(token, bob, ids, erased.json()["data"]["receipt_secret"])
+    return Alice(token, bob, ids, erased.json()["data"]["receipt_secret"], child["token"])
 
 
 async def call(http: httpx2.AsyncClient, tool: str, **arguments: Any) -> Json:

@@ -92,6 +92,8 @@ async def test_anothers_id_is_answered_like_one_that_never_was(replicas: list[Ru
                     where
                 )
     assert await rows(one) == before
+    async with other.http(alice.child) as http:
+        assert (await http.get("/v1/whoami")).status_code == 200
     book = await one.house.services.audit.newest(namespace("bob"), 1_000)
     assert len([line for line in book if line.outcome == "error"]) > len(CASES)
     assert not {id_ for line in book for id_ in line.ids} & set(alice.ids.values())
