@@ -87,7 +87,7 @@ def _route(kind: str, method: str, path: str, body: Json | None = None, **header
 def _sends(of: Callable[..., Request], name: str) -> tuple[Case, ...]:
     """A message may name a task to go on with, one it is about, a conversation, and a plan."""
     unclear: Json = {"text": "hm"}
-    now = {"configuration": {"returnImmediately": True}}
+    now: Json = {"configuration": {"returnImmediately": True}}
     return (
         _a2a(of, name, message=message(unclear, taskId=...)),
         _a2a(of, name, "context", message=message(contextId=...), **now),

@@ -1,8 +1,9 @@
 """The second wall: what the database itself refuses, and work that was promised for another."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -22,7 +23,10 @@ on_postgres = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 def test_no_role_of_the_application_gets_around_the_wall(postgres: Postgres, migrated: str) -> None:
     """ISO-18: asked of the catalog, for every table there is."""
     with psycopg.connect(postgres.named(migrated)) as raw:
-        ask = lambda sql: raw.execute(sql).fetchall()  # noqa: E731
+
+        def ask(sql: LiteralString) -> list[Any]:
+            return raw.execute(sql).fetchall()
+
         roles = ask(
             "SELECT rolname FROM pg_roles WHERE rolname LIKE 'recall\\_%' "
             "AND (rolsuper OR rolbypassrls OR rolcanlogin OR rolcreaterole OR rolcreatedb)"
@@ -130,12 +134,13 @@ async def test_a_connection_brings_nothing_of_its_last_tenant_along(store: Store
         with pytest.raises((asyncio.CancelledError, RecallError)):
             await task
 
-    for misfortune in (
+    misfortunes: tuple[Callable[[], Awaitable[None]], ...] = (
         lambda: fail("SELECT 1 / 0"),
         cancelled,
         lambda: fail("SET LOCAL statement_timeout = 50", "SELECT pg_sleep(5)"),
         lambda: fail("SELECT pg_terminate_backend(pg_backend_pid())"),
-    ):
+    )
+    for misfortune in misfortunes:
         await misfortune()
         assert await state() == (True, "")
         assert await bobs() == ["bob"]
