@@ -325,7 +325,8 @@ class AuditEntry:
 
     Holds ids, counts and codes, never text. `details` are what a reader would like to know besides
     and the book must not hold for ever: they are kept beside it, and can be erased. `written` is
-    set by the transaction that wrote it, so that an operation writes exactly one.
+    set by the transaction that wrote it, so that an operation writes exactly one. `ends_caller`:
+    the operation itself may revoke the token that asks for it, and has seen to it that it stood.
     """
 
     id: str
@@ -343,3 +344,4 @@ class AuditEntry:
     usage: Usage = field(default_factory=Usage)
     details: dict[str, str] = field(default_factory=dict)
     written: bool = False
+    ends_caller: bool = False

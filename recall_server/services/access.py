@@ -258,6 +258,8 @@ class Access:
         now = self._now()
         async with self._store.transaction(info.namespace, entry=entry) as tx:
             await tx.lock()
+            await tx.audit.require(entry.accessor)
+            entry.ends_caller = True
             there = await tx.access.tokens()
             ended = _descendants(there, info.accessor) | (
                 set() if children_only else {info.accessor}

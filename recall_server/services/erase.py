@@ -82,6 +82,8 @@ class Erase:
             raise ConfirmRequired
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
+            await tx.audit.require(entry.accessor)
+            entry.ends_caller = True
             job = _Begun(self, Kind.NAMESPACE, entry)
             await job.begin(tx)
             digests = await strike.digests_of_all(tx, self.digests, namespace)

@@ -10,6 +10,7 @@ from typing import Any
 
 from recall_server.domain import chain
 from recall_server.domain.chain import START, Head, Link
+from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.model import AuditEntry, Namespace, Outcome, Usage
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
@@ -100,11 +101,14 @@ class Audit:
 
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry` as it stands now. Others who write in this namespace wait from here to the
-        end of the transaction, so nothing should follow.
+        end of the transaction, so nothing should follow. Raises `Unauthenticated` where the token
+        that asked for the operation was revoked before: then it does not happen.
         """
         if self._mac_key is None:
             raise LookupError("this store has no key; it cannot write the book")
-        head, salt = await self._locked_head(), os.urandom(SALT_BYTES)
+        asks = entry.outcome is Outcome.OK and not entry.ends_caller
+        head = await self._locked_head(entry.accessor if asks else None)
+        salt = os.urandom(SALT_BYTES)
         beside = chain.detail_digest(salt, entry.details) if entry.details else None
         link = Link(head.seq + 1, head.digest, "", "", beside)
         record = _of(entry, link)
@@ -138,11 +142,23 @@ class Audit:
                 "record_details", record_id=entry.id, salt=salt, details=Document(entry.details)
             )
 
-    async def _locked_head(self) -> Head:
-        rows = await self._handle.fetch("lock_audit_head")
-        if not rows:
+    async def require(self, accessor: str | None) -> None:
+        """Wait until nobody else writes the book. Raises `Unauthenticated` where this token was
+        revoked before.
+        """
+        await self._locked_head(accessor)
+
+    async def _locked_head(self, accessor: str | None) -> Head:
+        parent, _, jti = (accessor or "").partition("/")
+        for _ in range(2):
+            # Two statements, one journey: only the second sees what was waited for.
+            await self._handle.send("lock_audit_head")
+            rows = await self._handle.fetch("locked_audit_head", accessor=parent, jti=jti)
+            if rows:
+                break
             await self._handle.send("begin_audit", seq=START.seq, digest=START.digest)
-            rows = await self._handle.fetch("lock_audit_head")
+        if rows[0]["ended"]:
+            raise Unauthenticated("This token is not let in any more. Ask for a new one.")
         return Head(rows[0]["seq"], rows[0]["digest"])
 
     async def head(self) -> Head | None:

@@ -7,12 +7,10 @@ from a2a.server.routes import DefaultServerCallContextBuilder, create_rest_route
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import A2AError
-from starlette.datastructures import MutableHeaders
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from recall_server.surface.a2a import BASE, CALLER, TURN, A2ADoor, check_tenant
 from recall_server.surface.a2a_checks import check_call, check_rest, version_of
@@ -50,28 +48,12 @@ class RestContext(Context):
         return context
 
 
-class NoStore:
-    """Answers about tasks are not for caches. Pure ASGI."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def marked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["Cache-Control"] = "no-store"
-            await send(message)
-
-        await self._app(scope, receive, marked)
-
-
 def routes(door: A2ADoor, plain: PlainTasks, base: Callable[[Scope], str]) -> list[BaseRoute]:
     """JSON-RPC and the plain body share a path: the key "jsonrpc" tells them apart. `base` is the
     address by which a request reached the server.
     """
     rpc = JsonRpcDispatcher(door, context_builder=Context(base), enable_v0_3_compat=True)
     rest = create_rest_routes(door, context_builder=RestContext(base))
-    kept = [Middleware(NoStore)]
 
     async def post(request: Request) -> Response:
         if "recall.json" not in request.scope:
@@ -86,9 +68,9 @@ def routes(door: A2ADoor, plain: PlainTasks, base: Callable[[Scope], str]) -> li
         return await rpc.handle_requests(request)
 
     return [
-        Route(JSONRPC_PATH, post, methods=["POST"], middleware=kept),
-        Route(f"{JSONRPC_PATH}/", post, methods=["POST"], middleware=kept),
-        Mount(REST_PATH, Router(rest, redirect_slashes=False), middleware=kept),
-        Route(f"{JSONRPC_PATH}/{{id}}", plain.get, methods=["GET"], middleware=kept),
-        Route(f"{JSONRPC_PATH}/{{id}}/resume", plain.resume, methods=["POST"], middleware=kept),
+        Route(JSONRPC_PATH, post, methods=["POST"]),
+        Route(f"{JSONRPC_PATH}/", post, methods=["POST"]),
+        Mount(REST_PATH, Router(rest, redirect_slashes=False)),
+        Route(f"{JSONRPC_PATH}/{{id}}", plain.get, methods=["GET"]),
+        Route(f"{JSONRPC_PATH}/{{id}}/resume", plain.resume, methods=["POST"]),
     ]

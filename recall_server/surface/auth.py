@@ -84,7 +84,7 @@ class BearerAuth:
         scope["auth"] = AuthCredentials(list(scopes))
         reset = auth_context_var.set(user)
         try:
-            await self._app(scope, receive, self._challenging(scope, caller, send))
+            await self._app(scope, receive, _uncached(self._challenging(scope, caller, send)))
         finally:
             auth_context_var.reset(reset)
 
@@ -118,3 +118,16 @@ def _bearer(scope: Scope) -> str | None:
     if not header.lower().startswith(_SCHEME) or len(header) > TOKEN_CHARS_MAX:
         return ""
     return header[len(_SCHEME) :].strip(" ")
+
+
+def _uncached(send: Send) -> Send:
+    """`send`, for answers that are the caller's alone: no cache on the way may give them to another
+    (RFC 9111, 5.2.2.5).
+    """
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["Cache-Control"] = "no-store"
+        await send(message)
+
+    return marked

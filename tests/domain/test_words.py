@@ -115,6 +115,7 @@ def test_a_text_has_a_bounded_number_of_distinct_terms_but_its_whole_length() ->
     "unit", ["a\u0300\u0316", "\u0300\u0316", "a.", "a'", "1,000", "c+++", "'", "@a@", "ก\u0e33"]
 )
 def test_a_forged_text_takes_no_longer_than_its_length(unit: str) -> None:
+    """QRY-04."""
     # Quadratic work on any of these would take minutes; `normalize` alone does on piled marks.
     terms(unit * (100_000 // len(unit)))
 

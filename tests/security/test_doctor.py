@@ -76,6 +76,7 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
 async def test_modes_that_let_others_in_are_named(
     tmp_path: Path, file: str, mode: int, check: str, level: Level
 ) -> None:
+    """AUTH-13."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
     async with house(settings_for(folder / "recall.db", embedder="none")) as built:
@@ -176,6 +177,7 @@ async def test_settings_that_let_others_listen_are_named(
 
 
 async def test_a_server_and_a_worker_refuse_to_start_on_what_fails(tmp_path: Path) -> None:
+    """AUTH-13."""
     file = tmp_path / "data" / "recall.db"
     file.parent.mkdir(mode=0o700)
     await new_token(file, "alice")

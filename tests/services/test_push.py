@@ -515,6 +515,7 @@ async def test_a_config_for_a_run_that_has_ended_is_kept_for_a_day_and_told_noth
 
 
 async def test_another_namespace_sees_no_config_and_is_told_nothing(desk: Desk) -> None:
+    """ISO-11."""
     await desk.start(BOB)
     async with Receiver() as alices, Receiver() as bobs:
         await desk.configure(alices.url, id="mine")

@@ -110,6 +110,7 @@ async def test_a_used_key_adds_nothing_and_tells_the_first_answer(store: Store) 
 
 
 async def test_two_namespaces_may_use_the_same_ids_and_keys(store: Store) -> None:
+    """ISO-13, ISO-19."""
     await enter(store, ALICE, BOB)
     for namespace in (ALICE, BOB):
         async with store.transaction(namespace) as tx:
@@ -184,6 +185,7 @@ async def test_a_word_is_found_until_its_item_is_taken_out(store: Store) -> None
 
 
 async def test_one_tenants_words_do_not_move_anothers_scores(store: Store) -> None:
+    """ISO-15."""
     await enter(store, ALICE, BOB)
     async with store.transaction(ALICE) as tx:
         await tx.words.add(postings({"mem_1": "a secret heron"}))
@@ -221,7 +223,7 @@ async def test_an_error_leaves_nothing_behind(store: Store) -> None:
 
 
 async def test_a_cancelled_caller_leaves_nothing_behind(store: Store) -> None:
-    """F-59."""
+    """F-59, ISO-18."""
     await enter(store, ALICE)
     written = asyncio.Event()
 
@@ -357,6 +359,7 @@ async def test_an_episode_cannot_be_changed(store: Store) -> None:
 
 
 def test_the_file_is_its_owners_alone(store: Store, database: Path | str) -> None:
+    """AUTH-13."""
     if isinstance(database, Path):
         assert database.stat().st_mode & 0o777 == 0o600
 

@@ -151,6 +151,7 @@ async def test_both_engines_have_the_same_tables_and_columns(
 def test_every_key_of_a_tenants_table_begins_with_the_namespace(
     postgres: Postgres, migrated: str
 ) -> None:
+    """ISO-19."""
     with psycopg.connect(postgres.named(migrated)) as raw:
         keys = raw.execute(
             "SELECT c.conrelid::regclass::text, c.conname, a.attname FROM pg_constraint c "
@@ -167,6 +168,7 @@ def test_every_key_of_a_tenants_table_begins_with_the_namespace(
 def test_every_tenants_table_stands_behind_row_level_security(
     postgres: Postgres, migrated: str
 ) -> None:
+    """ISO-18."""
     with psycopg.connect(postgres.named(migrated)) as raw:
         walls = raw.execute(
             "SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity "
@@ -188,6 +190,7 @@ def test_every_tenants_table_stands_behind_row_level_security(
 
 
 def test_the_application_role_sees_one_namespace_only(postgres: Postgres, migrated: str) -> None:
+    """ISO-18."""
     with postgres.database(migrated) as url, psycopg.connect(url) as raw:
         for name in ("alice", "bob"):
             raw.execute("INSERT INTO namespaces VALUES (%s, now(), 0, 0, 0)", (name,))

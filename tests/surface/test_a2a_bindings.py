@@ -187,6 +187,7 @@ async def test_errors_name_the_fields_and_how_to_do_better(wire: Wire, binding: 
 async def test_nothing_is_answered_without_a_token(
     running: Running, wire: Wire, binding: str
 ) -> None:
+    """ISO-12."""
     task = await wire.task()
     taken: list[tuple[str, Json]] = [
         ("SendMessage", {"message": message()}),

@@ -139,6 +139,7 @@ async def _asked(wire: Wire, name: str, request: Request) -> tuple[int, bytes, J
 
 @pytest.mark.parametrize("binding", ["JSON-RPC", "REST", "0.3", "plain"])
 async def test_anothers_task_is_answered_like_one_that_never_was(two: Two, binding: str) -> None:
+    """ISO-09."""
     task_id = two.task["id"]
     await two.alice.send(REQUESTS["JSON-RPC set push"](task_id))
     for name, make in REQUESTS.items():
@@ -160,6 +161,7 @@ async def test_anothers_task_is_answered_like_one_that_never_was(two: Two, bindi
 
 
 async def test_a_list_holds_ones_own_tasks_only(two: Two) -> None:
+    """ISO-03, ISO-09, ISO-10."""
     own = await two.bob.task({"text": "User: I have a heron."}, contextId=two.task["contextId"])
     token = (await two.alice.result("ListTasks", pageSize=1))["nextPageToken"]
     for binding in ("JSONRPC", "HTTP+JSON"):
@@ -193,6 +195,7 @@ async def test_anothers_plan_cannot_be_applied(running: Running, two: Two) -> No
 
 @on_sqlite
 async def test_a_tenant_in_a_request_is_never_authority(two: Two) -> None:
+    """ISO-21."""
     task_id = two.task["id"]
 
     def requests(tenant: str) -> list[Request]:

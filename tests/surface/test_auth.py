@@ -83,6 +83,7 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
 async def test_a_damaged_token_is_refused_without_asking_the_database(
     running: Running, statements: list[str]
 ) -> None:
+    """AUTH-02."""
     token = await running.token()
     statements.clear()
     bodies = set()
@@ -125,6 +126,7 @@ async def test_a_revoked_token_is_refused_from_the_next_call_on(running: Running
 
 @on_sqlite
 async def test_a_token_counts_in_the_authorization_header_only(running: Running) -> None:
+    """AUTH-09."""
     token = await running.token()
     basic = httpx2.BasicAuth("alice", token)
 
@@ -149,6 +151,7 @@ async def test_a_token_counts_in_the_authorization_header_only(running: Running)
 
 @on_sqlite
 async def test_two_authorization_headers_are_refused_whichever_is_good(running: Running) -> None:
+    """AUTH-10."""
     good, bad = f"Bearer {await running.token()}", f"Bearer {new_token()}"
 
     for pair in ((good, bad), (bad, good), (good, good)):
@@ -160,6 +163,7 @@ async def test_two_authorization_headers_are_refused_whichever_is_good(running: 
 
 @on_sqlite
 async def test_the_scheme_may_be_written_in_any_case_but_must_be_bearer(running: Running) -> None:
+    """AUTH-10."""
     token = await running.token()
 
     for scheme in ("Bearer", "bearer", "BEARER", "bEaReR"):
@@ -184,6 +188,7 @@ async def test_a_refusal_says_how_to_get_in(running: Running) -> None:
 
 @on_sqlite
 async def test_every_path_but_the_probes_and_the_card_wants_a_token(running: Running) -> None:
+    """ISO-12."""
     async with running.http() as http:
         for path in ("/", "/mcp", "/mcp/", "/docs", "/metrics", "/health/", "/health/x", "//health",
                      "/HEALTH", "/health%2f..%2fmcp", "/a2a", "/a2a/v1/tasks",
@@ -218,6 +223,7 @@ def test_a_token_is_rcl_then_32_random_characters_then_their_crc32() -> None:
 async def test_a_token_stands_in_no_log_no_reply_and_no_file(
     open_house: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """AUTH-01."""
     with real_logs():
         async with (
             open_house(port=0, log_level="debug") as built,
@@ -273,6 +279,7 @@ GOOD_NAMES = ["a", "acme", "0", "a-b_c", "9lives", "org:team.agent", "a" * 64]
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
 def test_a_namespace_is_lower_case_ascii(name: str) -> None:
+    """VAL-07."""
     with pytest.raises(Invalid) as raised:
         namespace(name)
 

@@ -196,6 +196,7 @@ async def test_the_endpoint_takes_post_only(running: Running, method: str) -> No
     "method", ["resources/subscribe", "subscriptions/listen", "resources/list", "prompts/list"]
 )
 async def test_nothing_can_be_subscribed_to(running: Running, method: str, modern: bool) -> None:
+    """ISO-06, ISO-07: there is nothing to read or to listen to."""
     params = {"uri": "memory://bob/list", "notifications": {"resourceSubscriptions": ["memory://"]}}
     headers, body = request(method, params, modern=modern)
 

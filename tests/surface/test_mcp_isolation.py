@@ -38,6 +38,7 @@ async def _tenant(running: Running, name: str) -> Secrets:
 
 @pytest.mark.slow
 async def test_two_tokens_at_once_never_see_each_others_memories(running: Running) -> None:
+    """ISO-02."""
     tenants = [await _tenant(running, name) for name in OWNERS]
 
     async def live(tenant: Secrets, other: Secrets, era: ConnectMode, count: int) -> None:
@@ -83,6 +84,7 @@ async def test_anothers_memory_is_answered_like_one_that_never_was(
 @on_sqlite
 @pytest.mark.parametrize("modern", [False, True])
 async def test_a_session_id_opens_nothing(running: Running, modern: bool) -> None:
+    """ISO-04, ISO-05."""
     alice, bob = [await _tenant(running, name) for name in OWNERS]
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
     hello |= {"clientInfo": {"name": "alice", "version": "1"}}
@@ -164,6 +166,7 @@ async def test_without_a_good_token_the_answer_says_what_to_do(
 
 @on_sqlite
 async def test_of_two_tokens_neither_is_taken(running: Running) -> None:
+    """AUTH-10."""
     tokens = [await running.token(name) for name in OWNERS]
     headers, body = request("tools/list", {}, modern=False)
     both = [*headers.items(), *(("Authorization", f"Bearer {token}") for token in tokens)]
@@ -175,6 +178,7 @@ async def test_of_two_tokens_neither_is_taken(running: Running) -> None:
 
 @on_sqlite
 async def test_a_token_in_the_address_is_none(running: Running) -> None:
+    """AUTH-09."""
     token = await running.token()
     headers, body = request("tools/list", {}, modern=True)
     async with running.http() as http:

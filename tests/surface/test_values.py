@@ -111,6 +111,7 @@ async def test_bad_texts_are_refused_with_their_reason_and_keep_nothing(pair: Pa
 
 @pytest.mark.parametrize("tool", TEXTS)
 async def test_nul_is_refused_wherever_text_goes_in(pair: Pair, tool: str) -> None:
+    """VAL-01."""
     for form in TEXTS[tool]:
         answer = await pair.call(tool, form % r'"canary\u0000tail"')
         assert answer.get("code") in {"INVALID_TEXT", MISSING}, (form, answer)
@@ -119,6 +120,7 @@ async def test_nul_is_refused_wherever_text_goes_in(pair: Pair, tool: str) -> No
 
 
 async def test_lone_surrogates_are_refused_wherever_text_goes_in(pair: Pair) -> None:
+    """VAL-02."""
     for tool, forms in TEXTS.items():
         for form in forms:
             for lone in (r"canary\ud800", r"\udc00canary", r"\udc00\ud800", r"\uD83D!"):
@@ -129,6 +131,7 @@ async def test_lone_surrogates_are_refused_wherever_text_goes_in(pair: Pair) -> 
 
 
 async def test_wrong_shapes_are_refused_and_never_repeated(pair: Pair) -> None:
+    """VAL-04, QRY-03."""
     for tool, arguments in REFUSED_SHAPES:
         _assert_told(await pair.call(tool, arguments), INVALID, arguments)
     await pair.assert_unharmed()
@@ -143,6 +146,7 @@ async def test_arguments_that_are_no_object_are_a_protocol_error(pair: Pair) -> 
 
 
 async def test_numbers_are_exact_and_within_their_limits(pair: Pair) -> None:
+    """VAL-03, VAL-04, QRY-05."""
     for tool, name, number in REFUSED_NUMBERS:
         answer = await pair.call(tool, _with_number(tool, name, number))
         _assert_told(answer, INVALID, (tool, name, number[:30]))
@@ -202,6 +206,7 @@ async def test_a_foreign_id_is_answered_like_an_unknown_one(pair: Pair) -> None:
 
 
 async def test_search_syntax_is_only_characters(pair: Pair) -> None:
+    """QRY-01, QRY-02, QRY-03."""
     await pair.assert_unharmed()
     for query in SYNTAX:
         answer = await pair.call("search_memories", {"query": query, "mode": "keyword"})
@@ -214,6 +219,7 @@ async def test_search_syntax_is_only_characters(pair: Pair) -> None:
 
 
 async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
+    """VAL-06."""
     for name, text in STRANGE.items():
         assert (await pair.call("store_memory", {"text": text}))["status"] == "ok", name
         found = await pair.call("search_memories", {"query": text[:2_000], "mode": "keyword"})
@@ -228,6 +234,7 @@ async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
 
 
 async def test_a_text_of_40_000_distinct_words_is_kept_and_found(pair: Pair) -> None:
+    """VAL-05."""
     words = [f"w{number:x}" for number in range(40_000)]
     stored = await pair.call("store_memory", {"text": " ".join(words)})
     found = await pair.call("search_memories", {"query": words[7], "mode": "keyword"})
@@ -257,6 +264,7 @@ _bounded = settings(
 @given(tool=st.sampled_from(TOOLS), arguments=st.dictionaries(_NAMES | _TEXT, _JSON, max_size=4))
 @_bounded
 async def test_random_arguments_never_break_a_tool(pair: Pair, tool: str, arguments: Json) -> None:
+    """VAL-09."""
     answer = await pair.send(_call(tool, arguments))
 
     assert answer.status_code < 500

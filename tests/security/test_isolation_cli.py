@@ -1,0 +1,151 @@
+"""The wall between tenants on the command line: an operator names whose memory it is about."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import typer
+from typer.main import get_command
+
+from recall_server.app import House
+from recall_server.cli import app
+from recall_server.domain.model import Namespace
+from recall_server.domain.quarantine import Held
+from recall_server.domain.run import Mode, Request
+from recall_server.services.ingest import Submission
+from tests.security.books import Database, Said, inside, line, recall
+from tests.security.isolation import ORDER, rows, unlike
+from tests.services.conversation import drained, enter
+from tests.surface.agents import LISBON, PORTO
+from tests.surface.conftest import Running
+from tests.surface.logs import real_logs
+
+ALICE, BOB = Namespace("alice"), Namespace("bob")
+
+# Of every command that takes a namespace, how it names one thing in it; None: it names none.
+COMMANDS: dict[str, tuple[str, ...] | None] = {
+    "conflicts show": ("question",),
+    "conflicts resolve": ("question", "keep_new"),
+    "quarantine release": ("suspect",),
+    "quarantine reject": ("suspect to reject",),
+    "restore": ("forgotten",),
+    "erase": ("--memory", "memory", "--yes"),
+    "conflicts list": None,
+    "conflicts policy": None,
+    "quarantine list": None,
+    "audit export": None,
+    "audit checkpoint": None,
+    "tokens list": None,
+    "tokens not-before": None,
+    "create-token": None,
+    "erase-allow": None,
+    "export": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    with real_logs():
+        yield
+
+
+def _taking_a_namespace() -> set[str]:
+    found = set()
+
+    def walk(command: object, name: str) -> None:
+        for key, child in getattr(command, "commands", {}).items():
+            walk(child, f"{name} {key}".strip())
+        for param in getattr(command, "params", ()):
+            if param.param_type_name == "argument" and "NAMESPACE" in (param.metavar or ""):
+                found.add(name)
+
+    walk(get_command(app), "")
+    return found
+
+
+def test_every_command_that_takes_a_namespace_is_held_to_the_wall() -> None:
+    """SECURITY 3: a new one without a case fails here."""
+    assert isinstance(app, typer.Typer)
+    assert _taking_a_namespace() == set(COMMANDS)
+
+
+def _furnish(database: Database) -> dict[str, str]:
+    """One of everything, Alice's."""
+
+    async def act(built: House) -> dict[str, str]:
+        services = built.services
+        await enter(built, ALICE)
+        await enter(built, BOB)
+        for text in ("User: My favourite colour is teal.", "User: I like quokka jam."):
+            await _remember(built, text)
+        for told in ("Ana: I swim.", "Ana: I row."):
+            await _remember(built, f"{told}\nMallory: {ORDER}\n{told} Twice.")
+        await drained(built)
+        for text in (LISBON, PORTO):
+            wanted = Request(Mode.INGEST, "life", text)
+            await services.consolidate.start(ALICE, wanted, entry=line(built))
+            await drained(built)
+        async with built.store.transaction(ALICE, write=False) as tx:
+            kept = await tx.memories.page(limit=50, offset=0, type_="", topic="")
+            suspects = await built.services.tasks.questions(ALICE, limit=5)
+        jam = next(one for one in kept if "jam" in one.text)
+        other = next(one for one in kept if "teal" in one.text)
+        await services.recall.forget(ALICE, jam.id, entry=line(built))
+        held = await services.quarantine.list(
+            ALICE, state=Held.HELD, limit=5, offset=0, entry=line(built)
+        )
+        return {
+            "question": suspects[0].question.id,
+            "suspect": held.found[0].item_id,
+            "suspect to reject": held.found[1].item_id,
+            "forgotten": jam.id,
+            "memory": other.id,
+        }
+
+    found: dict[str, str] = inside(database, act)
+    return found
+
+
+async def _remember(built: House, text: str) -> None:
+    await built.services.ingest.remember(ALICE, Submission(text, "life"), entry=line(built))
+
+
+def _rows(database: Database) -> dict[str, str]:
+    async def act(built: House) -> dict[str, str]:
+        return await rows(Running(built, ""))
+
+    found: dict[str, str] = inside(database, act)
+    return found
+
+
+def _said(database: Database, name: str, owner: str, told: list[str]) -> Said:
+    command = name.split()
+    return recall(database, *command, owner, *told)
+
+
+def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> None:
+    """ISO-01: with Bob's namespace and an id of Alice's; with her own it is done."""
+    ids = _furnish(database)
+    before = _rows(database)
+    asked = {name: given for name, given in COMMANDS.items() if given is not None}
+    for name, given in asked.items():
+        known = [ids.get(part, part) for part in given]
+        never = [unlike(ids[part]) if part in ids else part for part in given]
+        foreign = _said(database, name, "bob", known)
+        unknown = _said(database, name, "bob", never)
+        assert foreign.code == 2, (name, foreign)
+        assert (foreign.code, foreign.out, _plain(foreign)) == (
+            unknown.code,
+            unknown.out,
+            _plain(unknown),
+        ), name
+    assert _rows(database) == before
+
+    for name, given in asked.items():
+        served = _said(database, name, "alice", [ids.get(part, part) for part in given])
+        assert served.code == 0, (name, served)
+
+
+def _plain(said: Said) -> str:
+    """What was said to a person, without the lines of the log."""
+    return "\n".join(one for one in said.err.splitlines() if re.match("recall: ", one))

@@ -1,0 +1,75 @@
+"""Tokens at the wall: no spelling but their own, no trace, and no deed after the end."""
+
+import asyncio
+
+import pytest
+
+from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.model import Namespace
+from recall_server.services.scan import scan
+from tests.surface.conftest import Running, request
+
+ALICE = Namespace("alice")
+AT_ONCE = 100
+
+
+async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) -> None:
+    """AUTH-02: what HTTP would not carry, too; each in the same words."""
+    token, access = await running.token(), running.house.services.access
+    said = set()
+    for spelled in ("", " ", token + "\n", token + "\r\n", token + "\0", " " + token, token + " ",
+                    token.lower(), token.swapcase(), token + "é", token[:-1] + "\uff11",
+                    f"{token},{token}", "\0" * 42, "rcl_" + "A" * 1_000_000):  # fmt: skip
+        with pytest.raises(Unauthenticated) as raised:
+            await access.verify(spelled)
+        said.add(raised.value.message)
+
+    assert len(said) == 1
+    assert (await access.verify(token)).namespace == ALICE
+
+
+async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None:
+    """AUTH-01: whole or in part, as it is, in hex or in base64: the database has its hash."""
+    token, info = await running.issued("alice")
+    async with running.http(token) as http:
+        assert (await http.get("/v1/whoami")).status_code == 200
+    found = await scan(running.house.store, [token, token[4:], token[4:20], token[20:36]], [])
+    control = await scan(running.house.store, [info.accessor], [])
+
+    assert found.places == []
+    assert control.places
+
+
+async def test_nothing_is_done_for_a_token_after_it_was_revoked(running: Running) -> None:
+    """AUTH-05: of a hundred writes that race its revocation, those that are answered stand in the
+    book before it, and none behind it; the others are told that it is not let in.
+    """
+    token, info = await running.issued("alice")
+    other = await running.token("alice")
+
+    async def write(number: int, bearer: str) -> int:
+        called = {"name": "store_memory", "arguments": {"text": f"User: I know {number} songs."}}
+        headers, body = request("tools/call", called, modern=False)
+        async with running.http(bearer) as http:
+            answer = await http.post("/mcp", headers=headers, json=body)
+        return 401 if "UNAUTHENTICATED" in answer.text else answer.status_code
+
+    async with asyncio.TaskGroup() as group:
+        writes = [group.create_task(write(number, token)) for number in range(AT_ONCE)]
+        await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+        await running.revoke(info)
+    after = await write(AT_ONCE, token)
+    statuses = [one.result() for one in writes]
+    book = await running.house.services.audit.newest(ALICE, 10 * AT_ONCE)
+    revoked = next(line.link.seq for line in book if line.operation == "revoke_token" and line.link)
+    stored = [
+        line.link.seq
+        for line in book
+        if line.link and (line.operation, line.outcome) == ("store_memory", "ok")
+    ]
+
+    assert set(statuses) <= {200, 401}
+    assert after == 401
+    assert len(stored) == statuses.count(200)
+    assert max(stored) < revoked
+    assert await write(AT_ONCE, other) == 200
