@@ -49,11 +49,11 @@ BREAKAGES = (
         ),
     ),
     Breakage(
-        "proposals-unchecked",
-        "the check of what a model proposes",
+        "orders-proposed",
+        "that what a model proposes gives no orders",
         "recall_server/services/reading.py",
-        "kept = [one for one in extraction.candidates if _sound(one, passage)][:CANDIDATES_MAX]",
-        "kept = list(extraction.candidates)",
+        "return not orders(candidate.text) and not suspicions(said)",
+        "return True",
         (
             "tests/security/test_hostile_text.py::test_a_model_that_obeys_gets_nothing_but_its_good_proposals[sqlite]",
         ),
