@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN = .venv/bin
 
-.PHONY: demo test check bench interop faults format
+.PHONY: demo test check bench interop faults sabotage format
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -34,3 +34,6 @@ faults: .venv/installed  ## killed, or failing, at its writes, one after the oth
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop
+
+sabotage: .venv/installed  ## the product broken on purpose, one control after the other: the tests must notice
+	$(RUN)/python -m tests.sabotage

@@ -173,7 +173,7 @@ async def test_the_application_itself_cannot_change_the_book(
         if built.store.engine == "sqlite" and "tool_call_records" not in statement:
             statement = "DELETE FROM tool_call_records WHERE seq = 1"
         await enter(built, ALICE)
-        with pytest.raises((DatabaseUnusable, sqlite3.IntegrityError)):
+        with pytest.raises((DatabaseUnusable, sqlite3.IntegrityError), match=r"never|may not"):
             async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch(statement, {})
         # The control: what it may do there.

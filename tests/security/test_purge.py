@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -169,3 +169,26 @@ async def test_two_purges_at_once_are_one_and_one_that_waits(
             await house.store.purge()
         await other.execute("SELECT pg_advisory_unlock_all()")
         assert await house.store.purge() == ""
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_no_page_of_the_file_is_left_over(open_house: Open, database: Path) -> None:
+    """ERS-01: what was moved within a page is on none that is kept. The control: before, there are
+    such pages.
+    """
+
+    def left_over() -> int:
+        with closing(sqlite3.connect(database)) as raw:
+            return int(raw.execute("PRAGMA freelist_count").fetchone()[0])
+
+    async with open_house() as house:
+        await enter(house)
+        for number in range(20):
+            await remember(house, f"Anna: heron number {number} stood by the pond.\n" * 20)
+        await erase_all(house)
+        before = left_over()
+        await house.store.purge()
+        after = left_over()
+
+    assert before > 0
+    assert after == 0

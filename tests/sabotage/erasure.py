@@ -1,0 +1,161 @@
+"""What was erased is gone: the fence, the lock, the refusal, the purge, the receipt."""
+
+from tests.sabotage.breakage import Breakage
+
+BREAKAGES = (
+    Breakage(
+        "fence-of-finish",
+        "that only the newest attempt may finish a job",
+        "recall_server/storage/sql/jobs.sql",
+        "UPDATE operations SET state = 'complete', finished_at = :now, error_code = NULL\n"
+        "WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND",
+        "UPDATE operations SET state = 'complete', finished_at = :now, error_code = NULL\n"
+        "WHERE namespace = :namespace AND id = :id AND attempt >= :attempt AND",
+        ("tests/storage/test_conformance.py::test_only_the_newest_attempt_may_finish_a_job",),
+    ),
+    Breakage(
+        "fence-of-advance",
+        "that only the newest attempt may go on with a job",
+        "recall_server/storage/jobs.py",
+        'await self._handle.expect(\n            "advance_job",\n            Fenced(),\n',
+        'await self._handle.send(\n            "advance_job",\n',
+        (
+            "tests/security/test_erasure.py::test_a_struck_job_is_begun_again_from_what_is_left[sqlite]",
+        ),
+    ),
+    Breakage(
+        "fence-of-erasure",
+        "that an erasure takes their jobs from those who have read what is gone",
+        "recall_server/storage/sql/erasure.sql",
+        "UPDATE operations SET state = 'queued', attempt = attempt + 1, due_at = :now\n",
+        "UPDATE operations SET due_at = :now\n",
+        (
+            "tests/security/test_erasure.py::test_a_struck_job_is_begun_again_from_what_is_left[sqlite]",
+        ),
+    ),
+    Breakage(
+        "lock-of-erasure",
+        "the lock of the namespace while it is erased",
+        "recall_server/services/erase.py",
+        "            await tx.lock()\n            job = _Begun(self, Kind.NAMESPACE, entry)\n",
+        "            job = _Begun(self, Kind.NAMESPACE, entry)\n",
+        (
+            "tests/security/test_erasure_races.py::test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all[postgres]",
+        ),
+    ),
+    Breakage(
+        "table-not-erased",
+        "one table from an erasure",
+        "recall_server/storage/erasure.py",
+        '    "quarantine",\n    "turns",\n',
+        '    "turns",\n',
+        ("tests/security/test_erasure.py::test_every_table_has_its_place_in_an_erasure[sqlite]",),
+    ),
+    Breakage(
+        "erased-taken-again",
+        "the refusal of text that was erased",
+        "recall_server/services/keeping.py",
+        "    if await tx.erasures.among(digests.of_episode(tx.handle.namespace, episode)):\n",
+        "    if not digests.of_episode(tx.handle.namespace, episode):\n",
+        (
+            "tests/security/test_erasure.py::test_erased_text_is_refused_until_it_is_allowed[sqlite]",
+        ),
+    ),
+    Breakage(
+        "erased-imported",
+        "the refusal of erased text in an import",
+        "recall_server/services/importing.py",
+        "refused = await self.refused(tx, [one.line.text for one in batch])",
+        "refused: set[int] = set()",
+        (
+            "tests/security/test_export.py::test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it[sqlite]",
+        ),
+    ),
+    Breakage(
+        "vectors-outlive-erasure",
+        "that a cache of vectors notices an erasure",
+        "recall_server/storage/vectors.py",
+        "if matrix.epoch < epoch:",
+        "if matrix.epoch > epoch:",
+        (
+            "tests/security/test_erasure.py::test_the_vectors_of_an_erased_namespace_are_in_no_cache[sqlite]",
+        ),
+    ),
+    Breakage(
+        "tokens-outlive-erasure",
+        "that an erasure revokes the tokens",
+        "recall_server/storage/sql/erasure.sql",
+        "-- query: revoke_all_tokens\n"
+        "-- Labels are words of the tenant's; the hash stays, so that a revoked token is known as "
+        "one.\n"
+        "UPDATE api_tokens SET revoked_at = :now ",
+        "-- query: revoke_all_tokens\nUPDATE api_tokens SET refused_at = :now ",
+        (
+            "tests/security/test_erasure.py::test_erasing_a_namespace_leaves_no_row_and_no_token[sqlite]",
+        ),
+    ),
+    Breakage(
+        "secure-delete-off",
+        "that SQLite overwrites what it deletes",
+        "recall_server/storage/sqlite.py",
+        'await self._writer.execute_fetchall("PRAGMA journal_mode=WAL")',
+        'await self._writer.executescript("PRAGMA journal_mode=WAL; PRAGMA secure_delete=OFF")',
+        ("tests/security/test_doctor.py::test_what_sqlite_was_told_is_asked_of_the_connection",),
+    ),
+    Breakage(
+        "purge-without-vacuum",
+        "the rewriting of the file of SQLite",
+        "recall_server/storage/sqlite.py",
+        '(_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL)',
+        "(_EMPTY_JOURNAL, _EMPTY_JOURNAL)",
+        ("tests/security/test_purge.py::test_no_page_of_the_file_is_left_over[sqlite]",),
+    ),
+    Breakage(
+        "purge-leaves-journal",
+        "the emptying of the journal of SQLite",
+        "recall_server/storage/sqlite.py",
+        '(_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL)',
+        '("VACUUM",)',
+        ("tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[sqlite]",),
+    ),
+    Breakage(
+        "purge-of-postgres",
+        "the rewriting of the tables of Postgres",
+        "recall_server/storage/postgres_purge.py",
+        'sql.SQL("VACUUM (FULL, ANALYZE) {}")',
+        'sql.SQL("ANALYZE {}")',
+        (
+            "tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[postgres]",
+        ),
+    ),
+    Breakage(
+        "receipt-without-secret",
+        "the secret that opens a receipt",
+        "recall_server/services/erase.py",
+        "if not hmac.compare_digest(known, _hash(secret)) or erasure is None:",
+        "if not known or erasure is None:",
+        (
+            "tests/security/test_purge.py::test_the_secret_opens_the_final_receipt_once_and_nothing_else[sqlite]",
+        ),
+    ),
+    Breakage(
+        "receipt-unsigned",
+        "the signature of a receipt",
+        "recall_server/providers/keys.py",
+        'options={"verify_aud": False, "verify_iat": False}',
+        'options={"verify_aud": False, "verify_iat": False, "verify_signature": False}',
+        (
+            "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
+        ),
+    ),
+    Breakage(
+        "receipt-of-any-kind",
+        "that only a receipt is one",
+        "recall_server/providers/keys.py",
+        'if jwt.get_unverified_header(signed).get("typ") != typ:',
+        'if not jwt.get_unverified_header(signed).get("typ"):',
+        (
+            "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
+        ),
+    ),
+)

@@ -1,0 +1,35 @@
+"""Copies of the project, to be broken and thrown away."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def copy_of_project(to: Path) -> None:
+    """What git knows of, or would, as it stands in the working tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        source, target = ROOT / name, to / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # With its time, so that what was compiled of one copy serves the next.
+            shutil.copy2(source, target)
+
+
+@contextmanager
+def copy_of(tree: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="recall-sabotage-") as folder:
+        to = Path(folder) / "project"
+        shutil.copytree(tree, to)
+        yield to

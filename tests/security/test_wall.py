@@ -1,0 +1,88 @@
+"""The wall where nothing else stands before it: single queries, and no verb around them."""
+
+import psycopg
+import pytest
+
+from recall_server.domain.model import Namespace
+from recall_server.services.ingest import Submission
+from tests.conftest import Open
+from tests.security.erasing import candidate
+from tests.services.conversation import ALICE, drained, enter, entry, remember
+from tests.services.extractors import Scripted
+
+BOB = Namespace("bob")
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_a_statement_that_names_no_tenant_sees_one_only(
+    open_house: Open, database: str
+) -> None:
+    """ISO-18. The control: both tenants' rows are there, as their owner sees."""
+    said = "SELECT DISTINCT namespace FROM {} ORDER BY namespace"
+    tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "namespaces")
+    async with open_house() as house:
+        await enter(house)
+        await enter(house, BOB)
+        await remember(house, "Anna: I live in Lisbon.")
+        submission = Submission("Ben: I live in Porto.", "life")
+        await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
+        driver = house.store.driver
+        doors = (
+            driver.transaction(namespace=ALICE, write=False),
+            driver.transaction(namespace=ALICE, write=True),
+            driver.transaction(namespace=ALICE, write=True, erasing=True),
+            driver.snapshot(ALICE),
+        )
+        for door in doors:
+            async with door as connection:
+                for table in tables:
+                    rows = await connection.fetch(said.format(table), {})
+                    assert [row["namespace"] for row in rows] == [ALICE], table
+        with psycopg.connect(database) as owner:
+            for table in tables:
+                assert owner.execute(said.format(table)).fetchall() == [(ALICE,), (BOB,)]
+
+
+async def test_anothers_words_take_no_place_in_a_search(open_house: Open) -> None:
+    """ISO-16: those of bob's fit better, and are more than are looked at. The control: he finds
+    them.
+    """
+    async with open_house() as house:
+        await enter(house)
+        await enter(house, BOB)
+        await remember(house, "Anna: For a long time a grey heron stood by the pond, and I by it.")
+        for number in range(6):
+            submission = Submission(f"Ben: Heron, heron {number}.", "life")
+            await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
+        pools = {}
+        for tenant in (ALICE, BOB):
+            async with house.store.transaction(tenant, write=False) as tx:
+                statistics = await tx.words.statistics(["heron"])
+                found = await tx.words.pool({"heron": 1.0}, statistics, limit=5)
+                pools[tenant] = [item.citation for item in await tx.episodes.items(found)]
+
+    assert [one and one.speaker for one in pools[ALICE]] == ["Anna"]
+    assert [one and one.speaker for one in pools[BOB]] == ["Ben"] * 5
+
+
+async def test_no_query_of_memories_finds_anothers_by_its_id(open_house: Open) -> None:
+    """ISO-01, below the verbs. The control: its own namespace finds it."""
+    said = "Ben: I live in Porto."
+    extractor = Scripted(Porto=candidate("Ben lives in Porto", "I live in Porto", said))
+    async with open_house(extractor=extractor) as house:
+        await enter(house)
+        await enter(house, BOB)
+        submission = Submission(said, "life")
+        await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
+        await drained(house)
+        async with house.store.transaction(BOB, write=False) as tx:
+            (bobs,) = await tx.memories.page(limit=1, offset=0, type_="", topic="")
+        seen = {}
+        for tenant in (ALICE, BOB):
+            async with house.store.transaction(tenant, write=False) as tx:
+                shelf, ids = tx.memories, [bobs.id]
+                by_ids = (shelf.get, shelf.active, shelf.items, shelf.citations)
+                seen[tenant] = [len(await read(ids)) for read in by_ids]
+                seen[tenant].append(len(await shelf.lineage(bobs.id)))
+
+    assert seen == {ALICE: [0] * 5, BOB: [1] * 5}
