@@ -285,9 +285,8 @@ TOOLS = (
     Tool(
         "store_memory",
         "Store memory",
-        "Keep a conversation or a fact. Returns at once; typed memories are extracted in the "
-        "background, and the text can be searched meanwhile. Transcripts read best as lines of "
-        "'Name: words'.",
+        "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
+        "can be searched meanwhile. Transcripts read best as lines of 'Name: words'.",
         StoreMemory,
         store_memory,
         ("queued", "job_id"),
@@ -297,7 +296,7 @@ TOOLS = (
         "search_memories",
         "Search memories",
         "Find what is remembered about a question, best first: memories, and passages that no "
-        "memory has been made of. 'degraded' says why an answer may be less than usual.",
+        "memory has been made of. 'degraded' says what was missing.",
         SearchMemories,
         search_memories,
         ("results", "total", "degraded"),
@@ -307,8 +306,8 @@ TOOLS = (
     Tool(
         "inspect_memories",
         "Inspect memories",
-        "List the active memories, newest first, page by page; or, given a memory_id, what that "
-        "one replaced and what replaced it, each with the words it cites.",
+        "List the active memories, newest first; or, given a memory_id, what it replaced and what "
+        "replaced it, each with the words it cites.",
         InspectMemories,
         inspect_memories,
         ("memories", "total", "has_more", "next_offset"),
@@ -342,14 +341,7 @@ TOOLS = (
         "Merge similar memories of a topic into one each; the originals stay in its history.",
         ConsolidateMemories,
         consolidate_memories,
-        (
-            "groups_found",
-            "memories_consolidated",
-            "memories_created",
-            "deleted_ids",
-            "created",
-            "dry_run",
-        ),
+        ("groups_found", "memories_created", "deleted_ids"),
         destructive=True,
         idempotent=True,
     ),
@@ -359,7 +351,7 @@ TOOLS = (
         "Memories of each type, and texts that wait for extraction.",
         GetMemoryStats,
         get_memory_stats,
-        ("by_type", "total", "pending_extractions", "failed_extractions", "pending_embeddings"),
+        ("by_type", "total", "pending_extractions"),
         read_only=True,
         idempotent=True,
     ),
