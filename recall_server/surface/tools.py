@@ -81,7 +81,7 @@ class InspectMemories(Arguments):
 
 class DeleteMemory(Arguments):
     memory_id: str
-    erase: bool = Field(default=False, description="destroy it and its words")
+    erase: bool = Field(default=False, description="destroy it")
 
 
 class DeleteNamespaceData(Arguments):
