@@ -125,6 +125,14 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "revoked-goes-on",
+        "that a token does nothing more once it was revoked, though its call was under way",
+        "recall_server/storage/audit.py",
+        'if rows[0]["ended"]:',
+        'if rows[0]["ended"] is None:',
+        ("tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",),
+    ),
+    Breakage(
         "expired-let-in",
         "that a token ends",
         "recall_server/domain/rights.py",
