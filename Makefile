@@ -12,8 +12,8 @@ RUN = .venv/bin
 demo: .venv/installed  ## run the main job and show it
 	$(RUN)/recall demo
 
-test: .venv/installed  ## all tests, on SQLite and on Postgres
-	$(RUN)/pytest
+test: .venv/installed  ## all tests, on SQLite and on Postgres, on all processors
+	$(RUN)/pytest -n auto --dist worksteal
 
 check: .venv/installed  ## formatting, lint, types, floors
 	$(RUN)/ruff format --check .

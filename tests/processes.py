@@ -142,9 +142,10 @@ async def recall(database: Database, *command: str) -> str:
     return output.decode()
 
 
-async def new_token(database: Database, namespace: str) -> dict[str, str]:
+async def new_token(database: Database, namespace: str, *options: str) -> dict[str, str]:
     """`token` and `accessor`."""
-    made: dict[str, str] = json.loads(await recall(database, "create-token", namespace, "--json"))
+    command = ("create-token", namespace, "--json", *options)
+    made: dict[str, str] = json.loads(await recall(database, *command))
     return made
 
 

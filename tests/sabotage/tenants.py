@@ -130,7 +130,9 @@ BREAKAGES = (
         "recall_server/storage/audit.py",
         'if rows[0]["ended"]:',
         'if rows[0]["ended"] is None:',
-        ("tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",),
+        (
+            "tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",
+        ),
     ),
     Breakage(
         "expired-let-in",

@@ -72,7 +72,7 @@ async def calls(running: Running, token: str, tool: str, **given: Any) -> Json:
 async def revoked(running: Running, info: TokenInfo, **given: Any) -> list[str]:
     services = running.house.services
     entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
-    return await services.access.revoke(info, entry=entry, **given)
+    return await services.access.revoke(info, force=True, entry=entry, **given)
 
 
 async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: Running) -> None:

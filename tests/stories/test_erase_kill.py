@@ -10,7 +10,7 @@ WITHIN_S = 60.0
 
 async def test_a_purge_that_was_killed_is_taken_up_again(database: Database) -> None:
     """F-03, ERS-05. Without a worker first, so that the kill comes before the purge for certain."""
-    token = (await new_token(database, ALICE))["token"]
+    token = (await new_token(database, ALICE, "--scope", "admin"))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=f"Anna: I live in {CANARY}.")
         erased = await call("delete_namespace_data", confirm="DELETE MY DATA")
@@ -35,7 +35,7 @@ async def test_a_purge_that_was_killed_is_taken_up_again(database: Database) -> 
 
 async def test_a_purge_that_dies_under_way_is_begun_again(database: Database) -> None:
     """The lease of the dead worker runs out, and the next one begins anew."""
-    token = (await new_token(database, ALICE))["token"]
+    token = (await new_token(database, ALICE, "--scope", "admin"))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=f"Anna: I live in {CANARY}.")
         await call("delete_namespace_data", confirm="DELETE MY DATA")

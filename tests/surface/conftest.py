@@ -55,7 +55,7 @@ class Running:
     async def revoke(self, info: TokenInfo) -> None:
         services = self.house.services
         entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
-        assert await services.access.revoke(info, entry=entry)
+        assert await services.access.revoke(info, force=True, entry=entry)
 
     async def extract(self) -> None:
         """Do all that is due."""
