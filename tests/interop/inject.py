@@ -60,6 +60,8 @@ async def _token(built: House) -> str:
 
 def _door(app: Any) -> McpDoor:
     """The MCP door behind the outer wall and the guard, as the composition root built them."""
-    doors = [route.endpoint for route in app._app._app.routes if route.path == "/mcp"]
+    while not hasattr(app, "routes"):
+        app = app._app
+    doors = [route.endpoint for route in app.routes if route.path == "/mcp"]
     assert isinstance(doors[0], McpDoor)
     return doors[0]

@@ -46,7 +46,7 @@ async def _check_stranger(node: Node, server: Server, report: Report) -> None:
         shown = ("--header", "Authorization:Bearer rcl_wrong")
         ended = await node.run("mcp-remote", server.url, *shown, *OPTIONS, within_s=WITHIN_S)
         demand(ended.code != 0, "it ends as if all were well")
-        demand("Check that it was copied whole" in ended.out + ended.err, f"it says {ended.err}")
+        demand("copied whole" in ended.out + ended.err, f"it says {ended.err}")
 
 
 def _bridge(node: Node, server: Server) -> StdioServerParameters:
