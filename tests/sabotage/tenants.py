@@ -130,7 +130,9 @@ BREAKAGES = (
         "recall_server/storage/audit.py",
         'if rows[0]["ended"]:',
         'if rows[0]["ended"] is None:',
-        ("tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",),
+        (
+            "tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",
+        ),
     ),
     Breakage(
         "expired-let-in",
@@ -193,6 +195,6 @@ BREAKAGES = (
         "recall_server/services/delegation.py",
         "if (refusal := found.parent.refusal(now)) is not None:",
         'if (refusal := found.parent.refusal(now)) == "":',
-        ("tests/security/test_delegation.py::test_a_parent_takes_its_children_with_it",),
+        ("tests/security/test_delegation.py::test_a_child_ends_with_the_overlap_of_its_parent",),
     ),
 )
