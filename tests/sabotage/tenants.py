@@ -195,6 +195,6 @@ BREAKAGES = (
         "recall_server/services/delegation.py",
         "if (refusal := found.parent.refusal(now)) is not None:",
         'if (refusal := found.parent.refusal(now)) == "":',
-        ("tests/security/test_delegation.py::test_a_parent_takes_its_children_with_it",),
+        ("tests/security/test_delegation.py::test_a_child_ends_with_the_overlap_of_its_parent",),
     ),
 )

@@ -206,6 +206,21 @@ async def test_a_parent_takes_its_children_with_it(running: Running, clock: Cloc
     assert await status(running, other["token"]) == 200
 
 
+async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clock: Clock) -> None:
+    """AUTH-06: a parent that was exchanged for another is not revoked, and yet its children end."""
+    parent, info = await running.issued("alice")
+    made = await child(running, parent, expires_in_s=3_600)
+    services = running.house.services
+    entry = services.audit.begin(info.namespace, "rotate_token", "cli", None)
+    await services.access.rotate(info, MINUTE, entry=entry)
+    clock.pass_(MINUTE - SECOND)
+    assert await status(running, made["token"]) == 200
+
+    clock.pass_(SECOND)
+    assert await status(running, made["token"]) == 401
+    assert await status(running, parent) == 401
+
+
 async def test_a_grandparent_takes_them_too(running: Running) -> None:
     """AUTH-06: the tree."""
     top, info = await running.issued("alice", wanted(Scope.TOKENS, READ))
