@@ -28,6 +28,7 @@ format: .venv/installed
 bench: .venv/installed  ## speed, as ratios
 	$(RUN)/recall bench load
 	$(RUN)/recall bench tasks
+	$(RUN)/recall bench fairness
 
 faults: .venv/installed  ## killed, or failing, at its writes, one after the other; needs strace; POINTS=0: at each
 	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py

@@ -6,7 +6,7 @@ import asyncio
 import os
 import selectors
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,9 @@ class PostgresDriver:
                     # It begins with its first statement, as each journey there and back counts.
                     await connection.send(begin, {})
                     yield connection
-                    await asyncio.shield(connection.commit())
+                    await _to_the_end(connection.commit())
                 except BaseException:  # a caller that hung up must leave nothing behind
-                    await asyncio.shield(_rollback(raw, confused=connection.confused))
+                    await _to_the_end(_rollback(raw, connection))
                     raise
 
 
@@ -176,10 +176,25 @@ async def _check(raw: _Raw) -> None:
         await AsyncConnectionPool.check_connection(raw)
 
 
-async def _rollback(raw: _Raw, *, confused: bool) -> None:
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do it, however often the caller is cancelled meanwhile: as long as the server has not
+    answered, nobody else may speak on the connection.
+    """
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled and task.exception() is None:
+        raise asyncio.CancelledError
+    task.result()
+
+
+async def _rollback(raw: _Raw, connection: "_PostgresConnection") -> None:
     if raw.closed:
         return
-    if confused:
+    if connection.confused:
         await raw.close()
         return
     try:

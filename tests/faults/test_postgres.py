@@ -3,12 +3,13 @@ ends in time, and the next one goes on (SECURITY F-34 to F-42).
 """
 
 import asyncio
+import random
 import shutil
 import signal
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -341,3 +342,28 @@ async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
 
     assert again.cached
     assert kept == [TEXT, "I like tea."]
+
+
+async def test_callers_who_give_up_at_any_moment_leave_their_connections_sound(
+    url: str, clock: Clock
+) -> None:
+    """F-59: in the midst of a commit too, which ends before anybody else speaks on its connection:
+    two at once brought the process down.
+    """
+    rng, kept = random.Random(20261122), set[str]()
+
+    async def hasty(built: House, number: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rng.uniform(0.0, 0.25)):
+                await remember(built, f"I own bike {number}.", key=f"key-{number}")
+                kept.add(f"I own bike {number}.")
+
+    async with living(url, clock) as built:
+        await enter(built)
+        for first in range(0, 240, 8):
+            await asyncio.gather(*(hasty(built, first + n) for n in range(8)))
+        await remember(built, "I like tea.", key="after")
+        found = set(await texts(built))
+
+    assert 0 < len(kept) < 240
+    assert kept | {"I like tea."} <= found
