@@ -1,6 +1,8 @@
 # Each target makes .venv by itself; nothing has to be done before.
 PYTHON ?= python3
 RUN = .venv/bin
+# One more than there are processors: many tests wait for processes of their own.
+WORKERS = $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
 
 .PHONY: demo test check bench interop faults sabotage format
 
@@ -13,7 +15,7 @@ demo: .venv/installed  ## run the main job and show it
 	$(RUN)/recall demo
 
 test: .venv/installed  ## all tests, on SQLite and on Postgres, on all processors
-	$(RUN)/pytest -n auto --dist worksteal
+	$(RUN)/pytest -n $(WORKERS) --dist worksteal
 
 check: .venv/installed  ## formatting, lint, types, floors
 	$(RUN)/ruff format --check .
