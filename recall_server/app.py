@@ -25,7 +25,7 @@ from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
-from recall_server.services import Services
+from recall_server.services import Services, finding
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
@@ -204,6 +204,7 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
+        await finding.renew(store)
         issuers = parts.issuers(settings)
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
@@ -288,7 +289,9 @@ async def house(
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,
-                erase=Erase(store, receipts, digests, now, id_of, woken),
+                erase=Erase(
+                    store, receipts, digests, now, id_of, woken, embeds=vectors is not None
+                ),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
                     store,
