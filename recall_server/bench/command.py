@@ -118,7 +118,7 @@ def retrieval(
     data: Annotated[
         Path,
         typer.Option(
-            help="A folder with docs.jsonl (corpus, id, text, timestamp, speaker, session; caption) "
+            help="Folder with docs.jsonl (corpus, id, text, timestamp, speaker, session, caption) "
             "and queries.jsonl (id, corpus, text, gold, category), a JSON object a line.",
             file_okay=False,
         ),
