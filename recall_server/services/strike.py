@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from recall_server.domain.erasure import (
@@ -53,6 +54,16 @@ class Affected:
             for turn in turns
             if self.touches(episode["id"], span(turn)) or named(turn["speaker"], turn["session"])
         ]
+
+    def followers(self) -> dict[str, str]:
+        """The turns behind those, id to episode: what was said before has a part in a vector."""
+        gone = {turn["id"] for turn in self.turns()}
+        return {
+            turn["id"]: turn["episode_id"]
+            for _, turns in self.episodes.values()
+            for before, turn in pairwise(turns)
+            if before["id"] in gone and turn["id"] not in gone
+        }
 
     def quotes(self) -> set[str]:
         """The words that are struck out."""
@@ -155,7 +166,9 @@ async def apply(tx: Transaction, affected: Affected, digests: Digests, now: date
     turns = affected.turns()
     await tx.erasures.remember(_digests(affected, turns, digests, tx.handle.namespace))
     await _unfind(tx, affected, turns)
-    await tx.erasures.remove_vectors([*affected.memories, *(turn["id"] for turn in turns)])
+    await tx.erasures.remove_vectors(
+        [*affected.memories, *(turn["id"] for turn in turns), *affected.followers()]
+    )
     await tx.erasures.remove_memories(sorted(affected.memories))
     await tx.erasures.strike_turns([_struck_turn(turn, affected.subject) for turn in turns])
     await tx.erasures.strike_episodes(
