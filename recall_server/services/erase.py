@@ -21,7 +21,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.text import storable
 from recall_server.services import strike
-from recall_server.services.ingest import EMBED
+from recall_server.services.embedding import EMBED
 from recall_server.services.purge import PURGE, Receipts
 from recall_server.services.strike import Affected
 from recall_server.storage.store import Store, Transaction
@@ -73,8 +73,6 @@ class Erase:
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     wake: Callable[[], None]
-    embeds: bool
-    """Whether there is an embedder: what stands around the erased words wants new vectors."""
 
     async def namespace(self, namespace: Namespace, confirm: str, *, entry: AuditEntry) -> Erased:
         """Erase all that a namespace holds and revoke all its tokens, the caller's too.
@@ -156,10 +154,8 @@ class Erase:
         job = _Begun(self, kind, entry)
         await job.begin(tx)
         await strike.apply(tx, affected, self.digests, self.now())
-        if self.embeds:
-            for episode_id in sorted(affected.episodes):
-                payload = {"episode_id": episode_id}
-                await tx.jobs.add(self.new_id("job"), EMBED, payload, self.now())
+        for episode_id in sorted(affected.episodes):
+            await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, self.now())
         return await job.settle(tx, affected.counts(), claims=claims, reached=reached)
 
     async def allow(self, namespace: Namespace, text: str, *, entry: AuditEntry) -> int:

@@ -23,8 +23,8 @@ from recall_server.domain.portable import FORMAT, ORDER, VERSION, End, Episode, 
 from recall_server.domain.portable import Memory as MemoryLine
 from recall_server.domain.portable import read as read_line
 from recall_server.services import finding
+from recall_server.services.embedding import EMBED
 from recall_server.services.export import Account
-from recall_server.services.ingest import EMBED
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Store, Transaction
 

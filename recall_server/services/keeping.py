@@ -48,9 +48,9 @@ async def keep(
 
 async def keep_planned(
     tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, plan: Plan
-) -> dict[str, str]:
+) -> set[str]:
     """`keep` an episode whose plan is made already: those of its turns that the plan's memories
-    speak for are never found by themselves. The text of its other turns, by their ids.
+    speak for are never found by themselves. The ids of its other turns.
     """
     cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
     shown = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
@@ -59,7 +59,7 @@ async def keep_planned(
     await tx.episodes.add(episode, key, episode.content_hash, covered=covered)
     await tx.words.add(words.without(covered))
     await _hold(tx, episode)
-    return {i: episode.text[span.start : span.end] for i, span in shown.items() if i not in covered}
+    return shown.keys() - covered
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:
