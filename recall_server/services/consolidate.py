@@ -50,9 +50,9 @@ from recall_server.services.keeping import keep_planned, read, refuse_erased
 from recall_server.services.masking import Masking
 from recall_server.services.reading import passages, sound
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
+from recall_server.storage.codes import Floats
 from recall_server.storage.index import Postings
 from recall_server.storage.jobs import Fenced
-from recall_server.storage.matrix import Floats
 from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()

@@ -364,7 +364,7 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_house: Op
 
         for one in (house, replica):
             held = one.store._cache._matrices.values()
-            assert all(len(matrix._ids) <= 1 for matrix in held)
+            assert all(matrix.codes.count <= 1 for matrix in held)
 
 
 async def test_what_was_forgotten_can_be_taken_back_for_a_while(

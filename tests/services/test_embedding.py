@@ -14,6 +14,7 @@ from recall_server.services.embedding import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
     ItemEmbedder,
+    of_memory,
     of_turns,
 )
 from tests.conftest import Open

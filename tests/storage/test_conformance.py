@@ -24,6 +24,7 @@ from recall_server.domain.model import (
     Turn,
 )
 from recall_server.domain.rights import TokenInfo
+from recall_server.storage.codes import Floats
 from recall_server.storage.index import postings
 from recall_server.storage.jobs import Fenced
 from recall_server.storage.store import Store, Transaction
@@ -206,12 +207,13 @@ async def test_a_vector_is_found_by_its_neighbour_until_it_is_concealed(store: S
     async with store.transaction(ALICE) as tx:
         await tx.vectors.put("model", {"east": east, "north": north})
 
-    async def nearest() -> dict[str, float]:
+    async def nearest(query: Floats = east) -> dict[str, float]:
         async with store.transaction(ALICE, write=False) as tx:
-            version = (await tx.words.statistics()).vector_version
-            return (await tx.vectors.matrix("model", 2, version, 0)).nearest(east, 5)
+            known = await tx.words.statistics()
+            return await tx.vectors.nearest("model", 2, known, query, limit=5)
 
     assert await nearest() == {"east": 1.0, "north": 0.0}
+    assert await nearest(np.zeros(2, dtype=np.float32)) == {}
     async with store.transaction(ALICE) as tx:
         await tx.vectors.conceal(["east"])
     assert await nearest() == {"north": 0.0}
@@ -374,9 +376,10 @@ async def test_two_searches_that_read_the_same_changes_take_them_in_once(store: 
 
     async def search() -> dict[str, float]:
         async with store.transaction(ALICE, write=False) as tx:
-            version = (await tx.words.statistics()).vector_version
-            matrix = await tx.vectors.matrix("model", 2, version, 0)
-            return matrix.nearest(np.eye(2, dtype=np.float32)[0], 5)
+            known = await tx.words.statistics()
+            return await tx.vectors.nearest(
+                "model", 2, known, np.eye(2, dtype=np.float32)[0], limit=5
+            )
 
     found = await asyncio.gather(search(), search(), search())
     assert list(found) == [{"east": 1.0}] * 3
