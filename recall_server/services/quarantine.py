@@ -14,6 +14,9 @@ from recall_server.services import finding
 from recall_server.services.ingest import EXTRACT
 from recall_server.storage.store import Store, Transaction
 
+LISTED_MAX = 100
+"""Suspects on one page."""
+
 
 @dataclass(frozen=True)
 class Suspects:
