@@ -23,9 +23,8 @@ from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
-from recall_server.services import commit
+from recall_server.services import commit, finding
 from recall_server.services.overview import Backlog
-from recall_server.storage.index import postings
 from recall_server.storage.matrix import Floats, cosines_to
 from recall_server.storage.store import Store, Transaction
 
@@ -259,10 +258,9 @@ class Recall:
             await tx.lock()
             if not await tx.memories.get([memory_id]):
                 raise MemoryNotFound
-            text = await tx.memories.restore(memory_id, self.now() - self.forget_window)
-            if text is None:
+            if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
-            await tx.words.add(postings({memory_id: text}))
+            await finding.show(tx, [memory_id])
             await tx.vectors.reveal(memory_id)
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1

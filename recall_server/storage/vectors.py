@@ -7,6 +7,8 @@ cache that has seen version n misses exactly the rows with a greater one.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from recall_server.domain.model import Namespace
 from recall_server.storage.handle import Handle
 from recall_server.storage.matrix import Floats, Matrix
@@ -89,3 +91,18 @@ class Vectors:
             # Another search may have taken in some of them while this one waited.
             matrix.apply([row for row in changes if row["version"] > matrix.version])
         return matrix
+
+    async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
+        """The vectors of those of `ids` that have one, by id."""
+        rows = await self._handle.fetch("vectors_of", model=model, ids=list(ids))
+        return {row["item_id"]: np.frombuffer(row["vector"], dtype="<f4") for row in rows}
+
+    async def bare(self, model: str, episode_ids: Sequence[str]) -> dict[str, str]:
+        """What search finds of these episodes and has no vector of the model: id to episode."""
+        rows = await self._handle.fetch("bare_of_episodes", model=model, episodes=list(episode_ids))
+        return {row["id"]: row["episode_id"] for row in rows}
+
+    async def findable(self, ids: Sequence[str]) -> set[str]:
+        """Those of `ids` that search finds."""
+        rows = await self._handle.fetch("findable_among", ids=list(ids)) if ids else []
+        return {row["id"] for row in rows}
