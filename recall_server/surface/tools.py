@@ -67,7 +67,7 @@ class SearchMemories(Arguments):
     mmr_lambda: float = Field(0.5, ge=0, le=1, description="0 diverse, 1 relevance only")
     score_threshold: float = Field(0.0, ge=0, le=1)
     max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
-    mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.RECALL
+    mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     explain: bool = Field(default=False, description="add scores and the cited words")
 
 

@@ -65,6 +65,9 @@ def hit(one: Hit, *, explain: bool) -> Json:
             "keyword_rank": scores.keyword_rank,
             "cosine": scores.cosine,
             "cosine_rank": scores.cosine_rank,
+            "speaker": scores.speaker,
+            "session": scores.session,
+            "time": scores.time,
         }
         shown["source"] = citation(item.citation)
     return shown
