@@ -62,7 +62,12 @@ def write(file: Path, lines: list[dict[str, object]]) -> None:
 
 
 def wishes(folder: Path, **given: object) -> Wishes:
-    known = {"db_url": None, "embedder": None, "profile": None, "without": frozenset()}
+    known: dict[str, object] = {
+        "db_url": None,
+        "embedder": None,
+        "profile": None,
+        "without": frozenset(),
+    }
     return Wishes(data=folder, **{**known, "limit": 20, "neighbours": 0, **given})  # type: ignore[arg-type]
 
 

@@ -313,7 +313,8 @@ class Part(StrEnum):
 @dataclass(frozen=True)
 class Query:
     """What is asked of a search; limits and the other defaults are the backbone's (FEATURES D01).
-    `without` names parts that have no say.
+    With `neighbours`, each hit comes with as many turns before and after it, as far as the budget
+    goes. `without` names parts that have no say.
     """
 
     text: str
@@ -323,6 +324,7 @@ class Query:
     mmr_lambda: float = 0.5
     score_threshold: float = 0.0
     max_tokens: int | None = None
+    neighbours: int = 0
     without: frozenset[Part] = frozenset()
 
 
@@ -345,11 +347,19 @@ class Scores(NamedTuple):
     time: float | None = None
 
 
+class Said(NamedTuple):
+    """A turn as it was said."""
+
+    turn_id: str
+    text: str
+
+
 class Hit(NamedTuple):
-    """One answer of a search."""
+    """One answer of a search, with what was said around it where that was asked for."""
 
     item: Item
     scores: Scores
+    around: tuple[Said, ...] = ()
 
 
 class JobState(StrEnum):

@@ -323,7 +323,11 @@ def diversify(
 
 def tokens(hit: Hit) -> int:
     """What a hit's text costs: 4 characters a token (FEATURES D10), rounded up."""
-    return -(-len(hit.item.text) // TOKEN_CHARS)
+    return text_tokens(hit.item.text)
+
+
+def text_tokens(text: str) -> int:
+    return -(-len(text) // TOKEN_CHARS)
 
 
 def fit_budget(

@@ -23,6 +23,7 @@ from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.storage.codes import Floats
+from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Statistics
 from recall_server.storage.matrix import cosines_to
 from recall_server.storage.store import Store, Transaction
@@ -118,7 +119,8 @@ async def answer(
         if query.mode is not SearchMode.RECALL:
             alike = ranking.repetition(alike)
         hits = ranking.diversify(hits, alike, query.mmr_lambda, query.limit)
-    return ranking.fit_budget(hits[: query.limit], query.max_tokens)
+    hits = ranking.fit_budget(hits[: query.limit], query.max_tokens)
+    return await _with_neighbours(tx, hits, query) if query.neighbours else hits
 
 
 async def _pool(tx: Transaction, embedder: Embedder | None, asked: Asked) -> _Pool:
@@ -194,6 +196,36 @@ async def _shown(tx: Transaction, hits: Sequence[Hit]) -> list[Hit]:
         for hit in hits
         if hit.item.id in items
     ]
+
+
+async def _with_neighbours(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
+    """Each hit with the turns around it, a memory also with the one that it rests on: each turn
+    once, and those of the best hits first, as far as the budget goes.
+    """
+    places = {hit.item.id: hit.item.place for hit in hits if hit.item.place is not None}
+    reach = range(-query.neighbours, query.neighbours + 1)
+    wanted = {
+        item_id: [turn_id(place.episode_id, place.position + step) for step in reach]
+        for item_id, place in places.items()
+    }
+    said = await tx.episodes.said([turn for ids in wanted.values() for turn in ids])
+    for item_id in places:
+        said.pop(item_id, None)
+    left = None
+    if query.max_tokens is not None:
+        left = query.max_tokens - sum(map(ranking.tokens, hits))
+    found = []
+    for hit in hits:
+        around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
+        price = sum(ranking.text_tokens(one.text) for one in around)
+        if left is not None and price > left:
+            around = []
+        elif left is not None:
+            left -= price
+        for one in around:
+            del said[one.turn_id]
+        found.append(hit._replace(around=tuple(around)))
+    return found
 
 
 async def read(tx: Transaction, ids: Sequence[str]) -> list[Item]:
