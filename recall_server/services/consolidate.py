@@ -44,15 +44,15 @@ from recall_server.domain.run import (
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, merge, reconcile
-from recall_server.services.embedding import EMBED, Texts, of_turns
+from recall_server.services.embedding import EMBED, Texts, of_memory, of_turns
 from recall_server.services.ingest import INLINE_CHARS_MAX, TOPIC_CHARS_MAX, checked_source
 from recall_server.services.keeping import keep_planned, read, refuse_erased
 from recall_server.services.masking import Masking
 from recall_server.services.reading import passages, sound
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
+from recall_server.storage.codes import Floats
 from recall_server.storage.index import Postings
 from recall_server.storage.jobs import Fenced
-from recall_server.storage.matrix import Floats
 from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()
@@ -215,11 +215,15 @@ class Consolidate:
         embedder = self.merging.embedder
         if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
             return text
+        turns = of_turns(text.episode)
         said = {
-            (searchable(one.text, canonical(one.fact).attribute if one.fact else None),)
+            of_memory(
+                searchable(one.text, canonical(one.fact).attribute if one.fact else None),
+                *(one.span.start, text.episode, turns),
+            )
             for one in run.work.candidates
         }
-        texts = sorted(said.union(of_turns(text.episode).values()))
+        texts = sorted(said.union(turns.values()))
         try:
             vectors = await embedder.vectors_of(texts)
         except EmbedderUnavailable:
@@ -261,16 +265,21 @@ class Consolidate:
         self, tx: Transaction, run: Run, text: "_Text | None", plan: Plan, now: datetime
     ) -> None:
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
-        items: dict[str, Texts] = {
-            one.id: (one.searchable,) for one in added if one.status is Believed.ACTIVE
-        }
+        active = [one for one in added if one.status is Believed.ACTIVE]
+        items: dict[str, Texts] = {one.id: (one.searchable,) for one in active}
         episodes = {memory.citation.episode_id for memory in added}
         vectors: Mapping[Texts, Floats] = {}
         if text:
             shown = await keep_planned(
                 tx, text.episode, text.words, self.digests, key=run.id, plan=plan
             )
-            items |= {i: texts for i, texts in of_turns(text.episode).items() if i in shown}
+            turns = of_turns(text.episode)
+            items |= {i: texts for i, texts in turns.items() if i in shown}
+            items |= {
+                one.id: of_memory(one.searchable, one.citation.span.start, text.episode, turns)
+                for one in active
+                if one.citation.episode_id == text.episode.id
+            }
             episodes.add(text.episode.id)
             vectors = text.vectors
         await commit.apply(tx, plan, now, planned=text.episode.id if text else "")

@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from recall_server.domain.errors import Stale
-from recall_server.domain.model import AuditEntry, Episode, Job, Namespace
+from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, labelled
 from recall_server.providers.embedding import Embedder, Vectors
-from recall_server.storage.episodes import spoken, turn_id
+from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Store, Transaction
 
 EMBED = "embed"
 # Goes up with every change of what a vector is made of: the vectors of an older recipe are never
 # compared with those of this one.
 RECIPE = 2
-# Of the turn before. A model reads the first 256 to 512 tokens: more of it would push out the
-# turn's own words.
-PREVIOUS_CHARS_MAX = 500
+# Of the turn before: its end, to which this one is the answer. 200 found .6 points more of the
+# evidence in LoCoMo (R@10) than all of it.
+PREVIOUS_CHARS_MAX = 200
 # Items whose vectors are written in one transaction.
 BATCH = 256
 
@@ -65,10 +65,9 @@ class ItemEmbedder:
 
 
 def of_turns(episode: Episode) -> dict[str, Texts]:
-    """What the vectors of an episode's turns are made of, by their ids: of what was said and who
-    said it, and of the same behind the words before it in the session, without which an answer
-    says little. The mean of both found 1.4 points more of the evidence in LoCoMo (R@10) than the
-    first alone.
+    """What the vectors of an episode's turns are made of, by their ids: of who said what, behind
+    the words before it in the session, without which an answer says little. On LoCoMo that found
+    4.6 points more of the evidence (R@10) than a turn by itself.
 
     What is hidden has no vector, and no part in another's.
     """
@@ -76,25 +75,39 @@ def of_turns(episode: Episode) -> dict[str, Texts]:
     for before, turn in zip((None, *episode.turns), episode.turns, strict=False):
         if turn.hidden:
             continue
-        said = spoken(episode.text, turn)
-        texts: Texts = (said,)
+        said = labelled(turn.speaker, episode.text[turn.span.start : turn.span.end])
         if before is not None and not before.hidden and before.session == turn.session:
             words = episode.text[before.span.start : before.span.end]
-            texts = (said, f"{words[-PREVIOUS_CHARS_MAX:]} {said}")
-        found[turn_id(episode.id, turn.index)] = texts
+            said = f"{words[-PREVIOUS_CHARS_MAX:]} {said}"
+        found[turn_id(episode.id, turn.index)] = (said,)
     return found
+
+
+def of_memory(words: str, start: int, episode: Episode, turns: Mapping[str, Texts]) -> Texts:
+    """What the vector of a memory is made of that is found by `words` and rests on those that begin
+    at `start`: of both alike. `turns` are `of_turns(episode)`.
+    """
+    for turn in episode.turns:
+        if turn.span.start <= start < turn.span.end:
+            return (words, *turns.get(turn_id(episode.id, turn.index), ()))
+    return (words,)
 
 
 async def texts_of(tx: Transaction, items: Mapping[str, str]) -> dict[str, Texts]:
     """What the vectors are made of for those of `items` (id to its episode's) that search finds."""
-    found: dict[str, Texts] = {
-        item.id: (item.searchable,) for item in await tx.memories.items(list(items))
-    }
-    turns = await tx.vectors.findable([i for i in items if i not in found])
-    for episode_id in sorted({items[i] for i in turns}):
+    memories = {memory.id: memory for memory in await tx.memories.active(list(items))}
+    turns = await tx.vectors.findable([i for i in items if i not in memories])
+    found: dict[str, Texts] = {}
+    for episode_id in sorted({items[i] for i in {*memories, *turns}}):
         episode = await tx.episodes.get(episode_id)
         assert episode is not None
-        found |= {i: texts for i, texts in of_turns(episode).items() if i in turns}
+        of = of_turns(episode)
+        found |= {i: texts for i, texts in of.items() if i in turns}
+        found |= {
+            one.id: of_memory(one.searchable, one.citation.span.start, episode, of)
+            for one in memories.values()
+            if items[one.id] == episode_id
+        }
     return found
 
 

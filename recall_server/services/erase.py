@@ -154,7 +154,7 @@ class Erase:
         job = _Begun(self, kind, entry)
         await job.begin(tx)
         await strike.apply(tx, affected, self.digests, self.now())
-        for episode_id in sorted(set(affected.followers().values())):
+        for episode_id in sorted(affected.episodes):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, self.now())
         return await job.settle(tx, affected.counts(), claims=claims, reached=reached)
 

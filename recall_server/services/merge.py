@@ -14,7 +14,7 @@ from recall_server.domain.screening import orders
 from recall_server.domain.suspicion import suspicions
 from recall_server.providers.merging import Merger
 from recall_server.services.embedding import ItemEmbedder
-from recall_server.storage.matrix import Floats
+from recall_server.storage.codes import Floats
 from recall_server.storage.store import Store, Transaction
 
 # Clustering compares each with each; a larger topic is merged by its oldest memories first.

@@ -23,10 +23,10 @@ from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
-from recall_server.services import commit
+from recall_server.services import commit, finding
 from recall_server.services.overview import Backlog
-from recall_server.storage.index import postings
-from recall_server.storage.matrix import Floats, cosines_to
+from recall_server.storage.codes import Floats
+from recall_server.storage.matrix import cosines_to
 from recall_server.storage.store import Store, Transaction
 
 # Of each list, and of both fused. Measured on LoCoMo: 20 hits of 30 find as much as of 40, and 10
@@ -148,21 +148,18 @@ class Recall:
         if vector is None or self.embedder is None:
             ids = await tx.words.pool(wanted, statistics, size, within)
             return _Pool(await _items(tx, ids), idf, statistics.average_length, {}, {})
-        matrix = await tx.vectors.matrix(
-            self.embedder.model,
-            self.embedder.dimensions,
-            statistics.vector_version,
-            statistics.erase_epoch,
-        )
+        model, dimensions = self.embedder.model, self.embedder.dimensions
         async with asyncio.TaskGroup() as group:
             # The database looks up the words while the vectors are compared here.
             looked_up = group.create_task(tx.words.pool(wanted, statistics, size, within))
             await asyncio.sleep(0)
-            nearest = matrix.nearest(vector, size, within)
+            nearest = await tx.vectors.nearest(
+                model, dimensions, statistics, vector, limit=size, within=within
+            )
         # What stands low in both lists cannot become an answer: it need not be read.
         fused = ranking.rrf([_order(looked_up.result()), _order(nearest)])
         ids = list(fused)[:size]
-        vectors = matrix.rows(ids)
+        vectors = await tx.vectors.of(model, ids)
         cosines = dict(zip(vectors, cosines_to(vector, list(vectors.values())), strict=True))
         return _Pool(await _items(tx, ids), idf, statistics.average_length, cosines, vectors)
 
@@ -259,10 +256,9 @@ class Recall:
             await tx.lock()
             if not await tx.memories.get([memory_id]):
                 raise MemoryNotFound
-            text = await tx.memories.restore(memory_id, self.now() - self.forget_window)
-            if text is None:
+            if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
-            await tx.words.add(postings({memory_id: text}))
+            await finding.show(tx, [memory_id])
             await tx.vectors.reveal(memory_id)
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 from recall_server.domain.erasure import (
@@ -17,10 +16,10 @@ from recall_server.domain.erasure import (
     struck,
     telling,
 )
-from recall_server.domain.model import Namespace, Span, Status, searchable
+from recall_server.domain.model import Namespace, Span, Status
 from recall_server.domain.transcript import parse_turns
+from recall_server.services import finding
 from recall_server.storage.driver import Row
-from recall_server.storage.index import postings
 from recall_server.storage.rows import span
 from recall_server.storage.store import Transaction
 
@@ -54,16 +53,6 @@ class Affected:
             for turn in turns
             if self.touches(episode["id"], span(turn)) or named(turn["speaker"], turn["session"])
         ]
-
-    def followers(self) -> dict[str, str]:
-        """The turns behind those, id to episode: what was said before has a part in a vector."""
-        gone = {turn["id"] for turn in self.turns()}
-        return {
-            turn["id"]: turn["episode_id"]
-            for _, turns in self.episodes.values()
-            for before, turn in pairwise(turns)
-            if before["id"] in gone and turn["id"] not in gone
-        }
 
     def quotes(self) -> set[str]:
         """The words that are struck out."""
@@ -165,10 +154,8 @@ async def apply(tx: Transaction, affected: Affected, digests: Digests, now: date
     assert tx.handle.namespace is not None
     turns = affected.turns()
     await tx.erasures.remember(_digests(affected, turns, digests, tx.handle.namespace))
-    await _unfind(tx, affected, turns)
-    await tx.erasures.remove_vectors(
-        [*affected.memories, *(turn["id"] for turn in turns), *affected.followers()]
-    )
+    still = await _hide(tx, affected, turns)
+    await tx.erasures.remove_vectors([*affected.memories, *await _around(tx, affected)])
     await tx.erasures.remove_memories(sorted(affected.memories))
     await tx.erasures.strike_turns([_struck_turn(turn, affected.subject) for turn in turns])
     await tx.erasures.strike_episodes(
@@ -177,22 +164,27 @@ async def apply(tx: Transaction, affected: Affected, digests: Digests, now: date
             for row, _ in affected.episodes.values()
         ]
     )
+    await finding.show(tx, still)
     await tx.erasures.remove_runs(affected.runs)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
 
 
-async def _unfind(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> None:
-    """Take out of the word index what was put in: while the words are there to tell."""
-    texts = {
-        row["id"]: searchable(row["text"], row["attribute"])
-        for row in affected.memories.values()
-        if row["status"] == Status.ACTIVE
-    }
-    items = await tx.episodes.items([turn["id"] for turn in turns])
-    texts |= {item.id: item.searchable for item in items}
-    if texts:
-        await tx.words.remove(postings(texts))
+async def _hide(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> set[str]:
+    """Take out of the word index what was put in, while the words are there to tell. The memories
+    that stay, and were found by words that go too: they are to be shown again.
+    """
+    still = await tx.findables.resting_on([turn["id"] for turn in turns]) - set(affected.memories)
+    gone = {row["id"] for row in affected.memories.values() if row["status"] == Status.ACTIVE}
+    gone |= {turn["id"] for turn in turns if turn["state"] == "open"}
+    await finding.hide(tx, gone | still)
+    return still
+
+
+async def _around(tx: Transaction, affected: Affected) -> set[str]:
+    """All that is found of the episodes: a vector is made of the words around an item too."""
+    turns = {turn["id"] for _, of_one in affected.episodes.values() for turn in of_one}
+    return turns | await tx.findables.resting_on(turns)
 
 
 def _struck_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:

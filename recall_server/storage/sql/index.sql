@@ -78,12 +78,15 @@ LIMIT :limit
 UPDATE namespaces SET vector_version = vector_version + 1 WHERE namespace = :namespace
 
 -- query: put_vector
--- Of the version that next_vector_version has made.
-INSERT INTO embeddings (namespace, model, item_id, vector, findable, version)
-SELECT :namespace, :model, :item_id, :vector, TRUE, vector_version
+-- Of the version that next_vector_version has made; its slot, once given, stays.
+INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, findable, version)
+SELECT :namespace, :model, :item_id, :vector, :code,
+  1 + COALESCE((SELECT max(slot) FROM embeddings WHERE namespace = :namespace AND model = :model),
+    0),
+  TRUE, vector_version
 FROM namespaces WHERE namespace = :namespace
 ON CONFLICT (namespace, model, item_id)
-DO UPDATE SET vector = excluded.vector, version = excluded.version
+DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
 
 -- query: conceal_vector
 UPDATE embeddings SET findable = FALSE, version = (
@@ -96,9 +99,49 @@ UPDATE embeddings SET findable = TRUE, version = (
 WHERE namespace = :namespace AND item_id = :item_id
 
 -- query: vectors_since
-SELECT item_id, vector, findable, version FROM embeddings
+SELECT item_id, slot, vector, code, findable FROM embeddings
 WHERE namespace = :namespace AND model = :model AND version > :version
-ORDER BY version, item_id
+
+-- query: codes_since
+SELECT slot, code, findable FROM embeddings
+WHERE namespace = :namespace AND model = :model AND version > :version
+ORDER BY slot
+
+-- query: last_slot
+SELECT COALESCE(max(slot), 0) AS slot FROM embeddings
+WHERE namespace = :namespace AND model = :model
+
+-- query: page_of_codes
+-- In one row, as a hundred thousand of them take longer than what is in them. All of it stands in
+-- the index embeddings_by_slot: the vectors themselves are not read.
+-- in: sqlite
+SELECT count(*) AS items, max(slot) AS last, group_concat(slot) AS slots,
+  group_concat(findable, '') AS findable, group_concat(code, '') AS codes
+FROM (
+  SELECT slot, findable, code FROM embeddings
+  WHERE namespace = :namespace AND model = :model AND slot > :after
+    AND length(code) = :code_chars
+  ORDER BY slot LIMIT :limit
+)
+-- in: postgres
+SELECT count(*) AS items, max(slot) AS last, string_agg(CAST(slot AS text), ',') AS slots,
+  string_agg(CASE WHEN findable THEN '1' ELSE '0' END, '') AS findable,
+  string_agg(code, '') AS codes
+FROM (
+  SELECT slot, findable, code FROM embeddings
+  WHERE namespace = :namespace AND model = :model AND slot > :after
+    AND length(code) = :code_chars
+  ORDER BY slot LIMIT :limit
+) AS page
+
+-- query: slots_of
+SELECT slot FROM embeddings
+WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
+
+-- query: vectors_at
+-- What has been concealed meanwhile is not among them.
+SELECT item_id, vector FROM embeddings
+WHERE namespace = :namespace AND model = :model AND slot IN (:slots...) AND findable
 
 -- query: lock_namespace
 -- Changes of memory take turns within a namespace, and never wait for another one's.
