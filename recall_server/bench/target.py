@@ -28,7 +28,17 @@ async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     return {}
 
 
-NOOP = Tool("noop", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
+NOOP = Tool(
+    "noop",
+    "No operation",
+    "Does nothing.",
+    Nothing,
+    do_nothing,
+    (),
+    read_only=True,
+    # The guard refuses what it does not know: this is what everybody may do.
+    named=lambda _: "whoami",
+)
 
 
 def _app(house: House) -> ASGIApp:
