@@ -2,19 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
-
-from starlette.applications import Starlette
-from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from recall_server import parts
-from recall_server.config import LOOPBACK, Settings
+from recall_server.config import Settings
 from recall_server.domain.erasure import Digests
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
@@ -25,25 +20,25 @@ from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
-from recall_server.services import Services
+from recall_server.services import Services, finding
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.delegation import Delegation
+from recall_server.services.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
 from recall_server.services.identity import Identity
 from recall_server.services.importing import Import
-from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.ingest import EXTRACT, Ingest
 from recall_server.services.keeping import erased_among
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
 from recall_server.services.purge import PURGE, Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
-from recall_server.services.rates import Rates
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.signed import JsonWebTokens
@@ -52,28 +47,6 @@ from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
 from recall_server.storage.schema import migrate, read
 from recall_server.storage.store import Store, Transaction
-from recall_server.surface import a2a_routes, a2a_wire, http
-from recall_server.surface.a2a import A2ADoor
-from recall_server.surface.a2a_errors import refusal
-from recall_server.surface.a2a_plain import PlainTasks
-from recall_server.surface.a2a_schema import EXTENSIONS
-from recall_server.surface.audit import AuditBook
-from recall_server.surface.auth import BearerAuth
-from recall_server.surface.call import Calls
-from recall_server.surface.card import SKILL, Card
-from recall_server.surface.challenges import Challenges
-from recall_server.surface.children import Children
-from recall_server.surface.conflicts import Conflicts
-from recall_server.surface.edge import Edge
-from recall_server.surface.erasure import Erasure
-from recall_server.surface.export import ExportDoor
-from recall_server.surface.limits import Limits, Strangers
-from recall_server.surface.mcp import McpDoor
-from recall_server.surface.neutral import Neutral
-from recall_server.surface.quarantine import Quarantine as QuarantineDoor
-from recall_server.surface.streams import Streams
-from recall_server.surface.tokens import Tokens
-from recall_server.surface.tools import TOOLS, Tool
 from recall_server.worker import Worker
 
 Clock = Callable[[], datetime]
@@ -92,80 +65,10 @@ class House:
     services: Services
     worker: Worker
     extractor: Extractor
-    embedder: Embedder | None
+    embedder: ItemEmbedder | None
     key: ServerKey
     issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
-
-    def asgi(self, tools: tuple[Tool, ...] = TOOLS) -> ASGIApp:
-        """The doors, behind the guard, behind the outer wall."""
-        settings = self.settings
-        calls = Calls(self.services.audit, settings.deadline_s)
-        door = McpDoor(
-            self.services,
-            calls,
-            tools,
-            settings.body_bytes_max,
-        )
-
-        card = Card.load(
-            public_url=settings.public_url,
-            key_file=settings.card_key_file,
-            skills=[SKILL],
-            extensions=EXTENSIONS,
-            also=[self.key.public],
-        )
-        challenges = Challenges(self.issuers, card.base)
-        a2a = A2ADoor(self.services, calls, card_at=card.at, wait_s=settings.task_wait_s)
-
-        @asynccontextmanager
-        async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            async with door.manager.run(), _beside(self.services.rates.run()):
-                yield
-
-        app = Starlette(
-            routes=[
-                *http.routes(self.check, lambda: self.stopping),
-                *card.routes(),
-                *Conflicts(self.services, calls).routes(),
-                *Tokens(self.services, calls).routes(),
-                *AuditBook(self.services, calls).routes(),
-                *Erasure(self.services, calls).routes(),
-                *ExportDoor(self.services, calls).routes(),
-                *QuarantineDoor(self.services, calls).routes(),
-                *Children(self.services, calls).routes(),
-                *challenges.routes(),
-                *a2a_routes.routes(a2a, PlainTasks(self.services, calls), card.base),
-                Route("/mcp", door),
-            ],
-            lifespan=lifespan,
-            exception_handlers={404: http.not_found},
-        )
-        app.router.redirect_slashes = False
-        limited = Limits(
-            Streams(
-                Neutral(app),
-                self.services.access.stands,
-                each=settings.streams_per_namespace,
-                refusal=refusal,
-            ),
-            self.services.rates,
-            calls_at_once=settings.calls_at_once,
-            namespace_calls_at_once=settings.namespace_calls_at_once,
-            wait_s=settings.turn_wait_s,
-            refusal=refusal,
-        )
-        guarded = BearerAuth(
-            limited, self.services.access.verify, http.OPEN_PATHS, challenges, http.OPEN_UNDER
-        )
-        return Edge(
-            Strangers(guarded, self.services.rates, refusal),
-            hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
-            origins=settings.allowed_origins,
-            body_bytes_max=settings.body_bytes_max,
-            json_depth_max=settings.json_depth_max,
-            refusal=refusal,
-        )
 
     def stop(self) -> None:
         """Take no part in what is new: `/ready` says so, and whoever waits for a task is let go."""
@@ -204,6 +107,7 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
+        await finding.renew(store)
         issuers = parts.issuers(settings)
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
@@ -211,7 +115,10 @@ async def house(
         delegation = Delegation(store, now, id_of, key, us)
         chosen = extractor or parts.extractor(settings)
         stack.push_async_callback(chosen.close)
-        vectors = embedder or parts.embedder(settings)
+        mind = embedder or parts.embedder(settings)
+        vectors = ItemEmbedder(mind) if mind else None
+        if mind is not None:
+            stack.push_async_callback(mind.close)
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
@@ -220,9 +127,10 @@ async def house(
         stack.push_async_callback(checkpoints.close)
         digests, masking = Digests(key.derive("erased")), parts.masking(settings)
         ingest = Ingest(
-            *(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken),
-            *(digests, masking),
+            *(store, chosen, vectors is not None, now, chance),
+            *(settings.text_chars_max, lease, woken, digests, masking),
         )
+        embedding = Embedding(store, vectors, now, lease)
         receipts = Receipts(key)
         purge = Purge(store, receipts, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
@@ -256,7 +164,7 @@ async def house(
             store,
             {
                 EXTRACT: ingest.extract,
-                EMBED: ingest.embed,
+                EMBED: embedding.work,
                 CONSOLIDATE: consolidate.work,
                 EXPIRE: tasks.expire,
                 DISCARD: tasks.discard,
@@ -304,13 +212,6 @@ async def house(
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, now, id_of, woken),
-                rates=Rates(
-                    store,
-                    now,
-                    token_calls=settings.token_calls_per_minute,
-                    namespace_calls=settings.namespace_calls_per_minute,
-                    bad_tokens=settings.bad_tokens_per_minute,
-                ),
                 recall=Recall(
                     store,
                     vectors,
@@ -328,19 +229,11 @@ async def house(
         )
 
 
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Work that goes on for as long as the block lasts."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
 async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:
     """What happened to a run, in the words of A2A: the only ones in which it is pushed."""
+    # Imported on use: it brings the SDK of A2A, and only a house that delivers has need of it.
+    from recall_server.surface import a2a_wire  # noqa: PLC0415
+
     events = await tx.runs.events(run_id, after)
     return [PushEvent(event.seq, event.final, a2a_wire.pushed(event)) for event in events]
 

@@ -20,6 +20,7 @@ from recall_server.app import House, house, working
 from recall_server.config import Settings
 from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.doors import asgi
 from recall_server.surface.edge import HEADER_BYTES_MAX
 from recall_server.surface.protocol import Patience, PatientProtocol
 
@@ -144,7 +145,7 @@ async def _able(built: House) -> AsyncIterator[None]:
     await refuse_unsafe(built)
     await built.services.ingest.masking.ready()
     if built.embedder is not None:
-        await built.embedder.embed(["ready"])
+        await built.embedder.load()
     yield
 
 
@@ -161,7 +162,7 @@ async def serve(
     settings: Settings,
     announce: Callable[[str, House], None],
     *,
-    app: Callable[[House], ASGIApp] = House.asgi,
+    app: Callable[[House], ASGIApp] = asgi,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within
     `drain_s`, and release the jobs.

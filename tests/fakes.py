@@ -226,6 +226,10 @@ class HashEmbedder:
         self.failing = failing
         self._stem = Stemmer.Stemmer("english").stemWord
 
+    async def load(self) -> None:
+        if self.failing:
+            raise EmbedderUnavailable
+
     async def embed(self, texts: Sequence[str]) -> Vectors:
         if self.failing:
             raise EmbedderUnavailable
@@ -235,6 +239,9 @@ class HashEmbedder:
                 vectors[row] += self._signs(self._stem(word))
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return (vectors / np.where(lengths == 0.0, 1.0, lengths)).astype(np.float32)
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     def _signs(self, stem: str) -> Vectors:
         digest = hashlib.blake2b(stem.encode(), digest_size=self.dimensions // 8).digest()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from recall_server import cli, config
+from recall_server import config
+from recall_server.cli.commands import app
 from recall_server.domain import errors
-from recall_server.surface import edge  # noqa: F401  # defines codes of its own
+from recall_server.surface import edge, protocol  # noqa: F401  # define codes of their own
 from recall_server.surface.tools import TOOLS, screened
 
 ROOT = Path(__file__).parent.parent
@@ -71,7 +72,7 @@ def test_every_tool_and_argument_is_in_the_readme(tool: object) -> None:
 
 
 def commands() -> Iterator[str]:
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(app)
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         inner = getattr(command, "commands", None)
         if inner:

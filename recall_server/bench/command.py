@@ -12,6 +12,7 @@ from rich.console import Console
 
 from recall_server import observe
 from recall_server.domain.errors import RecallError
+from recall_server.domain.model import SearchMode
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 USAGE_ERROR = 2
@@ -109,6 +110,52 @@ def fairness(
 
     wishes = Wishes(seconds, callers, db_url)
     _measure(engine, lambda name, say: run(name, wishes, say), fairness_report, file)
+
+
+@app.command()
+def retrieval(
+    *,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with docs.jsonl (corpus, id, text, timestamp, speaker, session, caption) "
+            "and queries.jsonl (id, corpus, text, gold, category), a JSON object a line.",
+            file_okay=False,
+        ),
+    ],
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
+    embedder: Annotated[
+        str | None, typer.Option(help="As RECALL_EMBEDDER.", show_default="the product's")
+    ] = None,
+    profile: Annotated[
+        SearchMode | None, typer.Option(help="The search mode.", show_default="the product's")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=20, max=50, help="Hits of a search.")] = 20,
+    neighbours: Annotated[
+        int, typer.Option(min=0, max=5, help="Turns around a hit that count as delivered.")
+    ] = 0,
+    rankings: Annotated[
+        Path | None, typer.Option(help="Write what each question found here, as JSON Lines.")
+    ] = None,
+    file: File = None,
+) -> None:
+    """How much of the evidence for questions about conversations a search finds."""
+    from recall_server.bench import retrieval_report  # noqa: PLC0415
+    from recall_server.bench.retrieval import RetrievalRun, Wishes, run  # noqa: PLC0415
+
+    wishes = Wishes(data, db_url, embedder, profile, limit, neighbours)
+    done: list[RetrievalRun] = []
+
+    async def found(name: str, say: Callable[[str], None]) -> RetrievalRun:
+        done.append(await run(name, wishes, say))
+        return done[-1]
+
+    _measure(engine, found, retrieval_report, file)
+    if rankings is not None:
+        rankings.write_text("".join(retrieval_report.rankings(done)), encoding="utf-8")
+    if len(done) > 1 and not retrieval_report.show_agreement(done, Console(soft_wrap=True)):
+        raise typer.Exit(1)
 
 
 def _measure(engine: Engines, run: Run, report: Report, file: Path | None) -> None:

@@ -17,6 +17,7 @@ from recall_server.bench.target import NOOP
 from recall_server.config import Settings
 from recall_server.domain.model import AuditEntry, Namespace, namespace
 from recall_server.domain.rights import TokenInfo
+from recall_server.doors import asgi
 from recall_server.serve import serve
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
@@ -64,9 +65,9 @@ def _app(house: House) -> ASGIApp:
         services,
         access=Everybody.like(services.access),
         audit=NoBook(house.store, now, services.audit.new_id),
-        rates=NoLimits(house.store, now, token_calls=0, namespace_calls=0, bad_tokens=0),
     )
-    return house.asgi((*TOOLS, NOOP))
+    rates = NoLimits(house.store, now, token_calls=0, namespace_calls=0, bad_tokens=0)
+    return asgi(house, (*TOOLS, NOOP), rates)
 
 
 def main() -> None:

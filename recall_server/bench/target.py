@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from recall_server import observe
 from recall_server.app import House
 from recall_server.config import Settings
+from recall_server.doors import asgi
 from recall_server.serve import serve
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.tools import TOOLS, Call, Tool
@@ -42,7 +43,7 @@ NOOP = Tool(
 
 
 def _app(house: House) -> ASGIApp:
-    return house.asgi((*TOOLS, NOOP))
+    return asgi(house, (*TOOLS, NOOP))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_house, pri
 from recall_server.domain.model import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.text import visible
-from recall_server.surface import a2a_wire
+from recall_server.surface import runs
 
 LISTED_MAX = 100
 
@@ -116,4 +116,4 @@ async def _open(built: House, name: str) -> list[dict[str, Any]]:
     ns = namespace(name)
     found = await built.services.tasks.questions(ns, limit=LISTED_MAX)
     await built.services.audit.observed(ns, "list_conflicts", DOOR, questions=len(found))
-    return [a2a_wire.open_question(one) for one in found]
+    return [runs.open_question(one) for one in found]

@@ -8,7 +8,8 @@ from recall_server.app import House
 from recall_server.cli.shared import DOOR, AsJson, Db, echo, in_house, print_json
 from recall_server.domain.model import namespace
 from recall_server.domain.quarantine import Held
-from recall_server.surface.quarantine import LISTED_MAX, suspect
+from recall_server.services.quarantine import LISTED_MAX
+from recall_server.surface import wire
 
 app = typer.Typer(help="What was held back when it came in.", no_args_is_help=True)
 
@@ -37,7 +38,7 @@ def list_(  # noqa: PLR0917  # each is an option
         )
         await built.services.audit.write(entry)
         if as_json:
-            print_json([suspect(one) for one in found.found])
+            print_json([wire.suspect(one) for one in found.found])
             return
         for one in found.found:
             echo(f"{one.item_id}  {one.held_at:%Y-%m-%d %H:%M}  {one.topic}")

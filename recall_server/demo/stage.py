@@ -16,6 +16,7 @@ from recall_server.demo.page import Page
 from recall_server.demo.story import Story, bundled, of_file
 from recall_server.domain.errors import RecallError
 from recall_server.domain.model import Namespace, namespace
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening, only_server, told_to_stop
 
 FIRST = namespace("acme")
@@ -50,7 +51,7 @@ async def _serving(file: Path) -> AsyncIterator[tuple[House, str]]:
         async with (
             house(settings) as built,
             working(built),
-            listening(built.asgi(), settings, bound(settings)) as address,
+            listening(asgi(built), settings, bound(settings)) as address,
         ):
             yield built, address
 

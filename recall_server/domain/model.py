@@ -247,6 +247,25 @@ def searchable(text: str, attribute: str | None) -> str:
     return f"{text} {attribute.replace('_', ' ')}" if attribute else text
 
 
+class Findable(NamedTuple):
+    """What an item is found by: its own words, what was said where it comes from, and by whom."""
+
+    words: str
+    speaker: str | None = None
+    said: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that is indexed of it, but for who spoke."""
+        said = labelled(self.speaker, self.said) if self.said else ""
+        return f"{self.words}\n{said}" if self.words else said
+
+
+def labelled(speaker: str | None, words: str) -> str:
+    """Words as a transcript has them."""
+    return f"{speaker}: {words}" if speaker else words
+
+
 class SearchMode(StrEnum):
     """Which lists a search fuses (FEATURES D22); `recall` is the backbone's four-part score."""
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -82,7 +83,10 @@ TaskId = Annotated[str, _id("task")]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    # Built on use: most commands neither export nor import.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Manifest(_Strict):
@@ -295,9 +299,13 @@ class End(_Strict):
 
 
 Line = Manifest | Episode | Memory | Task | Recipient | Audit | Excerpt | End
-_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 # In which order the kinds come.
 ORDER = ("manifest", "episode", "excerpt", "memory", "task", "recipient", "audit", "end")
+
+
+@cache
+def _line() -> TypeAdapter[Line]:
+    return TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
 def read(raw: bytes) -> Line:
@@ -305,7 +313,7 @@ def read(raw: bytes) -> Line:
     repeats nothing of it.
     """
     try:
-        return _LINE.validate_json(raw)
+        return _line().validate_json(raw)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in fault["loc"][1:])
@@ -314,4 +322,4 @@ def read(raw: bytes) -> Line:
 
 def schema() -> dict[str, Any]:
     """What a line may be, as JSON Schema."""
-    return _LINE.json_schema()
+    return _line().json_schema()

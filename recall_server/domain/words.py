@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 from threading import Lock
 
@@ -20,6 +20,9 @@ TERM_CHARS_MAX = 64
 
 TERMS_DISTINCT_MAX = 4_096
 """Distinct terms kept of one text, the first ones: a bound on the index rows of one memory."""
+
+SPEAKER = "@"
+"""What a term begins with that names the speaker of an item."""
 
 _CACHED_CHARS_MAX = 32
 
@@ -54,6 +57,7 @@ _UNSPACED = (
 )
 
 
+@cache
 def _marks() -> str:
     """Every combining mark of planes 0 and 1, as the ranges of a character class.
 
@@ -64,7 +68,6 @@ def _marks() -> str:
     return "".join(f"{chr(a)}-{chr(b - 1)}" for a, b in zip(edges[::2], edges[1::2], strict=True))
 
 
-_MARKS = _marks()
 _CONNECTOR = r"(?:[._@+&:'-]|,(?<=\d,)(?=\d{3}(?!\d)))"
 _SUFFIX = r"(?:\+\+?|[#%])?"
 
@@ -78,7 +81,6 @@ def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
 
 
 _PLAIN = _tokens_of("[a-z0-9]++")
-_WORLD = _tokens_of(rf"(?:[^\W_{_UNSPACED}]++[{_MARKS}]*+)++", rf"|[{_UNSPACED}]++")
 _RUN = re.compile(f"[{_UNSPACED}]")
 _SPLIT = re.compile(r"[._@+&:',#%-]+")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
@@ -86,13 +88,26 @@ _CONTRACTED = re.compile(r"'(?:s|t|re|ve|ll|d|m)(?![a-z0-9'])")
 _ACCENTS = re.compile("([a-z])[\u0300-\u036f]+")
 # Soft hyphens, joiners and variation selectors are in a word without being of it.
 _INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+")
-# Normalising sorts a pile of marks by insertion: 16,000 pairs took 0.8 s. UAX #15 (D4) has 30.
-_PILE = re.compile(f"[{_MARKS}]{{31,}}")
-_PILE_POSSIBLE = re.compile("[^\x00-\u02ff]{31}")  # ten times as fast to rule out
+_PILE_POSSIBLE = re.compile("[^\x00-\u02ff]{31}")  # ten times as fast to rule a pile out
 _TYPOGRAPHY = (("\u2018", "'"), ("\u2019", "'"), ("\u02bc", "'"), ("\u2010", "-"))
 
 _ENGLISH = Stemmer.Stemmer("english", 0)
 _ENGLISH_LOCK = Lock()  # one Stemmer must not be in two threads at once
+
+
+# These two are made on use: most commands index nothing, and they take 30 ms.
+@cache
+def _world() -> re.Pattern[str]:
+    """Tokens of a text that is not all ASCII."""
+    return _tokens_of(rf"(?:[^\W_{_UNSPACED}]++[{_marks()}]*+)++", rf"|[{_UNSPACED}]++")
+
+
+@cache
+def _pile() -> re.Pattern[str]:
+    """Normalising sorts a pile of marks by insertion: 16,000 pairs took 0.8 s. UAX #15 (D4) has
+    30.
+    """
+    return re.compile(f"[{_marks()}]{{31,}}")
 
 
 def terms(text: str) -> list[str]:
@@ -104,11 +119,19 @@ def terms(text: str) -> list[str]:
     text has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
     """
     text = folded(text)
-    tokens = (_PLAIN if text.isascii() else _WORLD).findall(text)
+    tokens = (_PLAIN if text.isascii() else _world()).findall(text)
     # A cache keyed by pasted blobs would hold megabytes; words are short and come again.
     short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
     found = list(chain.from_iterable(map(_expand_cached if short else _of_token, tokens)))
     return found or list(chain.from_iterable(_expand(token, stops=frozenset()) for token in tokens))
+
+
+def speaker_terms(label: str | None) -> list[str]:
+    """The terms that say who spoke, one for each word of the label: no word of a text gives one,
+    as none begins with the sign that these do.
+    """
+    words = (_PLAIN if label.isascii() else _WORLD).findall(folded(label)) if label else []
+    return list(dict.fromkeys(f"{SPEAKER}{word}"[:TERM_CHARS_MAX] for word in words))
 
 
 def folded(text: str) -> str:
@@ -137,7 +160,7 @@ def _normal(text: str) -> str:
         text = text.replace(typographic, plain)
     text = _INVISIBLE.sub("", text)
     if _PILE_POSSIBLE.search(text):
-        text = _PILE.sub(lambda pile: pile[0][:30], text)
+        text = _pile().sub(lambda pile: pile[0][:30], text)
     text = unicodedata.normalize("NFKD", text).casefold()
     return unicodedata.normalize("NFKC", _ACCENTS.sub(r"\1", text))
 

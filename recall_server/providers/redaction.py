@@ -8,9 +8,10 @@ seconds once on a machine, as they are compiled and kept in its cache.
 import asyncio
 from functools import cache
 from importlib import resources
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kingfisher_sdk import Rules, Scanner
+if TYPE_CHECKING:
+    from kingfisher_sdk import Scanner
 
 # In pieces, as some patterns take more than their share of a long text that is made for it; the
 # overlap is longer than any secret but the longest certificates.
@@ -46,7 +47,10 @@ class SecretRedactor:
 
 
 @cache
-def _scanner() -> Scanner:
+def _scanner() -> "Scanner":
+    # Imported on use: most commands read no text.
+    from kingfisher_sdk import Rules, Scanner  # noqa: PLC0415
+
     own = resources.files(__package__).joinpath("redaction.yml")
     with resources.as_file(own) as path:
         return Scanner(Rules([path]), base64=False)

@@ -24,9 +24,9 @@ class _Encoder(Protocol):
 class SentenceEmbedder:
     """The port `Embedder` over one model, from its cache, a folder or the hub.
 
-    Loads on first use, which may take many seconds; `dimensions` is only known then, so asking
-    for it loads too. Works in one thread of its own. `EmbedderUnavailable` says when the package
-    is missing, or when the model can be had neither from the disk nor from the hub.
+    Loads on first use, which may take many seconds. Works in one thread of its own.
+    `EmbedderUnavailable` says when the package is missing, or when the model can be had neither
+    from the disk nor from the hub.
     """
 
     def __init__(self, model_name: str) -> None:
@@ -42,13 +42,19 @@ class SentenceEmbedder:
 
     @property
     def dimensions(self) -> int:
-        """Load the model if need be, in the calling thread; raises `EmbedderUnavailable`."""
-        self._open()
+        if not self._dimensions:
+            raise EmbedderUnavailable
         return self._dimensions
+
+    async def load(self) -> None:
+        await self.embed([])
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._embed, list(texts))
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _embed(self, texts: list[str]) -> Vectors:
         encoder = self._open()

@@ -15,7 +15,6 @@ from recall_server.services.proof import Proof
 from recall_server.services.purge import Purge
 from recall_server.services.push import Push
 from recall_server.services.quarantine import Quarantine
-from recall_server.services.rates import Rates
 from recall_server.services.recall import Recall
 from recall_server.services.tasks import Tasks
 
@@ -37,6 +36,5 @@ class Services:
     purge: Purge
     push: Push
     quarantine: Quarantine
-    rates: Rates
     recall: Recall
     tasks: Tasks

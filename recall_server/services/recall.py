@@ -23,10 +23,9 @@ from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_text, storable
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
-from recall_server.services import commit
+from recall_server.services import commit, finding
 from recall_server.services.overview import Backlog
 from recall_server.storage.codes import Floats
-from recall_server.storage.index import postings
 from recall_server.storage.matrix import cosines_to
 from recall_server.storage.store import Store, Transaction
 
@@ -160,7 +159,7 @@ class Recall:
         # What stands low in both lists cannot become an answer: it need not be read.
         fused = ranking.rrf([_order(looked_up.result()), _order(nearest)])
         ids = list(fused)[:size]
-        vectors = await tx.vectors.rows(model, dimensions, ids)
+        vectors = await tx.vectors.of(model, ids)
         cosines = dict(zip(vectors, cosines_to(vector, list(vectors.values())), strict=True))
         return _Pool(await _items(tx, ids), idf, statistics.average_length, cosines, vectors)
 
@@ -257,10 +256,9 @@ class Recall:
             await tx.lock()
             if not await tx.memories.get([memory_id]):
                 raise MemoryNotFound
-            text = await tx.memories.restore(memory_id, self.now() - self.forget_window)
-            if text is None:
+            if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
-            await tx.words.add(postings({memory_id: text}))
+            await finding.show(tx, [memory_id])
             await tx.vectors.reveal(memory_id)
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1

@@ -3,10 +3,14 @@
 from pathlib import Path
 
 from recall_server.storage.driver import Driver
-from recall_server.storage.postgres import PostgresDriver
 from recall_server.storage.sqlite import SqliteDriver
 
 
 def driver_for(database: Path | str) -> Driver:
     """A path is an SQLite file; a URL is a Postgres database."""
-    return PostgresDriver(database) if isinstance(database, str) else SqliteDriver(database)
+    if isinstance(database, Path):
+        return SqliteDriver(database)
+    # Imported on use: psycopg takes a tenth of the time that a command needs to start.
+    from recall_server.storage.postgres import PostgresDriver  # noqa: PLC0415
+
+    return PostgresDriver(database)

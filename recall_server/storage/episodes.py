@@ -8,7 +8,16 @@ from typing import Literal
 
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.domain.importance import importance
-from recall_server.domain.model import Citation, Episode, Item, ItemKind, Source, Span, Turn
+from recall_server.domain.model import (
+    Citation,
+    Episode,
+    Item,
+    ItemKind,
+    Source,
+    Span,
+    Turn,
+    labelled,
+)
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import moment, moment_or_none, span
@@ -38,11 +47,6 @@ def intact(row: Row) -> str:
             "it. Restore it from a backup, or erase it."
         )
     return text
-
-
-def spoken(text: str, turn: Turn) -> str:
-    """What a turn is found by: its words, and who said them."""
-    return labelled(turn.speaker, text[turn.span.start : turn.span.end])
 
 
 def _state(turn: Turn, *, covered: bool) -> str:
@@ -158,10 +162,6 @@ class Episodes:
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
         """Count one access of each (FEATURES E01)."""
         await self._handle.send("touch_turns", ids=list(ids), now=now)
-
-
-def labelled(speaker: str | None, words: str) -> str:
-    return f"{speaker}: {words}" if speaker else words
 
 
 def _turn(row: Row) -> Turn:

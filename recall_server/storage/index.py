@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from recall_server.domain.model import Findable, Namespace
 from recall_server.domain.ranking import K1, B
-from recall_server.domain.words import term_counts
+from recall_server.domain.words import speaker_terms, term_counts
 from recall_server.storage.driver import Document
 from recall_server.storage.handle import Handle
 
@@ -56,17 +57,18 @@ class Postings:
         return Counter(term for term, *_ in self.rows)
 
 
-def postings(texts: Mapping[str, str]) -> Postings:
-    """The postings of items (item id to text). They follow from the text alone, so what was added
-    with a text can be removed with it.
+def postings(found: Mapping[str, Findable]) -> Postings:
+    """The postings of items, by their ids. They follow from what an item is found by alone, so what
+    was added with it can be removed with it.
     """
     rows: list[tuple[str, str, int, int]] = []
     words = 0
-    for item_id, text in texts.items():
-        counts, length = term_counts(text)
+    for item_id, findable in found.items():
+        counts, length = term_counts(findable.text)
         words += length
         rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
-    return Postings(tuple(rows), len(texts), words)
+        rows += [(term, item_id, 1, length) for term in speaker_terms(findable.speaker)]
+    return Postings(tuple(rows), len(found), words)
 
 
 class WordIndex:
@@ -85,6 +87,18 @@ class WordIndex:
         await self._count(removed, -1)
         await self._handle.send("remove_postings", rows=Document(removed.rows))
         await self._handle.send("drop_unused_terms", terms=list(removed.frequencies()))
+
+    async def stale(self) -> list[Namespace]:
+        """The namespaces whose index was made by an older recipe."""
+        return [Namespace(r["namespace"]) for r in await self._handle.fetch("stale_word_indexes")]
+
+    async def begin_anew(self) -> bool:
+        """Forget all that is indexed; False where the index is of the present recipe."""
+        if not await self._handle.fetch("renew_word_index"):
+            return False
+        await self._handle.send("clear_postings")
+        await self._handle.send("clear_terms")
+        return True
 
     async def _count(self, changed: Postings, sign: int) -> None:
         await self._handle.send(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -13,8 +14,7 @@ from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment, moment_or_none
 
-_REQUEST, _WORK, _STATUS = TypeAdapter(Request), TypeAdapter(Work), TypeAdapter(Status)
-_MESSAGES, _OUTCOME = TypeAdapter(tuple[Message, ...]), TypeAdapter(Outcome)
+_Messages = tuple[Message, ...]
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -50,7 +50,7 @@ class Runs:
             context_id=run.context_id,
             accessor=run.accessor,
             created_at=run.created_at,
-            request=_document(_REQUEST, run.request),
+            request=_document(Request, run.request),
             **_changing(run),
         )
         await self._event(Event(run.id, run.context_id, 1, status=run.status))
@@ -86,8 +86,8 @@ class Runs:
             "add_run_event",
             run_id=event.run_id,
             seq=event.seq,
-            status=_document(_STATUS, event.status),
-            outcome=_document(_OUTCOME, event.outcome),
+            status=_document(Status, event.status),
+            outcome=_document(Outcome, event.outcome),
         )
 
     async def events(self, run_id: str, after: int) -> list[Event]:
@@ -98,8 +98,8 @@ class Runs:
                 run_id,
                 row["context_id"],
                 row["seq"],
-                _read(_STATUS, row["status"]),
-                _read(_OUTCOME, row["outcome"]),
+                _read(Status, row["status"]),
+                _read(Outcome, row["outcome"]),
             )
             for row in rows
         ]
@@ -145,10 +145,10 @@ def _changing(run: Run) -> dict[str, Any]:
         "events": run.events,
         "changed_at": run.status.at,
         "expires_at": run.expires_at,
-        "work": _document(_WORK, run.work),
-        "status": _document(_STATUS, run.status),
-        "messages": _document(_MESSAGES, run.messages),
-        "outcome": _document(_OUTCOME, run.outcome),
+        "work": _document(Work, run.work),
+        "status": _document(Status, run.status),
+        "messages": _document(_Messages, run.messages),
+        "outcome": _document(Outcome, run.outcome),
         "topic": _only(run.request.topic, (memory.topic for memory in run.shown())),
         "agent_id": _only(run.request.source.agent_id, (one.agent_id for one in run.shown())),
     }
@@ -159,12 +159,18 @@ def _only(one: str | None, others: Iterable[str | None]) -> str | None:
     return one if {one, *others} == {one} else None
 
 
-def _document(adapter: TypeAdapter[Any], value: Any) -> Document | None:
-    return None if value is None else Document(adapter.dump_python(value, mode="json"))
+@cache
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    """Made on use: most commands read no run."""
+    return TypeAdapter(type_)
 
 
-def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
-    return None if value is None else adapter.validate_python(document(value))
+def _document(type_: Any, value: Any) -> Document | None:
+    return None if value is None else Document(_adapter(type_).dump_python(value, mode="json"))
+
+
+def _read(type_: Any, value: Any) -> Any:
+    return None if value is None else _adapter(type_).validate_python(document(value))
 
 
 def _run(row: Row) -> Run:
@@ -173,11 +179,11 @@ def _run(row: Row) -> Run:
         context_id=row["context_id"],
         accessor=row["accessor"],
         created_at=moment(row["created_at"]),
-        request=_read(_REQUEST, row["request"]),
-        work=_read(_WORK, row["work"]),
-        status=_read(_STATUS, row["status"]),
-        messages=_read(_MESSAGES, row["messages"]),
-        outcome=_read(_OUTCOME, row["outcome"]),
+        request=_read(Request, row["request"]),
+        work=_read(Work, row["work"]),
+        status=_read(Status, row["status"]),
+        messages=_read(_Messages, row["messages"]),
+        outcome=_read(Outcome, row["outcome"]),
         version=row["version"],
         round=row["round"],
         events=row["events"],

@@ -124,15 +124,25 @@ class Vectors:
         read = self._read_now = _vectors(rows, dimensions)
         return best(list(read), np.array(list(read.values())), query, limit)
 
-    async def rows(self, model: str, dimensions: int, ids: Sequence[str]) -> dict[str, Floats]:
-        """The stored vectors of those of `ids` that have one of so many dimensions."""
+    async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
+        """The stored vectors of those of `ids` that have one."""
         if self._searched is not None and self._searched.holds_rows:
             return self._searched.rows(ids)
         missing = [i for i in ids if i not in self._read_now]
         if missing:
             rows = await self._handle.fetch("vectors_of", model=model, ids=missing)
-            self._read_now |= _vectors(rows, dimensions)
+            self._read_now |= {r["item_id"]: np.frombuffer(r["vector"], dtype="<f4") for r in rows}
         return {i: self._read_now[i] for i in ids if i in self._read_now}
+
+    async def bare(self, model: str, episode_ids: Sequence[str]) -> dict[str, str]:
+        """What search finds of these episodes and has no vector of the model: id to episode."""
+        rows = await self._handle.fetch("bare_of_episodes", model=model, episodes=list(episode_ids))
+        return {row["id"]: row["episode_id"] for row in rows}
+
+    async def findable(self, ids: Sequence[str]) -> set[str]:
+        """Those of `ids` that search finds."""
+        rows = await self._handle.fetch("findable_among", ids=list(ids)) if ids else []
+        return {row["id"] for row in rows}
 
     async def _positions(self, matrix: Matrix, model: str, ids: Sequence[str]) -> Positions:
         rows = await self._handle.fetch("slots_of", model=model, ids=list(ids))

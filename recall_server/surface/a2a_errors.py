@@ -40,7 +40,7 @@ from recall_server.domain.errors import (
     Stale,
     TaskNotFound,
 )
-from recall_server.surface import wire
+from recall_server.surface import answers
 from recall_server.surface.card import JSONRPC_PATH, REST_PATH
 from recall_server.surface.edge import MalformedBody, UnsupportedMedia
 
@@ -149,7 +149,7 @@ def unreadable(message: str) -> JSONResponse:
 
 def refusal(scope: Scope, error: RecallError) -> JSONResponse:
     """The answer to a request that the edge refuses, as the binding at its path spells errors."""
-    plain = wire.http_error(error)
+    plain = answers.http_error(error)
     path = scope["path"]
     if path in (JSONRPC_PATH, f"{JSONRPC_PATH}/") and isinstance(
         error, MalformedBody | InvalidText

@@ -10,7 +10,7 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.model import AuditEntry
 from recall_server.domain.run import Run, RunState
 from recall_server.services import Services
-from recall_server.surface import a2a_wire
+from recall_server.surface import runs
 from recall_server.surface.a2a_input import checked_id, consolidation
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
@@ -87,9 +87,9 @@ class PlainTasks:
 def _shown(run: Run) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": run.id, "status": str(run.status.state)}
     if run.outcome is not None:
-        shown["output"] = a2a_wire.result(run.outcome)
+        shown["output"] = runs.result(run.outcome)
     elif run.status.state is RunState.INPUT_REQUIRED:
-        asked = [a2a_wire.question(one) for one in run.status.questions]
+        asked = [runs.question(one) for one in run.status.questions]
         shown["output"] = {"contradictions": asked}
     if run.status.note:
         shown["message"] = run.status.note

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recall_server.domain.errors import Invalid, RecallError, Unauthenticated
 from recall_server.domain.rights import Scope as Needed
 from recall_server.domain.rights import TokenInfo
-from recall_server.surface import wire
+from recall_server.surface import answers
 from recall_server.surface.caller import Caller, admit
 from recall_server.surface.challenges import Challenges
 
@@ -66,7 +66,7 @@ class BearerAuth:
         except RecallError as error:
             log.info("refused", code=error.code)
             headers = self._challenges.headers(scope, error, shown=shown)
-            await wire.http_error(error, headers)(scope, receive, send)
+            await answers.http_error(error, headers)(scope, receive, send)
             return
         caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at, token=info)
         admit(scope, caller)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from recall_server.domain.model import AuditEntry
 from recall_server.domain.plan import Choice
 from recall_server.services import Services
-from recall_server.surface import a2a_wire
+from recall_server.surface import runs
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
@@ -48,7 +48,7 @@ class Conflicts:
                 caller.namespace, limit=LISTED_MAX, reach=caller.reach
             )
             entry.counts["questions"] = len(found)
-            return {"conflicts": [a2a_wire.open_question(one) for one in found]}
+            return {"conflicts": [runs.open_question(one) for one in found]}
 
         return await performed(self._calls, request, "list_conflicts", work)
 

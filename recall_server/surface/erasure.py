@@ -13,7 +13,7 @@ from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.rights import NONE
 from recall_server.services import Services
 from recall_server.services.erase import Collected, Erased
-from recall_server.surface import wire
+from recall_server.surface import answers, wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import Caller, caller_of
@@ -57,7 +57,7 @@ class Erasure:
             request,
             _operation(body),
             work,
-            lambda erased: wire.answer(wire.erased(erased)),
+            lambda erased: answers.answer(wire.erased(erased)),
         )
 
     async def _erased(self, namespace: Namespace, wanted: Wanted, entry: AuditEntry) -> Erased:
@@ -88,7 +88,7 @@ class Erasure:
             request,
             "restore_memory",
             work,
-            lambda _: wire.answer({"restored": memory_id}),
+            lambda _: answers.answer({"restored": memory_id}),
         )
 
     async def _receipt(self, request: Request) -> Response:
@@ -104,8 +104,8 @@ class Erasure:
             holder = Caller(namespace, receipt_id, NONE)
             found = await self._calls.perform(holder, DOOR, "collect_receipt", work)
         except RecallError as error:
-            return wire.http_error(error)
-        return wire.answer({"receipt": found.receipt, "final": found.final})
+            return answers.http_error(error)
+        return answers.answer({"receipt": found.receipt, "final": found.final})
 
 
 def _operation(body: object) -> str:

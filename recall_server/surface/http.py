@@ -11,7 +11,7 @@ from starlette.routing import Route
 from recall_server import __version__
 from recall_server.domain.errors import NotFound, RecallError
 from recall_server.domain.model import AuditEntry
-from recall_server.surface import wire
+from recall_server.surface import answers, wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import CARD_PATH, JWKS_PATH
@@ -38,7 +38,7 @@ def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -
         try:
             await check()
         except RecallError as error:
-            return wire.http_error(error)
+            return answers.http_error(error)
         return JSONResponse({"status": "ready"})
 
     return [Route("/health", health), Route("/ready", ready)]
@@ -49,21 +49,21 @@ async def performed(
     request: Request,
     operation: str,
     work: Callable[[AuditEntry], Awaitable[T]],
-    shown: Callable[[T], Response] = wire.answer,  # type: ignore[assignment]
+    shown: Callable[[T], Response] = answers.answer,  # type: ignore[assignment]
 ) -> Response:
     """The answer to a plain request: what `work` returns as `shown`, or its error as one."""
     caller = caller_of(request.scope)
     try:
         found = await calls.perform(caller, DOOR, operation, work)
     except RecallError as error:
-        return wire.http_error(error)
+        return answers.http_error(error)
     return shown(found)
 
 
 def created(data: wire.Json) -> Response:
     """`shown`, of what is new."""
-    return wire.answer(data, HTTPStatus.CREATED)
+    return answers.answer(data, HTTPStatus.CREATED)
 
 
 async def not_found(_: Request, __: Exception) -> JSONResponse:
-    return wire.http_error(NotFound("There is nothing at this path. MCP is at /mcp."))
+    return answers.http_error(NotFound("There is nothing at this path. MCP is at /mcp."))

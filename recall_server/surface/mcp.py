@@ -25,7 +25,7 @@ from recall_server import __version__
 from recall_server.domain.errors import InsufficientScope, RecallError, UnknownTool
 from recall_server.domain.model import AuditEntry
 from recall_server.services import Services
-from recall_server.surface import wire
+from recall_server.surface import answers, wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.edge import MalformedBody
@@ -71,11 +71,11 @@ class McpDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            response = wire.http_error(wire.MethodNotAllowed(), {"Allow": "POST"})
+            response = answers.http_error(answers.MethodNotAllowed(), {"Allow": "POST"})
             await response(scope, receive, send)
             return
         if "recall.json" not in scope:
-            await wire.http_error(MalformedBody())(scope, receive, send)
+            await answers.http_error(MalformedBody())(scope, receive, send)
             return
         if not _is_message(scope["recall.json"]):
             # The SDK would answer with what pydantic says of it, input and all.

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from recall_server.domain.errors import Busy, LimitReached, RecallError
-from recall_server.surface import wire
+from recall_server.surface import answers, wire
 
 
 class RequestTooSlow(LimitReached):
@@ -120,7 +120,7 @@ class PatientProtocol(H11Protocol):
         self._refuse(RequestTooSlow())
 
     def _refuse(self, error: RecallError) -> None:
-        answer = wire.http_error(error)
+        answer = answers.http_error(error)
         body = json.dumps(wire.failed(error)).encode()
         self.transport.write(
             f"HTTP/1.1 {answer.status_code} \r\nContent-Type: application/json\r\n"

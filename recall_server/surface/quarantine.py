@@ -11,8 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry
-from recall_server.domain.quarantine import Held, Suspect
+from recall_server.domain.quarantine import Held
 from recall_server.services import Services
+from recall_server.services.quarantine import LISTED_MAX
 from recall_server.surface import wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
@@ -20,7 +21,6 @@ from recall_server.surface.caller import caller_of
 from recall_server.surface.http import performed
 
 Json = dict[str, Any]
-LISTED_MAX = 100
 INT64_MAX = 2**63 - 1
 
 
@@ -57,7 +57,7 @@ class Quarantine:
                 entry=entry,
             )
             return {
-                "suspects": [suspect(one) for one in found.found],
+                "suspects": [wire.suspect(one) for one in found.found],
                 "total": found.total,
                 "next_offset": found.next_offset,
             }
@@ -81,18 +81,3 @@ class Quarantine:
             return {"id": item_id, "state": str(Held.REJECTED)}
 
         return await performed(self._calls, request, "reject_quarantined", work)
-
-
-def suspect(one: Suspect) -> Json:
-    return {
-        "id": one.item_id,
-        "state": str(one.decided.state),
-        "reasons": list(one.reasons),
-        "topic": one.topic,
-        "source": wire.citation(one.citation),
-        "agent_id": one.agent_id,
-        "client": one.client,
-        "held_at": wire.moment(one.held_at),
-        "decided_by": one.decided.by,
-        "decided_at": wire.moment(one.decided.at),
-    }

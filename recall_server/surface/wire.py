@@ -1,24 +1,13 @@
-"""Domain values as JSON, and errors as each protocol spells them."""
+"""Domain values as JSON."""
 
 import json
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse
-
-from recall_server.domain.errors import (
-    Denied,
-    Invalid,
-    LimitReached,
-    NotFound,
-    RecallError,
-    Stale,
-    Unauthenticated,
-    Unavailable,
-)
+from recall_server.domain.errors import RecallError
 from recall_server.domain.model import Citation, Hit, Memory
 from recall_server.domain.plan import Resolution
+from recall_server.domain.quarantine import Suspect
 from recall_server.domain.rights import Rights, TokenInfo
 from recall_server.domain.run import Outcome, Run
 from recall_server.domain.text import plain_json
@@ -28,40 +17,6 @@ from recall_server.surface.caller import Caller
 
 Json = dict[str, Any]
 
-_STATUS = (
-    (Unauthenticated, HTTPStatus.UNAUTHORIZED),
-    (Invalid, HTTPStatus.BAD_REQUEST),
-    (Denied, HTTPStatus.FORBIDDEN),
-    (NotFound, HTTPStatus.NOT_FOUND),
-    (Stale, HTTPStatus.CONFLICT),
-    (LimitReached, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
-)
-
-
-# Codes of our own whose kind does not tell the status.
-_STATUS_OF_CODE = {
-    "HOST_NOT_ALLOWED": HTTPStatus.MISDIRECTED_REQUEST,
-    "UNSUPPORTED_MEDIA": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    "METHOD_NOT_ALLOWED": HTTPStatus.METHOD_NOT_ALLOWED,
-    "RATE_LIMITED": HTTPStatus.TOO_MANY_REQUESTS,
-    "TOO_MANY_STREAMS": HTTPStatus.TOO_MANY_REQUESTS,
-    "HEADERS_TOO_LARGE": HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    "URL_TOO_LONG": HTTPStatus.REQUEST_URI_TOO_LONG,
-    "REQUEST_TOO_SLOW": HTTPStatus.REQUEST_TIMEOUT,
-}
-
-
-class MethodNotAllowed(Invalid):
-    """This endpoint takes POST only; it keeps no session and no stream."""
-
-    code = "METHOD_NOT_ALLOWED"
-
-
-def answer(data: Json, status: int = 200) -> JSONResponse:
-    """Data as the answer to a plain request; it is the caller's, and nobody on the way keeps it."""
-    return JSONResponse(ok(data), status, headers={"Cache-Control": "no-store"})
-
 
 def ok(data: Json) -> Json:
     return {"status": "ok", "data": data}
@@ -69,16 +24,6 @@ def ok(data: Json) -> Json:
 
 def failed(error: RecallError) -> Json:
     return {"status": "error", "code": error.code, "message": error.message}
-
-
-def http_error(error: RecallError, headers: dict[str, str] | None = None) -> JSONResponse:
-    status = _STATUS_OF_CODE.get(error.code) or next(
-        (status for kind, status in _STATUS if isinstance(error, kind)),
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-    )
-    return JSONResponse(
-        failed(error), status, headers={**(headers or {}), "Cache-Control": "no-store"}
-    )
 
 
 def compact(value: Json) -> str:
@@ -269,6 +214,21 @@ def token(one: TokenInfo) -> Json:
         "uses_left": one.uses_left,
         "last_used_at": moment(one.last_used_at),
         "revoked_at": moment(one.revoked_at),
+    }
+
+
+def suspect(one: Suspect) -> Json:
+    return {
+        "id": one.item_id,
+        "state": str(one.decided.state),
+        "reasons": list(one.reasons),
+        "topic": one.topic,
+        "source": citation(one.citation),
+        "agent_id": one.agent_id,
+        "client": one.client,
+        "held_at": moment(one.held_at),
+        "decided_by": one.decided.by,
+        "decided_at": moment(one.decided.at),
     }
 
 

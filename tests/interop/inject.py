@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from recall_server.app import House, house, working
 from recall_server.config import Settings
 from recall_server.domain.model import namespace
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.surface.mcp import McpDoor
 
@@ -41,7 +42,7 @@ async def open_to_all(
     """
     settings = Settings(db_path=database, port=0, extractor="rules", log_level="error")
     async with house(settings) as built, working(built):
-        app = built.asgi()
+        app = asgi(built)
         if instead is not None:
             manager = _door(app).manager
             manager.app = instead

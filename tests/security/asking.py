@@ -7,6 +7,7 @@ import httpx2
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.routing import Mount, Route
 
+from recall_server.doors import asgi
 from recall_server.surface.tools import TOOLS
 from tests.surface.bindings import HOOK, message, of_rpc
 from tests.surface.conftest import Running, request
@@ -72,7 +73,7 @@ def _methods() -> list[Operation]:
 
 
 def _routes(running: Running) -> list[Operation]:
-    app: Any = running.house.asgi()
+    app: Any = asgi(running.house)
     while not hasattr(app, "routes"):
         app = app._app
     found = []

@@ -14,7 +14,7 @@ import psycopg
 from typer.testing import CliRunner
 
 from recall_server.app import House, house
-from recall_server.cli import app
+from recall_server.cli.commands import app
 from recall_server.domain import chain
 from recall_server.domain.chain import Head
 from recall_server.domain.model import AuditEntry, Namespace

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from tests.conftest import Open
 from tests.surface.conftest import WITHIN_S, Json, Running, running
@@ -33,7 +34,7 @@ def serve(open_house: Open) -> Serve:
     async def served(**given: object) -> AsyncIterator[Running]:
         async with (
             open_house(port=0, **given) as built,
-            listening(built.asgi(), built.settings, bound(built.settings)) as address,
+            listening(asgi(built), built.settings, bound(built.settings)) as address,
         ):
             yield Running(built, address)
 

@@ -18,6 +18,7 @@ import pytest
 from recall_server.app import House, house, working
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.domain.model import Query
+from recall_server.doors import asgi
 from recall_server.files import shipped
 from recall_server.providers.checkpoints import opened
 from recall_server.serve import bound, listening
@@ -82,7 +83,7 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
     """LOG-04: the database refuses the record, and nothing else."""
     async with (
         open_house(port=0) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         running = Running(built, address)
         async with running.http(await running.token()) as http:
@@ -110,7 +111,7 @@ async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
     """LOG-04: a privilege that was revoked; 503 and nothing done."""
     async with (
         open_house(port=0) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         running = Running(built, address)
         async with running.http(await running.token()) as http:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recall_server.app import house, utc_now
-from recall_server.cli import app
+from recall_server.cli.commands import app
 from recall_server.doctor import examine
 from recall_server.domain.finding import Level
 from recall_server.storage.inspection import inspect

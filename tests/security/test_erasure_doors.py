@@ -9,6 +9,7 @@ import pytest
 
 from recall_server.domain.model import namespace
 from recall_server.domain.rights import DEFAULT_SCOPES, Rights, Scope
+from recall_server.doors import asgi
 from recall_server.providers.keys import verified
 from recall_server.serve import bound, listening
 from recall_server.services.access import Wanted
@@ -26,7 +27,7 @@ MAY_ERASE = Wanted(Rights(DEFAULT_SCOPES | {Scope.ERASE}))
 async def running(open_house: Open) -> AsyncIterator[Running]:
     async with (
         open_house(port=0) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict
 from typer.testing import CliRunner
 
 from recall_server.app import House, house
-from recall_server.cli import app
+from recall_server.cli.commands import app
 from recall_server.cli.shared import echo, print_table
 from recall_server.domain.errors import NotFound, Stale
 from recall_server.domain.model import (

@@ -9,6 +9,7 @@ import pytest
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 
 from recall_server.domain.model import namespace
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.surface import tools
 from recall_server.surface.tools import TOOLS
@@ -44,7 +45,7 @@ async def replicas(database: Path | str, open_house: Open) -> AsyncIterator[list
             # A busy machine is no slow client.
             built = await stack.enter_async_context(open_house(port=0, header_s=60.0))
             address = await stack.enter_async_context(
-                listening(built.asgi(), built.settings, bound(built.settings))
+                listening(asgi(built), built.settings, bound(built.settings))
             )
             found.append(Running(built, address))
         yield found

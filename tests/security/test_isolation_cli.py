@@ -8,7 +8,7 @@ import typer
 from typer.main import get_command
 
 from recall_server.app import House
-from recall_server.cli import app
+from recall_server.cli.commands import app
 from recall_server.domain.model import Namespace
 from recall_server.domain.quarantine import Held
 from recall_server.domain.run import Mode, Request

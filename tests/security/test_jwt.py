@@ -17,6 +17,7 @@ from jwt.utils import base64url_encode
 from structlog.testing import capture_logs
 
 from recall_server.domain.model import namespace
+from recall_server.doors import asgi
 from recall_server.providers import key_set
 from recall_server.providers.jwts import NotValid, read
 from recall_server.serve import bound, listening
@@ -59,7 +60,7 @@ def trusting(open_house: Open, tmp_path: Path) -> Trusting:
         file = issuers_file(tmp_path, *entries)
         async with (
             open_house(port=0, issuers_file=file, public_url=PUBLIC_URL) as built,
-            listening(built.asgi(), built.settings, bound(built.settings)) as address,
+            listening(asgi(built), built.settings, bound(built.settings)) as address,
         ):
             running = Running(built, address)
             for name in ("alice", "bob"):

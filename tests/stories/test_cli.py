@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recall_server import __version__
-from recall_server.cli import app
+from recall_server.cli.commands import app
 from tests.processes import Server, calling
 from tests.surface.logs import real_logs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recall_server.cli import app
+from recall_server.cli.commands import app
 from recall_server.services.ingest import Submission
 from tests.conftest import Open
 from tests.processes import Database, Process, environment, new_token, recall, until

@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from recall_server.app import House
 from recall_server.domain.model import namespace
 from recall_server.domain.rights import Rights, Scope, TokenInfo
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.services.access import Wanted
 from tests.conftest import Open
@@ -89,7 +90,7 @@ class Running:
 async def running(open_house: Open) -> AsyncIterator[Running]:
     async with (
         open_house(port=0) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

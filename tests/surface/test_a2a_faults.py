@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.services.tasks import Tasks
 from recall_server.storage.runs import Runs
@@ -43,7 +44,7 @@ FAILED, DONE = "TASK_STATE_FAILED", "TASK_STATE_COMPLETED"
 async def opened(open_house: Open, **given: Any) -> AsyncIterator[Running]:
     async with (
         open_house(port=0, **given) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

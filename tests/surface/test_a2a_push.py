@@ -8,6 +8,7 @@ from a2a.types import TaskPushNotificationConfig, TaskState
 from a2a.utils.errors import InvalidParamsError
 from cryptography.fernet import Fernet
 
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from tests.conftest import Open
 from tests.receiver import Receiver, loopback
@@ -30,7 +31,7 @@ async def pushing(open_house: Open, receiver: Receiver) -> AsyncIterator[Running
             push_allowed_hosts=(receiver.authority,),
             secret_key=(Fernet.generate_key().decode(),),
         ) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

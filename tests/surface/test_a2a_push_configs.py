@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from tests.conftest import Open
 from tests.surface.bindings import BY_HAND, HOOK, INVALID, NOT_FOUND, Json, Wire, fault, message
@@ -24,7 +25,7 @@ SECRETS: Json = {
 async def running(open_house: Open) -> AsyncIterator[Running]:
     async with (
         open_house(port=0, secret_key=KEY) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

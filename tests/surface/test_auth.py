@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from recall_server.domain.errors import Invalid
 from recall_server.domain.model import namespace
 from recall_server.domain.tokens import ALPHABET, checksum, new_token
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.storage.driver import Connection
 from tests.conftest import Open
@@ -227,7 +228,7 @@ async def test_a_token_stands_in_no_log_no_reply_and_no_file(
     with real_logs():
         async with (
             open_house(port=0, log_level="debug") as built,
-            listening(built.asgi(), built.settings, bound(built.settings)) as address,
+            listening(asgi(built), built.settings, bound(built.settings)) as address,
         ):
             running = Running(built, address)
             token, info = await running.issued("alice")
@@ -329,7 +330,7 @@ async def test_host_and_origin_must_be_known(
     allowed = {"allowed_hosts": "memory.example", "allowed_origins": "https://app.example"}
     async with (
         open_house(port=0, **allowed) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         running = Running(built, address)
         token = await running.token()

@@ -36,6 +36,7 @@ from starlette.applications import Starlette
 
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
+from recall_server.doors import asgi
 from recall_server.files import shipped
 from recall_server.serve import bound, listening
 from recall_server.surface import card as card_module
@@ -114,7 +115,7 @@ def serving(open_house: Open, database: Path | str, key_file: KeyFile) -> Servin
         url = f"http://{host}:{port}"
         async with (
             open_house(port=port, public_url=url + "/", card_key_file=signed_by) as built,
-            listening(built.asgi(), built.settings, listener) as address,
+            listening(asgi(built), built.settings, listener) as address,
         ):
             assert address == url
             yield Running(built, address)
@@ -403,7 +404,7 @@ def test_a_key_file_that_is_not_there_is_named_at_the_start(tmp_path: Path) -> N
 async def test_a_signature_needs_an_address_to_cover(open_house: Open, key_file: KeyFile) -> None:
     async with open_house(card_key_file=key_file.write(ed25519())) as built:
         with pytest.raises(Invalid, match="RECALL_CARD_KEY_FILE needs RECALL_PUBLIC_URL"):
-            built.asgi()
+            asgi(built)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from tests.conftest import Open
 from tests.surface.conftest import WITHIN_S, Json, Running, request
@@ -23,7 +24,7 @@ on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def _running(open_house: Open, **given: object) -> AsyncIterator[Running]:
     async with (
         open_house(port=0, **given) as built,
-        listening(built.asgi(), built.settings, bound(built.settings)) as address,
+        listening(asgi(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 
@@ -246,7 +247,7 @@ async def test_clients_that_never_finish_do_not_keep_the_server_from_stopping(
 ) -> None:
     loop = asyncio.get_running_loop()
     async with open_house(port=0, drain_s=1) as built:
-        async with listening(built.asgi(), built.settings, bound(built.settings)) as address:
+        async with listening(asgi(built), built.settings, bound(built.settings)) as address:
             running = Running(built, address)
             token = await running.token()
             lines = ("Host: localhost", "Content-Length: 1000")

@@ -11,6 +11,7 @@ import pytest
 from recall_server.app import House
 from recall_server.domain.errors import DatabaseUnavailable
 from recall_server.domain.model import Namespace, Outcome
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.storage.audit import Audit, AuditRecord
 from recall_server.storage.jobs import Jobs
@@ -58,7 +59,7 @@ async def test_a_call_beyond_its_deadline_is_stopped_and_leaves_nothing(
 
     async with (
         open_house(port=0, deadline_s=1.0) as house,
-        listening(house.asgi(), house.settings, bound(house.settings)) as address,
+        listening(asgi(house), house.settings, bound(house.settings)) as address,
     ):
         running = Running(house, address)
         token = await running.token()

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recall_server.app import house
+from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from tests.conftest import Chance, Clock, settings_for
 from tests.engines import Postgres
@@ -93,7 +94,7 @@ async def pair(tmp_path: Path, postgres: Postgres, migrated: str) -> AsyncIterat
                     )
                 )
                 address = await stack.enter_async_context(
-                    listening(built.asgi(), built.settings, bound(built.settings))
+                    listening(asgi(built), built.settings, bound(built.settings))
                 )
                 houses.append(Running(built, address))
             callers = [

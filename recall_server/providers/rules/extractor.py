@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from functools import cache
 
 from recall_server.domain.attributes import normal_attribute, normal_entity, normal_value
 from recall_server.domain.model import Candidate, Extraction
 from recall_server.providers.extraction import Extractor, Passage
-from recall_server.providers.rules.passages import stated
 
 CANDIDATES_MAX = 5
 PASSAGE_CHARS = 600  # so that at most five memories of a passage are enough even for dense talk
@@ -29,7 +30,7 @@ class RulesExtractor(Extractor):
 
     async def extract(self, passage: Passage) -> Extraction:
         chars = sum(turn.span.end - turn.span.start for turn in passage.turns)
-        if chars <= INLINE_CHARS_MAX:
+        if chars <= INLINE_CHARS_MAX and _reader.cache_info().currsize:
             return _extraction(passage)
         return await asyncio.to_thread(_extraction, passage)
 
@@ -38,7 +39,15 @@ class RulesExtractor(Extractor):
 
 
 def _extraction(passage: Passage) -> Extraction:
-    return Extraction(candidates=_chosen(list(stated(passage))), extractor=NAME)
+    return Extraction(candidates=_chosen(list(_reader()(passage))), extractor=NAME)
+
+
+@cache
+def _reader() -> Callable[[Passage], Iterator[Candidate]]:
+    # Imported on use: its patterns take 0.1 s to compile, and most commands extract nothing.
+    from recall_server.providers.rules.passages import stated  # noqa: PLC0415
+
+    return stated
 
 
 def _chosen(found: list[Candidate]) -> tuple[Candidate, ...]:

@@ -190,13 +190,34 @@ WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 SELECT item_id, vector FROM embeddings
 WHERE namespace = :namespace AND model = :model AND slot IN (:slots...) AND findable
 
--- query: vectors_of
-SELECT item_id, vector FROM embeddings
-WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
-
 -- query: lock_namespace
 -- Changes of memory take turns within a namespace, and never wait for another one's.
 -- in: sqlite
 SELECT namespace FROM namespaces WHERE namespace = :namespace
 -- in: postgres
 SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
+
+-- query: vectors_of
+SELECT item_id, vector FROM embeddings
+WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
+
+-- query: bare_of_episodes
+-- What search finds of these episodes and has no vector of the model.
+SELECT m.id, c.episode_id FROM citations c
+JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id IN (:episodes...) AND c.position = 0
+  AND m.retired_at IS NULL AND NOT EXISTS (
+    SELECT 1 FROM embeddings v
+    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = m.id)
+UNION ALL
+SELECT t.id, t.episode_id FROM turns t
+WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...) AND t.state = 'open'
+  AND NOT EXISTS (
+    SELECT 1 FROM embeddings v
+    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = t.id)
+
+-- query: findable_among
+SELECT id FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
+UNION ALL
+SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)

@@ -1,0 +1,135 @@
+"""All commands, by their names."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recall_server import __version__, observe
+from recall_server.app import House
+from recall_server.bench.command import app as bench
+from recall_server.cli import tokens
+from recall_server.cli.audit import app as audit
+from recall_server.cli.conflicts import app as conflicts
+from recall_server.cli.doctor import doctor_
+from recall_server.cli.erase import erase, erase_allow, key, restore, verify_erasure, verify_receipt
+from recall_server.cli.portability import export_, import_
+from recall_server.cli.quarantine import app as quarantine
+from recall_server.cli.shared import (
+    AsJson,
+    Db,
+    in_house,
+    print_json,
+    run,
+    settings,
+)
+from recall_server.services.overview import overview
+
+app = typer.Typer(
+    name="recall",
+    help="The memory that AI agents share, and the one that an operator can answer for.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(audit, name="audit")
+app.add_typer(bench, name="bench")
+app.add_typer(conflicts, name="conflicts")
+app.command("erase")(erase)
+app.command("erase-allow")(erase_allow)
+app.command("verify-erasure")(verify_erasure)
+app.command("verify-receipt")(verify_receipt)
+app.command("restore")(restore)
+app.command("key")(key)
+app.command("export")(export_)
+app.command("import")(import_)
+app.command("doctor")(doctor_)
+app.add_typer(quarantine, name="quarantine")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"recall-server {__version__}")
+        raise typer.Exit
+
+
+@app.command("serve")
+def serve_(
+    host: Annotated[str | None, typer.Option(show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(show_default="8000", help="0: a free one.")] = None,
+    db: Db = None,
+    allow_public: Annotated[
+        bool | None,
+        typer.Option("--allow-public", help="Listen where others reach it, without TLS."),
+    ] = None,
+) -> None:
+    """Serve MCP at /mcp and A2A at /a2a until told to stop."""
+    from recall_server.serve import serve  # noqa: PLC0415  # loads every door
+
+    chosen = settings(db, host=host, port=port, allow_public=allow_public)
+    run(serve(chosen, _announce))
+
+
+@app.command()
+def worker(db: Db = None) -> None:
+    """Run background jobs only, beside a server or several."""
+    from recall_server.serve import work  # noqa: PLC0415
+
+    run(work(settings(db)))
+
+
+app.command("create-token")(tokens.create_token)
+
+
+@app.command()
+def status(db: Db = None, as_json: AsJson = False) -> None:
+    """Show counts, queue, engine, embedder and extractor."""
+
+    async def show(built: House) -> None:
+        found = await overview(built.store)
+        row = {
+            "version": __version__,
+            "engine": built.store.engine,
+            "extractor": built.extractor.name,
+            "embedder": built.embedder.model if built.embedder else "none",
+            "namespaces": found.namespaces,
+            "findable_items": found.findable_items,
+            **asdict(found.backlog),
+        }
+        if as_json:
+            print_json(row)
+        else:
+            for key, value in row.items():
+                typer.echo(f"{key.replace('_', ' '):22}{value}")
+
+    in_house(db, show)
+
+
+@app.command()
+def demo(
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A conversation of your own.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
+) -> None:
+    """Start a server on a fresh file and show what it does, over MCP."""
+    from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
+
+    observe.configure("error")
+    run(show(file, keep=keep))
+
+
+def _announce(address: str, built: House) -> None:
+    where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
+    typer.echo(
+        f"recall {__version__} serves {address}/mcp from {where}\n"
+        f"  extractor {built.extractor.name}, "
+        f"embedder {built.embedder.model if built.embedder else 'none'}\n"
+        "  make a token: recall create-token NAMESPACE   stop: Ctrl-C",
+        err=True,
+    )

@@ -1,0 +1,64 @@
+"""What a command has to load before it does anything: the rest is paid for by whoever waits."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("mcp", "a2a", "google.protobuf", "anthropic", "uvicorn", "starlette.applications")
+# And what only some settings, or some texts, have need of.
+ON_USE = ("psycopg", "kingfisher_sdk", "wordllama", "recall_server.providers.rules.passages")
+
+RUN = """
+import json, sys
+from recall_server.cli.commands import app
+app(sys.argv[1:], standalone_mode=False)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def loaded(folder: Path, *command: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("start")
+    made.chmod(0o700)
+    loaded(made, "create-token", "acme")
+    return made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["--help"],
+        ["create-token", "acme"],
+        ["status"],
+        ["tokens", "list"],
+        ["audit", "tail"],
+        ["conflicts", "list", "acme"],
+        ["quarantine", "list", "acme"],
+        ["doctor"],
+        ["export", "acme", "--out", "acme.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_serves_nobody_loads_no_door(folder: Path, command: list[str]) -> None:
+    found = loaded(folder, *command)
+
+    assert "recall_server.app" in found
+    assert not found.intersection(HEAVY)
+    assert not found.intersection(ON_USE)
