@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from recall_server.app import House
 from recall_server.domain.importance import importance
 from recall_server.domain.model import Citation, Episode, Memory, MemoryType, Namespace, Span
-from recall_server.storage.index import postings
+from recall_server.services import finding
 from recall_server.storage.store import Transaction
 
 BATCH = 250
@@ -36,8 +36,7 @@ async def fill(
             await tx.episodes.add(episode, episode.id, "")
             for memory in memories:
                 await tx.memories.add(memory)
-            # At once, as an import does: one by one takes four times as long.
-            await tx.words.add(postings({memory.id: memory.searchable for memory in memories}))
+            await finding.show(tx, [memory.id for memory in memories])
             await _embed(built, tx, memories)
         ids += [memory.id for memory in memories]
         on_progress(len(ids))

@@ -130,7 +130,7 @@ def speaker_terms(label: str | None) -> list[str]:
     """The terms that say who spoke, one for each word of the label: no word of a text gives one,
     as none begins with the sign that these do.
     """
-    words = (_PLAIN if label.isascii() else _WORLD).findall(folded(label)) if label else []
+    words = (_PLAIN if label.isascii() else _world()).findall(folded(label)) if label else []
     return list(dict.fromkeys(f"{SPEAKER}{word}"[:TERM_CHARS_MAX] for word in words))
 
 
