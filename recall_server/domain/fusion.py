@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from recall_server.domain.model import (
     Hit,
@@ -27,6 +27,8 @@ from recall_server.domain.model import (
 from recall_server.domain.periods import Period, affinity
 from recall_server.domain.ranking import DAY_S, DELTA, K1, B, ById, ranks
 
+K = TypeVar("K")
+
 # How much each part can add. Keyword and cosine are in the proportion of FEATURES D22.
 WEIGHTS: Mapping[Part, float] = {
     Part.KEYWORD: 0.3,
@@ -39,6 +41,10 @@ WEIGHTS: Mapping[Part, float] = {
 # What the turn before and the one behind lend of their keyword score: a question stands beside its
 # answer.
 NEIGHBOUR = 0.1
+# The share of a re-ranker in the final score: of one that compares the token vectors of a small
+# model, and of one that reads question and text together.
+COMPARED = 0.2
+JUDGED = 0.7
 
 
 class Evidence(NamedTuple):
@@ -123,6 +129,33 @@ def _parts(
     return {part: values for part, values in parts.items() if part not in query.without}
 
 
+def reranked(
+    hits: Sequence[Hit], scores: Sequence[float], *, judges: bool, min_score: float = 0.0
+) -> list[Hit]:
+    """The hits in the order that another look at their texts gives, `scores` in theirs.
+
+    Of a re-ranker that judges, a hit below `min_score` is left out (FEATURES D15, D16), and its
+    score has the greater say; one that only compares is brought to one scale and adds its share.
+    """
+    share = JUDGED if judges else COMPARED
+    values = dict(enumerate(scores))
+    if not judges and values:
+        values = _from_least_to_most(values)
+    found = [
+        hit._replace(
+            scores=hit.scores._replace(
+                final=(1.0 - share) * hit.scores.final + share * values[place],
+                rerank=scores[place],
+            )
+        )
+        for place, hit in enumerate(hits)
+        if not judges or scores[place] >= min_score
+    ]
+    # As the sort is stable, ties stay in their order.
+    found.sort(key=lambda hit: hit.scores.final, reverse=True)
+    return found
+
+
 def bm25(evidence: Evidence) -> dict[str, float]:
     """BM25+ (Lv & Zhai 2011) of each item that has any term asked for, with the statistics of the
     namespace, summed in the order of the terms.
@@ -200,7 +233,7 @@ def _to_one(values: ById) -> dict[str, float]:
     return {key: value / most for key, value in values.items()} if most > 0 else {}
 
 
-def _from_least_to_most(values: ById) -> dict[str, float]:
+def _from_least_to_most(values: Mapping[K, float]) -> dict[K, float]:
     """From 0, of the least, to 1, of the greatest."""
     least, most = min(values.values()), max(values.values())
     width = max(most - least, 1e-9)
