@@ -3,7 +3,6 @@ reach the disk before they are acknowledged (`synchronous=FULL`).
 """
 
 import asyncio
-import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
+from pydantic_core import to_json
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.turns import Turns
@@ -43,9 +43,6 @@ PRAGMA temp_store=MEMORY;
 _EMPTY_JOURNAL = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 Step = Callable[[sqlite3.Connection], Sequence[Any]]
-
-# json.dumps makes a new encoder for each value.
-_as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class _Thread(aiosqlite.Connection):
@@ -321,9 +318,9 @@ def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     if isinstance(value, Document):
-        return _as_json(value.value)
+        return to_json(value.value).decode()
     if isinstance(value, list):
-        return _as_json(value)
+        return to_json(value).decode()
     return value
 
 
