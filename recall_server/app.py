@@ -20,18 +20,19 @@ from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
-from recall_server.services import Services
+from recall_server.services import Services, finding
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.delegation import Delegation
+from recall_server.services.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
 from recall_server.services.identity import Identity
 from recall_server.services.importing import Import
-from recall_server.services.ingest import EMBED, EXTRACT, Ingest
+from recall_server.services.ingest import EXTRACT, Ingest
 from recall_server.services.keeping import erased_among
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
@@ -64,7 +65,7 @@ class House:
     services: Services
     worker: Worker
     extractor: Extractor
-    embedder: Embedder | None
+    embedder: ItemEmbedder | None
     key: ServerKey
     issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
@@ -105,6 +106,7 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
+        await finding.renew(store)
         issuers = parts.issuers(settings)
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
@@ -112,7 +114,10 @@ async def house(
         delegation = Delegation(store, now, id_of, key, us)
         chosen = extractor or parts.extractor(settings)
         stack.push_async_callback(chosen.close)
-        vectors = embedder or parts.embedder(settings)
+        mind = embedder or parts.embedder(settings)
+        vectors = ItemEmbedder(mind) if mind else None
+        if mind is not None:
+            stack.push_async_callback(mind.close)
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
         audit = Audit(store, now, id_of)
@@ -121,9 +126,10 @@ async def house(
         stack.push_async_callback(checkpoints.close)
         digests, masking = Digests(key.derive("erased")), parts.masking(settings)
         ingest = Ingest(
-            *(store, chosen, vectors, now, chance, settings.text_chars_max, lease, woken),
-            *(digests, masking),
+            *(store, chosen, vectors is not None, now, chance),
+            *(settings.text_chars_max, lease, woken, digests, masking),
         )
+        embedding = Embedding(store, vectors, now, lease)
         receipts = Receipts(key)
         purge = Purge(store, receipts, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
@@ -157,7 +163,7 @@ async def house(
             store,
             {
                 EXTRACT: ingest.extract,
-                EMBED: ingest.embed,
+                EMBED: embedding.work,
                 CONSOLIDATE: consolidate.work,
                 EXPIRE: tasks.expire,
                 DISCARD: tasks.discard,

@@ -145,7 +145,7 @@ async def _able(built: House) -> AsyncIterator[None]:
     await refuse_unsafe(built)
     await built.services.ingest.masking.ready()
     if built.embedder is not None:
-        await built.embedder.embed(["ready"])
+        await built.embedder.load()
     yield
 
 

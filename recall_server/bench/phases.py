@@ -6,7 +6,7 @@ from statistics import fmean
 
 from recall_server.app import House
 from recall_server.domain.model import Namespace
-from recall_server.services.ingest import EMBED
+from recall_server.services.embedding import EMBED
 from recall_server.services.runs import CONSOLIDATE
 from recall_server.storage.audit import AuditRecord
 

@@ -21,6 +21,9 @@ TERM_CHARS_MAX = 64
 TERMS_DISTINCT_MAX = 4_096
 """Distinct terms kept of one text, the first ones: a bound on the index rows of one memory."""
 
+SPEAKER = "@"
+"""What a term begins with that names the speaker of an item."""
+
 _CACHED_CHARS_MAX = 32
 
 # Function words of English (after Snowball's list). "will", "may" and "us" are left out on
@@ -121,6 +124,14 @@ def terms(text: str) -> list[str]:
     short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
     found = list(chain.from_iterable(map(_expand_cached if short else _of_token, tokens)))
     return found or list(chain.from_iterable(_expand(token, stops=frozenset()) for token in tokens))
+
+
+def speaker_terms(label: str | None) -> list[str]:
+    """The terms that say who spoke, one for each word of the label: no word of a text gives one,
+    as none begins with the sign that these do.
+    """
+    words = (_PLAIN if label.isascii() else _world()).findall(folded(label)) if label else []
+    return list(dict.fromkeys(f"{SPEAKER}{word}"[:TERM_CHARS_MAX] for word in words))
 
 
 def folded(text: str) -> str:

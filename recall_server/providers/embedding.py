@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 
+# Of a longer text the beginning speaks for the whole: no model reads more, or says more of it.
+TEXT_CHARS_MAX = 8_000
+
 
 class Embedder(Protocol):
     """Turns texts into L2-normalised float32 rows, the same text always into the same row.
@@ -21,6 +24,18 @@ class Embedder(Protocol):
         ...
 
     @property
-    def dimensions(self) -> int: ...
+    def dimensions(self) -> int:
+        """How long a row is: known once something has been embedded, `EmbedderUnavailable` before
+        that.
+        """
+        ...
+
+    async def load(self) -> None:
+        """Make ready what is on this machine, so that no caller waits for it; no other machine is
+        asked. Raises `EmbedderUnavailable`, which at the start means a wrong setting.
+        """
+        ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors: ...
+
+    async def close(self) -> None: ...

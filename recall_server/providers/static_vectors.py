@@ -15,11 +15,9 @@ from types import ModuleType
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.providers.embedding import Vectors
+from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256
-# Of a longer text the beginning speaks for the whole; an average of more words says ever less.
-TEXT_CHARS_MAX = 8_000
 # Texts of so many characters together are ready (0.25 ms) before a hop to a thread would pay off.
 INLINE_CHARS_MAX = 500
 
@@ -50,6 +48,9 @@ class StaticEmbedder:
     def dimensions(self) -> int:
         return DIMENSIONS
 
+    async def load(self) -> None:
+        await self.embed(["a", "b"])
+
     async def embed(self, texts: Sequence[str]) -> Vectors:
         short = sum(map(len, texts)) <= INLINE_CHARS_MAX
         try:
@@ -60,6 +61,9 @@ class StaticEmbedder:
         except Exception:  # noqa: BLE001 - a library may fail in any way; search does without
             # Without its cause, which may quote the text.
             raise EmbedderUnavailable from None
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)

@@ -7,7 +7,7 @@ from typing import Literal
 from recall_server.domain.errors import Stale
 from recall_server.domain.model import Citation, Item, Status
 from recall_server.domain.plan import Add, Change, Forget, Plan, Reinforce, Supersede
-from recall_server.storage.index import postings
+from recall_server.services import finding
 from recall_server.storage.store import Transaction
 
 
@@ -21,6 +21,9 @@ async def apply(tx: Transaction, plan: Plan, now: datetime, *, planned: str = ""
     assert not plan.questions
     for change in plan.changes:
         await _apply(tx, change, now)
+    begun, ended = _believed(plan)
+    await finding.show(tx, begun - ended)
+    await finding.hide(tx, ended - begun)
     for citation in plan.citations():
         if citation.episode_id != planned:
             await cover(tx, citation)
@@ -34,27 +37,30 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             await tx.memories.add(memory)
             for citation in also:
                 await tx.memories.cite(memory.id, citation)
-            if memory.status is Status.ACTIVE:
-                await tx.words.add(postings({memory.id: memory.searchable}))
         case Reinforce(memory_id, citation):
             if not await tx.memories.reinforce(memory_id):
                 raise Stale
             await tx.memories.cite(memory_id, citation)
         case Supersede(memory_id, by, valid_until):
-            text = await tx.memories.retire(
+            if not await tx.memories.retire(
                 memory_id, Status.SUPERSEDED, now, superseded_by=by, valid_until=valid_until
-            )
-            await _unfind(tx, memory_id, text)
+            ):
+                raise Stale
         case Forget(memory_id):
-            text = await tx.memories.retire(memory_id, Status.FORGOTTEN, now)
-            await _unfind(tx, memory_id, text)
+            if not await tx.memories.retire(memory_id, Status.FORGOTTEN, now):
+                raise Stale
 
 
-async def _unfind(tx: Transaction, memory_id: str, text: str | None) -> None:
-    if text is None:
-        raise Stale
-    await tx.words.remove(postings({memory_id: text}))
-    await tx.vectors.conceal([memory_id])
+def _believed(plan: Plan) -> tuple[set[str], set[str]]:
+    """The memories that the plan adds as active ones, and those that it retires."""
+    begun, ended = set[str](), set[str]()
+    for change in plan.changes:
+        match change:
+            case Add(memory, _) if memory.status is Status.ACTIVE:
+                begun.add(memory.id)
+            case Supersede(memory_id) | Forget(memory_id):
+                ended.add(memory_id)
+    return begun, ended
 
 
 async def cover(tx: Transaction, citation: Citation) -> None:
@@ -70,5 +76,4 @@ async def close(
     """Take open turns out of the search, and of all that serves it."""
     ids = [turn.id for turn in turns]
     await tx.episodes.close(ids, state)
-    await tx.words.remove(postings({turn.id: turn.searchable for turn in turns}))
-    await tx.vectors.conceal(ids)
+    await finding.hide(tx, ids)

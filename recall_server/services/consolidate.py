@@ -44,19 +44,15 @@ from recall_server.domain.run import (
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, merge, reconcile
-from recall_server.services.ingest import (
-    EMBED,
-    INLINE_CHARS_MAX,
-    TOPIC_CHARS_MAX,
-    checked_source,
-)
+from recall_server.services.embedding import EMBED, Texts, of_memory, of_turns
+from recall_server.services.ingest import INLINE_CHARS_MAX, TOPIC_CHARS_MAX, checked_source
 from recall_server.services.keeping import keep_planned, read, refuse_erased
 from recall_server.services.masking import Masking
 from recall_server.services.reading import passages, sound
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
+from recall_server.storage.codes import Floats
 from recall_server.storage.index import Postings
 from recall_server.storage.jobs import Fenced
-from recall_server.storage.matrix import Floats
 from recall_server.storage.store import Store, Transaction
 
 log = structlog.get_logger()
@@ -219,14 +215,17 @@ class Consolidate:
         embedder = self.merging.embedder
         if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
             return text
+        turns = of_turns(text.episode)
         said = {
-            searchable(one.text, canonical(one.fact).attribute if one.fact else None)
+            of_memory(
+                searchable(one.text, canonical(one.fact).attribute if one.fact else None),
+                *(one.span.start, text.episode, turns),
+            )
             for one in run.work.candidates
         }
-        spans = [turn.span for turn in text.episode.turns]
-        texts = sorted(said | {text.episode.text[span.start : span.end] for span in spans})
+        texts = sorted(said.union(turns.values()))
         try:
-            vectors = await embedder.embed(texts)
+            vectors = await embedder.vectors_of(texts)
         except EmbedderUnavailable:
             return text
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
@@ -266,13 +265,21 @@ class Consolidate:
         self, tx: Transaction, run: Run, text: "_Text | None", plan: Plan, now: datetime
     ) -> None:
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
-        items = {one.id: one.searchable for one in added if one.status is Believed.ACTIVE}
+        active = [one for one in added if one.status is Believed.ACTIVE]
+        items: dict[str, Texts] = {one.id: (one.searchable,) for one in active}
         episodes = {memory.citation.episode_id for memory in added}
-        vectors: Mapping[str, Floats] = {}
+        vectors: Mapping[Texts, Floats] = {}
         if text:
-            items |= await keep_planned(
+            shown = await keep_planned(
                 tx, text.episode, text.words, self.digests, key=run.id, plan=plan
             )
+            turns = of_turns(text.episode)
+            items |= {i: texts for i, texts in turns.items() if i in shown}
+            items |= {
+                one.id: of_memory(one.searchable, one.citation.span.start, text.episode, turns)
+                for one in active
+                if one.citation.episode_id == text.episode.id
+            }
             episodes.add(text.episode.id)
             vectors = text.vectors
         await commit.apply(tx, plan, now, planned=text.episode.id if text else "")
@@ -280,7 +287,7 @@ class Consolidate:
         if embedder is None:
             return
         if vectors.keys() >= set(items.values()):
-            await tx.vectors.put(embedder.model, {i: vectors[said] for i, said in items.items()})
+            await tx.vectors.put(embedder.model, {i: vectors[made] for i, made in items.items()})
             return
         for episode_id in sorted(episodes):
             await tx.jobs.add(self.runs.new_id("job"), EMBED, {"episode_id": episode_id}, now)
@@ -309,12 +316,12 @@ class Consolidate:
 @dataclass(frozen=True)
 class _Text:
     """What was handed in, as the episode that it will be, and the words that find it; `vectors` by
-    the text that they are of.
+    the texts that they are of.
     """
 
     episode: Episode
     words: Postings
-    vectors: Mapping[str, Floats] = field(default_factory=dict)
+    vectors: Mapping[Texts, Floats] = field(default_factory=dict)
 
 
 async def _text(run: Run) -> _Text | None:

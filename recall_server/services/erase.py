@@ -21,6 +21,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.text import storable
 from recall_server.services import strike
+from recall_server.services.embedding import EMBED
 from recall_server.services.purge import PURGE, Receipts
 from recall_server.services.strike import Affected
 from recall_server.storage.store import Store, Transaction
@@ -153,6 +154,8 @@ class Erase:
         job = _Begun(self, kind, entry)
         await job.begin(tx)
         await strike.apply(tx, affected, self.digests, self.now())
+        for episode_id in sorted(affected.episodes):
+            await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, self.now())
         return await job.settle(tx, affected.counts(), claims=claims, reached=reached)
 
     async def allow(self, namespace: Namespace, text: str, *, entry: AuditEntry) -> int:

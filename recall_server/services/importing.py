@@ -4,10 +4,9 @@ What has been taken in is the only progress that is kept: each line is taken in 
 ended an import, the next one goes on where it ended.
 """
 
-import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -19,14 +18,14 @@ from recall_server.domain.errors import (
     TextTooLong,
 )
 from recall_server.domain.ids import derived_id
-from recall_server.domain.model import AuditEntry, Namespace, Status, searchable
+from recall_server.domain.model import AuditEntry, Namespace, Status
 from recall_server.domain.portable import FORMAT, ORDER, VERSION, End, Episode, Line, Manifest
 from recall_server.domain.portable import Memory as MemoryLine
 from recall_server.domain.portable import read as read_line
+from recall_server.services import finding
+from recall_server.services.embedding import EMBED
 from recall_server.services.export import Account
-from recall_server.services.ingest import EMBED
-from recall_server.storage.episodes import labelled, turn_id
-from recall_server.storage.index import Postings, postings
+from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Store, Transaction
 
 OPERATION = "import_namespace"
@@ -204,7 +203,6 @@ class Import:
         entry: Callable[[], AuditEntry],
     ) -> None:
         """`strangers`: the episodes of the file whose ids others have here."""
-        found = await asyncio.to_thread(_found_by, [one.line for one in batch])
         line, before = entry(), report.new.total()
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
@@ -218,7 +216,7 @@ class Import:
                 *await self._episodes(tx, _only(left, Episode), report, strangers),
                 *await self._memories(tx, _only(left, MemoryLine), report, strangers),
             ]
-            await tx.words.add(_together(found[i] for i in added if i in found))
+            await finding.show(tx, _found([one.line for one in left], set(added)))
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
@@ -343,30 +341,14 @@ def _only(batch: Iterable[Numbered], kind: type[T]) -> list[Numbered]:
     return [one for one in batch if isinstance(one.line, kind)]
 
 
-def _found_by(lines: Iterable[Episode | MemoryLine]) -> dict[str, Postings]:
-    """The words by which each line is found; those that nothing finds any more have none."""
-    found = {}
+def _found(lines: Iterable[Episode | MemoryLine], added: Collection[str]) -> list[str]:
+    """The ids of what search finds of those lines that were added."""
+    found = []
     for line in lines:
+        if line.id not in added:
+            continue
         if isinstance(line, Episode):
-            texts = {
-                turn_id(line.id, turn.position): labelled(
-                    turn.speaker, line.text[turn.start : turn.end]
-                )
-                for turn in line.turns
-                if turn.state == "open"
-            }
-        else:
-            active = line.status is Status.ACTIVE
-            texts = {line.id: searchable(line.text, line.attribute)} if active else {}
-        if texts:
-            found[line.id] = postings(texts)
+            found += [turn_id(line.id, one.position) for one in line.turns if one.state == "open"]
+        elif line.status is Status.ACTIVE:
+            found.append(line.id)
     return found
-
-
-def _together(parts: Iterable[Postings]) -> Postings:
-    chosen = list(parts)
-    return Postings(
-        tuple(row for part in chosen for row in part.rows),
-        sum(part.documents for part in chosen),
-        sum(part.words for part in chosen),
-    )

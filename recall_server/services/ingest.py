@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pydantic import TypeAdapter
 
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import IdempotencyConflict, Unavailable
+from recall_server.domain.errors import IdempotencyConflict
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import (
     AuditEntry,
@@ -23,16 +23,15 @@ from recall_server.domain.model import (
 from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_label, clean_text
-from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, reconcile
+from recall_server.services.embedding import EMBED
 from recall_server.services.keeping import keep, read
 from recall_server.services.masking import Masking
 from recall_server.services.reading import passages, sound
-from recall_server.storage.store import Store, Transaction
+from recall_server.storage.store import Store
 
 EXTRACT = "extract"
-EMBED = "embed"
 
 _REACH = TypeAdapter(Reach)
 
@@ -68,11 +67,11 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Ingest:
-    """Both halves of taking something in."""
+    """Both halves of taking something in; `embeds`: what is found is to get vectors."""
 
     store: Store
     extractor: Extractor
-    embedder: Embedder | None
+    embeds: bool
     now: Callable[[], datetime]
     chance: Callable[[int], bytes]
     text_chars_max: int
@@ -198,7 +197,7 @@ class Ingest:
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
             await tx.jobs.finish(job, self.now())
-            if episode is not None and self.embedder is not None:
+            if episode is not None and self.embeds:
                 await tx.jobs.add(
                     new_id("job", self.now(), self.chance(10)),
                     EMBED,
@@ -206,40 +205,6 @@ class Ingest:
                     self.now(),
                 )
         self.wake()
-
-    async def embed(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Give vectors to an episode's memories and to those turns that no memory cites.
-
-        Raises `EmbedderUnavailable`; what lacks a vector is still found by its words.
-        """
-        if self.embedder is None:
-            raise Unavailable("No embedder is configured.")
-        async with self.store.transaction(job.namespace, write=False) as tx:
-            texts = await _findable(tx, job.payload["episode_id"])
-        ids = list(texts)
-        vectors = await self.embedder.embed([texts[i] for i in ids])
-        line = entry(EMBED)
-        async with self.store.transaction(job.namespace, entry=line) as tx:
-            await tx.lock()
-            still = set(await _findable(tx, job.payload["episode_id"]))
-            await tx.vectors.put(
-                self.embedder.model,
-                {i: v for i, v in zip(ids, vectors, strict=True) if i in still},
-            )
-            await tx.jobs.finish(job, self.now())
-            line.ids.append(job.id)
-            line.counts["embedded"] = len(still)
-
-
-async def _findable(tx: Transaction, episode_id: str) -> dict[str, str]:
-    """Item id to the text of its vector, for all that search finds of an episode.
-
-    A turn goes without its speaker: the name would draw it to every question that names them.
-    """
-    memories = await tx.memories.of_episode(episode_id)
-    turns = await tx.episodes.open_turns(episode_id)
-    found = {memory.id: memory.searchable for memory in memories}
-    return found | {turn.id: turn.citation.quote for turn in turns if turn.citation}
 
 
 def checked_source(source: Source) -> Source:

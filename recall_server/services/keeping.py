@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import ErasedContent
-from recall_server.domain.model import Episode
+from recall_server.domain.model import Episode, Findable
 from recall_server.domain.plan import Plan
 from recall_server.domain.transcript import parse_turns
 from recall_server.services.reading import with_turns
-from recall_server.storage.episodes import spoken, turn_id
+from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Postings, postings
 from recall_server.storage.store import Transaction
 
@@ -21,7 +21,14 @@ def read(episode: Episode) -> tuple[Episode, Postings]:
     """The episode with its turns, and the words by which those are found that are not hidden."""
     read = with_turns(episode)
     shown = [turn for turn in read.turns if not turn.hidden]
-    return read, postings({turn_id(read.id, t.index): spoken(read.text, t) for t in shown})
+    return read, postings(
+        {
+            turn_id(read.id, turn.index): Findable(
+                "", turn.speaker, read.text[turn.span.start : turn.span.end]
+            )
+            for turn in shown
+        }
+    )
 
 
 async def keep(
@@ -41,9 +48,9 @@ async def keep(
 
 async def keep_planned(
     tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, plan: Plan
-) -> dict[str, str]:
+) -> set[str]:
     """`keep` an episode whose plan is made already: those of its turns that the plan's memories
-    speak for are never found by themselves. The text of its other turns, by their ids.
+    speak for are never found by themselves. The ids of its other turns.
     """
     cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
     shown = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
@@ -52,7 +59,7 @@ async def keep_planned(
     await tx.episodes.add(episode, key, episode.content_hash, covered=covered)
     await tx.words.add(words.without(covered))
     await _hold(tx, episode)
-    return {i: episode.text[span.start : span.end] for i, span in shown.items() if i not in covered}
+    return shown.keys() - covered
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:

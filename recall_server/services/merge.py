@@ -12,9 +12,9 @@ from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.run import Proposal, Request, Work
 from recall_server.domain.screening import orders
 from recall_server.domain.suspicion import suspicions
-from recall_server.providers.embedding import Embedder
 from recall_server.providers.merging import Merger
-from recall_server.storage.matrix import Floats
+from recall_server.services.embedding import ItemEmbedder
+from recall_server.storage.codes import Floats
 from recall_server.storage.store import Store, Transaction
 
 # Clustering compares each with each; a larger topic is merged by its oldest memories first.
@@ -27,7 +27,7 @@ class Merging:
 
     store: Store
     merger: Merger
-    embedder: Embedder | None
+    embedder: ItemEmbedder | None
 
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
@@ -62,11 +62,7 @@ class Merging:
     async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
         if self.embedder is None:
             return {}
-        known = await tx.words.statistics()
-        matrix = await tx.vectors.matrix(
-            self.embedder.model, self.embedder.dimensions, known.vector_version, known.erase_epoch
-        )
-        return matrix.rows(ids)
+        return await tx.vectors.of(self.embedder.model, ids)
 
 
 async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from recall_server.domain.model import JobState
-from recall_server.services.ingest import EMBED, EXTRACT
+from recall_server.services.embedding import EMBED
+from recall_server.services.ingest import EXTRACT
 from recall_server.storage.store import Store
 
 

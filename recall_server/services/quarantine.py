@@ -10,8 +10,8 @@ from recall_server.domain.errors import NotFound, Stale
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.quarantine import Held, Place, Suspect
 from recall_server.domain.text import storable
+from recall_server.services import finding
 from recall_server.services.ingest import EXTRACT
-from recall_server.storage.index import postings
 from recall_server.storage.store import Store, Transaction
 
 LISTED_MAX = 100
@@ -55,8 +55,7 @@ class Quarantine:
             place = await self._decide(tx, item_id, Held.RELEASED, entry)
             if place is not None and await tx.episodes.reopen(item_id):
                 await tx.lock()
-                shown = await tx.episodes.items([item_id])
-                await tx.words.add(postings({item.id: item.searchable for item in shown}))
+                await finding.show(tx, [item_id])
                 payload = {"episode_id": place.episode_id, "turn": place.position}
                 await tx.jobs.add(self.new_id("job"), EXTRACT, payload, self.now())
         self.wake()

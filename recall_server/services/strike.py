@@ -16,10 +16,10 @@ from recall_server.domain.erasure import (
     struck,
     telling,
 )
-from recall_server.domain.model import Namespace, Span, Status, searchable
+from recall_server.domain.model import Namespace, Span, Status
 from recall_server.domain.transcript import parse_turns
+from recall_server.services import finding
 from recall_server.storage.driver import Row
-from recall_server.storage.index import postings
 from recall_server.storage.rows import span
 from recall_server.storage.store import Transaction
 
@@ -154,8 +154,8 @@ async def apply(tx: Transaction, affected: Affected, digests: Digests, now: date
     assert tx.handle.namespace is not None
     turns = affected.turns()
     await tx.erasures.remember(_digests(affected, turns, digests, tx.handle.namespace))
-    await _unfind(tx, affected, turns)
-    await tx.erasures.remove_vectors([*affected.memories, *(turn["id"] for turn in turns)])
+    still = await _hide(tx, affected, turns)
+    await tx.erasures.remove_vectors([*affected.memories, *await _around(tx, affected)])
     await tx.erasures.remove_memories(sorted(affected.memories))
     await tx.erasures.strike_turns([_struck_turn(turn, affected.subject) for turn in turns])
     await tx.erasures.strike_episodes(
@@ -164,22 +164,27 @@ async def apply(tx: Transaction, affected: Affected, digests: Digests, now: date
             for row, _ in affected.episodes.values()
         ]
     )
+    await finding.show(tx, still)
     await tx.erasures.remove_runs(affected.runs)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
 
 
-async def _unfind(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> None:
-    """Take out of the word index what was put in: while the words are there to tell."""
-    texts = {
-        row["id"]: searchable(row["text"], row["attribute"])
-        for row in affected.memories.values()
-        if row["status"] == Status.ACTIVE
-    }
-    items = await tx.episodes.items([turn["id"] for turn in turns])
-    texts |= {item.id: item.searchable for item in items}
-    if texts:
-        await tx.words.remove(postings(texts))
+async def _hide(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> set[str]:
+    """Take out of the word index what was put in, while the words are there to tell. The memories
+    that stay, and were found by words that go too: they are to be shown again.
+    """
+    still = await tx.findables.resting_on([turn["id"] for turn in turns]) - set(affected.memories)
+    gone = {row["id"] for row in affected.memories.values() if row["status"] == Status.ACTIVE}
+    gone |= {turn["id"] for turn in turns if turn["state"] == "open"}
+    await finding.hide(tx, gone | still)
+    return still
+
+
+async def _around(tx: Transaction, affected: Affected) -> set[str]:
+    """All that is found of the episodes: a vector is made of the words around an item too."""
+    turns = {turn["id"] for _, of_one in affected.episodes.values() for turn in of_one}
+    return turns | await tx.findables.resting_on(turns)
 
 
 def _struck_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:

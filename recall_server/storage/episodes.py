@@ -8,7 +8,17 @@ from typing import Literal
 
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.domain.importance import importance
-from recall_server.domain.model import Citation, Episode, Item, ItemKind, Source, Span, Turn
+from recall_server.domain.model import (
+    Citation,
+    Episode,
+    Item,
+    ItemKind,
+    Said,
+    Source,
+    Span,
+    Turn,
+    labelled,
+)
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import moment, moment_or_none, span
@@ -38,11 +48,6 @@ def intact(row: Row) -> str:
             "it. Restore it from a backup, or erase it."
         )
     return text
-
-
-def spoken(text: str, turn: Turn) -> str:
-    """What a turn is found by: its words, and who said them."""
-    return labelled(turn.speaker, text[turn.span.start : turn.span.end])
 
 
 def _state(turn: Turn, *, covered: bool) -> str:
@@ -155,13 +160,16 @@ class Episodes:
         """The open turns among `ids`, as ranking needs them."""
         return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
 
+    async def said(self, ids: Sequence[str]) -> dict[str, Said]:
+        """What was said in those of these turns, by id: not where it is hidden, or a memory rests
+        on it that is not believed any more.
+        """
+        rows = await self._handle.fetch("turns_said", ids=sorted(set(ids))) if ids else []
+        return {row["id"]: Said(row["id"], labelled(row["speaker"], row["text"])) for row in rows}
+
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
         """Count one access of each (FEATURES E01)."""
         await self._handle.send("touch_turns", ids=list(ids), now=now)
-
-
-def labelled(speaker: str | None, words: str) -> str:
-    return f"{speaker}: {words}" if speaker else words
 
 
 def _turn(row: Row) -> Turn:

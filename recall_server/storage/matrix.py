@@ -1,123 +1,128 @@
-"""The vectors of one namespace and model in memory, and the ones nearest to a query."""
+"""What is held in memory of the vectors of one namespace and model, and what is near to a query."""
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.storage.codes import GROWTH, Codes, Flags, Floats, Positions, code_chars
 from recall_server.storage.driver import Row
 
-# Up to here every vector is compared; above it only those whose signs agree best with the query's.
+# Up to here every vector is compared; above it only those whose codes agree best with the query.
 EXACT_UP_TO = 4_096
-# Measured: 1,600 of 10,000 hold 99.9 % of the 40 nearest, at a fifth of the bytes read.
-SHORTLIST_MIN = 1_600
-SHORTLIST_PER_HIT = 40
-BITS = 64
-
-Floats = NDArray[np.float32]
-Signs = NDArray[np.uint64]
+# Up to here the vectors themselves are held, 1 KB each at 256 dimensions; above it only their codes
+# (32 bytes), and those of the shortlist are read from the database.
+ROWS_UP_TO = 16_384
+# Measured; see `recall bench load`.
+FIRST_MIN = 4_096
+SHORTLIST_MIN = 600
+SHORTLIST_PER_HIT = 3
+# What Python takes to hold an id of 30 characters, in a list and as a key.
+ID_BYTES = 200
 
 
 class Matrix:
-    """The findable vectors of one namespace and model, as rows.
-
-    Beside each row stand the signs of its numbers, a thirty-second of its size. How many signs
-    differ approximates the angle (Charikar 2002), so a large matrix is narrowed by them, and what
-    is left is compared exactly. Both depend on the vectors alone, not on the order of the rows.
-    """
+    """The findable vectors of one namespace and model, as far as they are held."""
 
     def __init__(self, dimensions: int, epoch: int = 0) -> None:
         self.version = 0
         self.epoch = epoch
-        self._dimensions = dimensions
+        self.dimensions = dimensions
+        self.loading = asyncio.Lock()
+        self.codes = Codes(dimensions)
         self._ids: list[str] = []
         self._position: dict[str, int] = {}
-        self._rows: Floats = np.zeros((64, dimensions), dtype=np.float32)
-        # One row per 64 dimensions, so that a scan reads memory in order.
-        self._signs: Signs = np.zeros((-(-dimensions // BITS), 64), dtype=np.uint64)
-        self._findable: NDArray[np.bool_] = np.zeros(64, dtype=np.bool_)
+        self._rows: Floats | None = np.zeros((0, dimensions), dtype=np.float32)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether the vectors are here, and not only their codes."""
+        return self._rows is not None
 
     @property
     def bytes(self) -> int:
-        return self._rows.nbytes + self._signs.nbytes
+        rows = 0 if self._rows is None else self._rows.nbytes + ID_BYTES * len(self._ids)
+        return rows + self.codes.bytes
+
+    def forget_rows(self) -> None:
+        """Hold codes only from now on."""
+        self._rows, self._ids, self._position = None, [], {}
 
     def apply(self, changes: Sequence[Row]) -> None:
-        """Take in rows in the order of their versions."""
-        self._grow(len(self._ids) + len(changes))
-        for row in changes:
-            vector = np.frombuffer(row["vector"], dtype="<f4")
-            if vector.shape != (self._dimensions,):
-                continue
-            position = self._position.setdefault(row["item_id"], len(self._ids))
+        """Take in vectors with their ids, slots and whether they are findable."""
+        size = 4 * self.dimensions
+        rows = sorted(
+            (row for row in changes if len(row["vector"]) == size), key=lambda row: row["slot"]
+        )
+        positions = self.apply_codes(rows)
+        if self.codes.count > ROWS_UP_TO:
+            self.forget_rows()
+        if self._rows is None or not rows:
+            return
+        if self.codes.count > len(self._rows):
+            more = max(self.codes.count, int(GROWTH * len(self._rows))) - len(self._rows)
+            self._rows = np.pad(self._rows, ((0, more), (0, 0)))
+        vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")
+        self._rows[positions] = vectors.reshape(len(rows), self.dimensions)
+        for position, row in zip(positions.tolist(), rows, strict=True):
             if position == len(self._ids):
                 self._ids.append(row["item_id"])
-            self._rows[position] = vector
-            self._signs[:, position] = _signs(vector)
-            self._findable[position] = bool(row["findable"])
-        if changes:
-            self.version = changes[-1]["version"]
+                self._position[row["item_id"]] = position
 
-    def _grow(self, wanted: int) -> None:
-        capacity = len(self._rows)
-        if wanted <= capacity:
-            return
-        while capacity < wanted:
-            capacity *= 2
-        more = capacity - len(self._rows)
-        self._rows = np.pad(self._rows, ((0, more), (0, 0)))
-        self._signs = np.pad(self._signs, ((0, 0), (0, more)))
-        self._findable = np.pad(self._findable, (0, more))
+    def apply_codes(self, changes: Sequence[Row]) -> Positions:
+        """Take in codes with their slots and whether they are findable, in the order of the slots;
+        where they stand.
+        """
+        chars = code_chars(self.dimensions)
+        rows = [row for row in changes if len(row["code"]) == chars]
+        return self.codes.put(
+            np.array([row["slot"] for row in rows], dtype=np.uint32),
+            "".join(row["code"] for row in rows),
+            np.array([row["findable"] for row in rows], dtype=np.bool_),
+        )
 
     def nearest(
         self, query: Floats, limit: int, within: Sequence[str] | None = None
     ) -> dict[str, float]:
         """The ids of the `limit` rows with the greatest cosine to `query`, with it; of those
-        `within`, if given.
+        `within`, if given. Only where it holds rows.
 
-        Above `EXACT_UP_TO` rows one of the nearest may be missing, if its signs tell too little.
+        Above `EXACT_UP_TO` rows one of the nearest may be missing, if its code tells too little.
         """
-        if not np.any(query):
-            return {}
-        candidates = self._candidates(query, limit, self._open(within))
-        if not len(candidates):
-            return {}
-        cosines = _cosines(self._rows[candidates], query)
-        last = len(candidates) - min(limit, len(candidates))
-        # All that are as close as the last one are candidates; which stay is decided by id.
-        best = np.flatnonzero(cosines >= np.partition(cosines, last)[last])
-        found = {self._ids[candidates[i]]: float(cosines[i]) for i in best}
-        return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
+        assert self._rows is not None
+        inside = None
+        if within is not None:
+            inside = np.array([self._position[i] for i in within if i in self._position], np.intp)
+        candidates = self.candidates(query, limit, self.codes.findable(inside))
+        ids = [self._ids[position] for position in candidates.tolist()]
+        return best(ids, self._rows[candidates], query, limit)
 
-    def _open(self, within: Sequence[str] | None) -> NDArray[np.bool_]:
-        """Which rows may be found at all."""
-        findable = self._findable[: len(self._ids)]
-        if within is None:
-            return findable
-        inside = np.zeros(len(self._ids), dtype=np.bool_)
-        inside[[self._position[i] for i in within if i in self._position]] = True
-        return inside & findable
-
-    def _candidates(
-        self, query: Floats, limit: int, findable: NDArray[np.bool_]
-    ) -> NDArray[np.intp]:
-        """The positions worth comparing: all findable ones, or those nearest by their signs."""
-        count = int(np.count_nonzero(findable))
-        if count <= EXACT_UP_TO:
+    def candidates(self, query: Floats, limit: int, findable: Flags) -> Positions:
+        """The positions worth comparing: all findable ones, or those nearest by their codes."""
+        if np.count_nonzero(findable) <= EXACT_UP_TO:
             return np.flatnonzero(findable)
-        count = len(self._ids)
-        asked = _signs(query)
-        apart = np.zeros(count, dtype=np.uint16)
-        for mine, theirs in zip(asked, self._signs, strict=True):
-            apart += np.bitwise_count(theirs[:count] ^ mine)
-        apart[~findable] = np.iinfo(np.uint16).max
-        wanted = min(max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit), count)
-        # All that are as close as the last one, or the order of the rows would decide.
-        furthest = np.partition(apart, wanted - 1)[wanted - 1]
-        return np.flatnonzero((apart <= furthest) & findable)
+        last = max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit)
+        return self.codes.narrowed(query, findable, max(FIRST_MIN, 4 * last), last)
 
     def rows(self, ids: Sequence[str]) -> dict[str, Floats]:
-        """The stored vectors of those of `ids` that have one."""
+        """The vectors of those of `ids` that are held here."""
+        if self._rows is None:
+            return {}
         return {i: self._rows[self._position[i]] for i in ids if i in self._position}
+
+
+def best(ids: Sequence[str], rows: Floats, query: Floats, limit: int) -> dict[str, float]:
+    """The `limit` ids whose rows have the greatest cosine to `query`, with it; of equal ones the
+    lesser ids.
+    """
+    if not ids:
+        return {}
+    cosines = _cosines(rows, query)
+    last = len(ids) - min(limit, len(ids))
+    chosen = np.flatnonzero(cosines >= np.partition(cosines, last)[last]).tolist()
+    found = {ids[i]: float(cosines[i]) for i in chosen}
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
 
 
 def cosines_to(query: Floats, vectors: Sequence[Floats]) -> list[float]:
@@ -131,8 +136,3 @@ def _cosines(rows: Floats, query: Floats) -> NDArray[np.float64]:
     """
     cosines: NDArray[np.float64] = np.vecdot(rows, query).astype(np.float64)
     return np.round(cosines, 6)
-
-
-def _signs(vector: Floats) -> Signs:
-    bits = np.packbits(vector > 0)
-    return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)

@@ -11,7 +11,6 @@ from recall_server.domain.model import (
     Memory,
     MemoryType,
     Status,
-    searchable,
 )
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.storage.driver import Row
@@ -117,8 +116,8 @@ class Memories:
         *,
         superseded_by: str | None = None,
         valid_until: datetime | None = None,
-    ) -> str | None:
-        """End the belief in an active memory; what it was found by, or None where there is none."""
+    ) -> bool:
+        """End the belief in an active memory; False where there is none."""
         rows = await self._handle.fetch(
             "retire_memory",
             id=memory_id,
@@ -127,14 +126,13 @@ class Memories:
             superseded_by=superseded_by,
             valid_until=valid_until,
         )
-        return searchable(rows[0]["text"], rows[0]["attribute"]) if rows else None
+        return bool(rows)
 
-    async def restore(self, memory_id: str, since: datetime) -> str | None:
-        """Believe a memory again that was forgotten at `since` or later; what it is found by, or
-        None where there is no such one.
+    async def restore(self, memory_id: str, since: datetime) -> bool:
+        """Believe a memory again that was forgotten at `since` or later; False where there is no
+        such one.
         """
-        rows = await self._handle.fetch("restore_memory", id=memory_id, since=since)
-        return searchable(rows[0]["text"], rows[0]["attribute"]) if rows else None
+        return bool(await self._handle.fetch("restore_memory", id=memory_id, since=since))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The active memories of one attribute of one entity."""

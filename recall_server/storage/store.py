@@ -12,6 +12,7 @@ from recall_server.storage.audit import Audit
 from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.episodes import Episodes
 from recall_server.storage.erasure import DELETED, KEPT, Erasures
+from recall_server.storage.findable import Findables
 from recall_server.storage.handle import Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
@@ -34,6 +35,7 @@ class Transaction:
         self.audit = Audit(handle, mac_key)
         self.episodes = Episodes(handle)
         self.erasures = Erasures(handle)
+        self.findables = Findables(handle)
         self.jobs = Jobs(handle)
         self.memories = Memories(handle)
         self.portable = Portable(handle)

@@ -15,11 +15,10 @@ import wordllama
 
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.providers import static_vectors
-from recall_server.providers.embedding import Vectors
+from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
 from recall_server.providers.sentence_vectors import SentenceEmbedder
 from recall_server.providers.static_vectors import (
     INLINE_CHARS_MAX,
-    TEXT_CHARS_MAX,
     StaticEmbedder,
 )
 from tests.fakes import HashEmbedder
@@ -187,10 +186,12 @@ async def test_without_its_package_the_sentence_embedder_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    embedder = SentenceEmbedder("BAAI/bge-small-en-v1.5")
+    embedder = SentenceEmbedder("BAAI/bge-small-en-v1.5", threads=1, timeout_s=30, batch=32)
 
     with pytest.raises(EmbedderUnavailable, match=r'pip install "recall-server\[embeddings\]"'):
         await embedder.embed(["Ana"])
+    with pytest.raises(EmbedderUnavailable):
+        await embedder.load()
     with pytest.raises(EmbedderUnavailable):
         _ = embedder.dimensions
     assert embedder.model == "sentence-transformers/BAAI/bge-small-en-v1.5"

@@ -43,34 +43,81 @@ FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
 
+-- query: item_before
+-- The id that is so many places from the end of a term's items, if it has so many.
+SELECT item_id FROM postings WHERE namespace = :namespace AND term = :term
+ORDER BY item_id DESC LIMIT 1 OFFSET :places
+
 -- query: keyword_pool
--- BM25 with the namespace's own statistics. Rounded, so that both engines cut at the same place
--- however they add up. The terms lead: each is one range of the key, and nothing else is read.
+-- BM25 with the namespace's own statistics: of each term in :read all items from a given one on,
+-- and of the best of these the items before a given one for each term in :looked_up. In whole
+-- millionths, so that both engines cut at the same place however they add up. The terms lead: each
+-- is one range of the key, and nothing else is read.
 -- in: sqlite
-SELECT p.item_id, CAST(round(1000000 * sum(
-  w.value * p.occurrences * (:k1 + 1.0)
-  / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))
-)) AS INTEGER) AS score
-FROM json_each(:weights) w CROSS JOIN postings p
-WHERE p.namespace = :namespace AND p.term = w.key
-  AND (:anywhere OR p.item_id IN (:within...))
-GROUP BY p.item_id
-ORDER BY score DESC, p.item_id
+WITH read AS MATERIALIZED (
+  SELECT key AS term, value ->> 0 AS weight, value ->> 1 AS since FROM json_each(:read)
+), looked_up AS MATERIALIZED (
+  SELECT key AS term, value ->> 0 AS weight, value ->> 1 AS before FROM json_each(:looked_up)
+), found AS MATERIALIZED (
+  SELECT p.item_id, sum(CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
+    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
+  FROM read w CROSS JOIN postings p
+  WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id >= w.since
+    AND (:anywhere OR p.item_id IN (:within...))
+  GROUP BY p.item_id
+  ORDER BY score DESC, p.item_id
+  LIMIT :candidates
+)
+SELECT item_id, sum(score) AS score FROM (
+  SELECT item_id, score FROM found
+  UNION ALL
+  SELECT f.item_id, CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
+    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)
+  FROM looked_up w CROSS JOIN found f CROSS JOIN postings p
+  WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id = f.item_id
+    AND (w.before = '' OR f.item_id < w.before)
+)
+GROUP BY item_id
+ORDER BY score DESC, item_id
 LIMIT :limit
 -- in: postgres
-SELECT p.item_id, CAST(round(1000000 * sum(
-  CAST(w.value AS double precision) * p.occurrences * (CAST(:k1 AS double precision) + 1.0)
-  / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
-    + :b * p.length / CAST(:average AS double precision)))
-)) AS bigint) AS score
-FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
-  SELECT item_id, occurrences, length FROM postings
-  WHERE namespace = :namespace AND term = w.key
-    AND (:anywhere OR item_id IN (:within...))
-  OFFSET 0
-) p
-GROUP BY p.item_id
-ORDER BY score DESC, p.item_id COLLATE "C"
+WITH read AS MATERIALIZED (
+  SELECT w.key AS term, CAST(w.value ->> 0 AS double precision) AS weight, w.value ->> 1 AS since
+  FROM jsonb_each(:read) w
+), looked_up AS MATERIALIZED (
+  SELECT w.key AS term, CAST(w.value ->> 0 AS double precision) AS weight, w.value ->> 1 AS before
+  FROM jsonb_each(:looked_up) w
+), found AS MATERIALIZED (
+  SELECT p.item_id, sum(CAST(round(1000000 * w.weight * p.occurrences
+    * (CAST(:k1 AS double precision) + 1.0)
+    / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
+      + :b * p.length / CAST(:average AS double precision)))) AS bigint)) AS score
+  FROM read w CROSS JOIN LATERAL (
+    SELECT item_id, occurrences, length FROM postings
+    WHERE namespace = :namespace AND term = w.term AND item_id >= w.since
+      AND (:anywhere OR item_id IN (:within...))
+    OFFSET 0
+  ) p
+  GROUP BY p.item_id
+  ORDER BY score DESC, p.item_id
+  LIMIT :candidates
+)
+SELECT item_id, CAST(sum(score) AS bigint) AS score FROM (
+  SELECT item_id, score FROM found
+  UNION ALL
+  SELECT f.item_id, CAST(round(1000000 * w.weight * p.occurrences
+    * (CAST(:k1 AS double precision) + 1.0)
+    / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
+      + :b * p.length / CAST(:average AS double precision)))) AS bigint)
+  FROM looked_up w CROSS JOIN found f CROSS JOIN LATERAL (
+    SELECT occurrences, length FROM postings
+    WHERE namespace = :namespace AND term = w.term AND item_id = f.item_id
+    OFFSET 0
+  ) p
+  WHERE w.before = '' OR f.item_id < w.before
+) AS scored
+GROUP BY item_id
+ORDER BY score DESC, item_id
 LIMIT :limit
 
 -- query: next_vector_version
@@ -78,12 +125,15 @@ LIMIT :limit
 UPDATE namespaces SET vector_version = vector_version + 1 WHERE namespace = :namespace
 
 -- query: put_vector
--- Of the version that next_vector_version has made.
-INSERT INTO embeddings (namespace, model, item_id, vector, findable, version)
-SELECT :namespace, :model, :item_id, :vector, TRUE, vector_version
+-- Of the version that next_vector_version has made; its slot, once given, stays.
+INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, findable, version)
+SELECT :namespace, :model, :item_id, :vector, :code,
+  1 + COALESCE((SELECT max(slot) FROM embeddings WHERE namespace = :namespace AND model = :model),
+    0),
+  TRUE, vector_version
 FROM namespaces WHERE namespace = :namespace
 ON CONFLICT (namespace, model, item_id)
-DO UPDATE SET vector = excluded.vector, version = excluded.version
+DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
 
 -- query: conceal_vector
 UPDATE embeddings SET findable = FALSE, version = (
@@ -96,9 +146,49 @@ UPDATE embeddings SET findable = TRUE, version = (
 WHERE namespace = :namespace AND item_id = :item_id
 
 -- query: vectors_since
-SELECT item_id, vector, findable, version FROM embeddings
+SELECT item_id, slot, vector, code, findable FROM embeddings
 WHERE namespace = :namespace AND model = :model AND version > :version
-ORDER BY version, item_id
+
+-- query: codes_since
+SELECT slot, code, findable FROM embeddings
+WHERE namespace = :namespace AND model = :model AND version > :version
+ORDER BY slot
+
+-- query: last_slot
+SELECT COALESCE(max(slot), 0) AS slot FROM embeddings
+WHERE namespace = :namespace AND model = :model
+
+-- query: page_of_codes
+-- In one row, as a hundred thousand of them take longer than what is in them. All of it stands in
+-- the index embeddings_by_slot: the vectors themselves are not read.
+-- in: sqlite
+SELECT count(*) AS items, max(slot) AS last, group_concat(slot) AS slots,
+  group_concat(findable, '') AS findable, group_concat(code, '') AS codes
+FROM (
+  SELECT slot, findable, code FROM embeddings
+  WHERE namespace = :namespace AND model = :model AND slot > :after
+    AND length(code) = :code_chars
+  ORDER BY slot LIMIT :limit
+)
+-- in: postgres
+SELECT count(*) AS items, max(slot) AS last, string_agg(CAST(slot AS text), ',') AS slots,
+  string_agg(CASE WHEN findable THEN '1' ELSE '0' END, '') AS findable,
+  string_agg(code, '') AS codes
+FROM (
+  SELECT slot, findable, code FROM embeddings
+  WHERE namespace = :namespace AND model = :model AND slot > :after
+    AND length(code) = :code_chars
+  ORDER BY slot LIMIT :limit
+) AS page
+
+-- query: slots_of
+SELECT slot FROM embeddings
+WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
+
+-- query: vectors_at
+-- What has been concealed meanwhile is not among them.
+SELECT item_id, vector FROM embeddings
+WHERE namespace = :namespace AND model = :model AND slot IN (:slots...) AND findable
 
 -- query: lock_namespace
 -- Changes of memory take turns within a namespace, and never wait for another one's.
@@ -106,3 +196,39 @@ ORDER BY version, item_id
 SELECT namespace FROM namespaces WHERE namespace = :namespace
 -- in: postgres
 SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
+
+-- query: vectors_of
+SELECT item_id, vector FROM embeddings
+WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
+
+-- query: bare_of_episodes
+-- What search finds of these episodes and has no vector of the model.
+SELECT m.id, c.episode_id FROM citations c
+JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id IN (:episodes...) AND c.position = 0
+  AND m.retired_at IS NULL AND NOT EXISTS (
+    SELECT 1 FROM embeddings v
+    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = m.id)
+UNION ALL
+SELECT t.id, t.episode_id FROM turns t
+WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...) AND t.state = 'open'
+  AND NOT EXISTS (
+    SELECT 1 FROM embeddings v
+    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = t.id)
+
+-- query: findable_among
+SELECT id FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
+UNION ALL
+SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
+
+-- query: occurrences
+-- How often these terms stand in these items: a point of the key for each pair.
+-- in: sqlite
+SELECT p.item_id, p.term, p.occurrences, p.length
+FROM json_each(:terms) t CROSS JOIN json_each(:ids) i CROSS JOIN postings p
+WHERE p.namespace = :namespace AND p.term = t.value AND p.item_id = i.value
+-- in: postgres
+SELECT p.item_id, p.term, p.occurrences, p.length
+FROM postings p
+WHERE p.namespace = :namespace AND p.term = ANY(:terms) AND p.item_id = ANY(:ids)

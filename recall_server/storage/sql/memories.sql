@@ -21,13 +21,13 @@ UPDATE memories
 SET status = :status, retired_at = :now, superseded_by = :superseded_by,
   valid_until = COALESCE(valid_until, :valid_until)
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
-RETURNING id, text, attribute
+RETURNING id
 
 -- query: restore_memory
 -- Only one that was forgotten, and not before :since.
 UPDATE memories SET status = 'active', retired_at = NULL
 WHERE namespace = :namespace AND id = :id AND status = 'forgotten' AND retired_at >= :since
-RETURNING id, text, attribute
+RETURNING id
 
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + 1

@@ -1,0 +1,327 @@
+"""Which words of a text are a date, and which days it means: in English, with northern seasons.
+
+A word that has another meaning ("may", "march", "fall", "sun", 2000) is a date only where it can be
+nothing else. What dates look like is decided here; dateutil reads and reckons them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from dateutil.parser import parse
+from dateutil.relativedelta import relativedelta, weekday
+
+Span = tuple[datetime, datetime]
+"""From the first moment up to, not including, the last; in UTC."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When somebody asks, in UTC, and whether of what will be."""
+
+    now: datetime
+    ahead: bool = False
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A shape of dates. `meant` is told what leads to the words and what follows them; `bare` ones
+    are dates only after such a leading word.
+    """
+
+    pattern: re.Pattern[str]
+    read: Callable[[re.Match[str], Clock], Span | None]
+    meant: Callable[[re.Match[str], str, str], bool] = lambda _match, _led, _rest: True
+    bare: bool = False
+
+
+def floor(at: datetime, unit: str) -> datetime:
+    """The beginning of the day, week (Monday), month, quarter, year or decade that `at` is in."""
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "week":
+        return day - timedelta(days=day.weekday())
+    if unit == "month":
+        return day.replace(day=1)
+    if unit == "quarter":
+        return day.replace(day=1, month=day.month - (day.month - 1) % 3)
+    if unit == "year":
+        return day.replace(month=1, day=1)
+    return day.replace(year=day.year - day.year % 10, month=1, day=1) if unit == "decade" else day
+
+
+def length(unit: str, count: int = 1) -> relativedelta:
+    """So many days, fortnights, weekends and so on."""
+    days = {"day": 1, "weekend": 2, "week": 7, "fortnight": 14}.get(unit)
+    if days is not None:
+        return relativedelta(days=days * count)
+    return relativedelta(months={"month": 1, "quarter": 3, "year": 12, "decade": 120}[unit] * count)
+
+
+_DAYS_OFF = {
+    "day before yesterday": -2,
+    "yesterday": -1,
+    "last night": -1,
+    "tomorrow": 1,
+    "day after tomorrow": 2,
+}
+_MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
+_STEPS = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}
+_NUMBERS = {
+    word: value
+    for value, words in enumerate(
+        ("a an one", "couple two", "few three", "several four", "five", "six", "seven", "eight",
+         "nine", "ten", "eleven", "twelve"), 1
+    )
+    for word in words.split()
+}  # fmt: skip
+
+
+def count(words: str | None) -> int:
+    """Of "3", "a few" or "a couple of"; none is one."""
+    said = [word for word in (words or "one").lower().split() if word != "of"]
+    named = said[-1]
+    return int(named) if named.isdigit() else _NUMBERS[named]
+
+
+def _span(start: datetime, unit: str) -> Span:
+    start = floor(start, unit)
+    return start, start + length(unit)
+
+
+def _dated(words: str, year: str | None, unit: str, clock: Clock) -> Span | None:
+    """A day or month; without its year the last one that has begun, or the next one to end."""
+    now = clock.now.year
+    # 29 February comes every eighth year at the latest.
+    years = range(now, now + 9) if clock.ahead else range(now, now - 9, -1)
+    for default in [int(year)] if year else years:
+        try:
+            start = parse(words, default=datetime(default, 1, 1, tzinfo=UTC))
+        except ValueError:
+            continue
+        start, end = _span(start, unit)
+        if year or (end > clock.now if clock.ahead else start <= clock.now):
+            return start, end
+    return None
+
+
+def _iso(match: re.Match[str], _clock: Clock) -> Span | None:
+    return _span(datetime.fromisoformat(match[0]).replace(tzinfo=UTC), "day")
+
+
+def _day(match: re.Match[str], clock: Clock) -> Span | None:
+    return _dated(match[0], match["year"], "day", clock)
+
+
+def _days(match: re.Match[str], clock: Clock) -> Span | None:
+    """The 3rd to the 7th of June."""
+    last = _dated(match["last"], match["year"], "day", clock)
+    if last is None:
+        return None
+    start = last[0].replace(day=int(match["first"]))
+    return (start, last[1]) if start < last[0] else None
+
+
+def _month(match: re.Match[str], clock: Clock) -> Span | None:
+    """Of "May 2023", "May last year", "last May"."""
+    which, year = (match["which"] or "").lower(), match["year"]
+    if match["relative"] or which == "this":
+        year = str(clock.now.year + _STEPS[(match["relative"] or which).lower()])
+    ahead = which in ("next", "coming") or (clock.ahead and not which)
+    return _dated(f"{match['month']} {year or ''}", year, "month", Clock(clock.now, ahead))
+
+
+def _weekday(match: re.Match[str], clock: Clock) -> Span | None:
+    """Not today, unless it is "this" one."""
+    which = (match["which"] or "").lower()
+    day = parse(match["day"], default=_MONDAY).weekday()
+    ahead = which in ("this", "next", "coming") or (clock.ahead and not which)
+    step = 0 if which == "this" else 1 if ahead else -1
+    at = clock.now + relativedelta(days=step, weekday=weekday(day, 1 if ahead else -1))
+    return _span(at, "day")
+
+
+def _year(match: re.Match[str], _clock: Clock) -> Span | None:
+    return _span(datetime(int(match[0]), 1, 1, tzinfo=UTC), "year")
+
+
+def _quarter(match: re.Match[str], _clock: Clock) -> Span | None:
+    month = 3 * int(match["number"]) - 2
+    return _span(datetime(int(match["year"]), month, 1, tzinfo=UTC), "quarter")
+
+
+def _about_today(match: re.Match[str], clock: Clock) -> Span | None:
+    said = match[0].lower().removeprefix("the ")
+    return _span(clock.now + timedelta(days=_DAYS_OFF.get(said, 0)), "day")
+
+
+def _ago(match: re.Match[str], clock: Clock) -> Span | None:
+    unit = match["unit"].lower()
+    at = clock.now - length(unit, count(match["count"]))
+    return _span(at, "week" if unit == "fortnight" else unit)
+
+
+def _rolling(match: re.Match[str], clock: Clock) -> Span | None:
+    reach = length(match["unit"].lower(), count(match["count"]))
+    if _STEPS[match["which"].lower()] > 0:
+        return clock.now, clock.now + reach
+    return clock.now - reach, clock.now
+
+
+def _unit(match: re.Match[str], clock: Clock) -> Span | None:
+    unit, step = match["unit"].lower(), _STEPS[match["which"].lower()]
+    if unit == "weekend":
+        start = floor(clock.now, "week") + timedelta(days=5, weeks=step)
+    else:
+        start = floor(clock.now, unit) + length(unit, step)
+    return start, start + length(unit)
+
+
+def _season(match: re.Match[str], clock: Clock) -> Span | None:
+    month = {"spring": 3, "summer": 6, "winter": 12}.get(match["season"].lower(), 9)
+    which, year = (match["which"] or "").lower(), match["year"]
+    at = floor(clock.now, "year").replace(month=month)
+    if year or match["relative"]:
+        step = 0 if year else _STEPS[match["relative"].lower()]
+        at = at.replace(year=int(year) if year else at.year + step)
+    elif which in ("next", "coming") or (clock.ahead and not which):
+        at += length("year", int(at <= clock.now))
+    elif which != "this":
+        # "Last summer" is over; "the summer" may be under way.
+        ends = at + length("quarter") if which else at
+        at -= length("year", int(ends > clock.now))
+    return at, at + length("quarter")
+
+
+_MONTH = (
+    r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|(?-i:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
+)
+# Beside a number, a month may be short without a capital.
+_SHORT = rf"(?:{_MONTH}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?)"
+_WEEKDAY = (
+    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?-i:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun))"
+)
+_DAY = r"\d\d?(?:st|nd|rd|th)?"
+_YEAR = r"(?:19|20)\d\d(?![\d%]|[.,]\d)"
+_OF_YEAR = rf"(?:(?:, ?| )(?P<year>{_YEAR}))?"
+_WHICH = r"(?P<which>last|past|previous|this|next|coming)"
+_SEASON = r"(?P<season>spring|summer|autumn|fall|winter)"
+COUNT = (
+    r"(?P<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+    r"|(?:a )?couple(?: of)?|(?:a )?few|several)"
+)
+_UNIT = r"(?P<unit>day|week|fortnight|month|year|decade)"
+
+CLAUSE_ENDS = re.compile(
+    r"\s*(?:$|[?!,;:.)]|(?:and|or|until|till|to|through|last|this|next)\b)", re.IGNORECASE
+)
+_CALLED = frozenset(["april", "may", "june", "august", "march", "jan"])
+_ALWAYS = frozenset(["in", "during", "last", "this", "next"])
+_TELLING = _ALWAYS | {"on", "since", "until", "till", "by", "before", "after", "from", "past"}
+# "In 2000 steps", "by 2050 people": a number of things, not a year.
+_COUNTED = re.compile(
+    r"\s+(?!(?:was|is|has|does|as|his|its|this|us|yes|across|towards|besides|always)\b)"
+    r"(?:[a-z]+s|k[mg]|[mgk]|ml|people|men|women|children|percent|euro)\b"
+)
+
+
+def _no_number(_match: re.Match[str], _led: str, rest: str) -> bool:
+    return _COUNTED.match(rest) is None
+
+
+def _no_verb(match: re.Match[str], led: str, rest: str) -> bool:
+    """Of a day: "May 3", "on 3 may"; but not "only 3 may come" or "march 10 miles"."""
+    if match["month"].lower() not in ("may", "march") or match["year"]:
+        return True
+    capital = match["month"][0].isupper() and match.start() > 0
+    return capital or led in _TELLING or CLAUSE_ENDS.match(rest) is not None
+
+
+def _no_name(match: re.Match[str], led: str, rest: str) -> bool:
+    """Of a month: "in June", "after June?"; but not "after June called", "in the march"."""
+    if match.string[: match.start()].lower().endswith("the "):
+        return False
+    if match["month"].lower() not in _CALLED:
+        return True
+    return led in _ALWAYS or CLAUSE_ENDS.match(rest) is not None
+
+
+def _no_fall(match: re.Match[str], led: str, rest: str) -> bool:
+    """Of a season: "in the fall", "this fall?"; but not "after the fall", "did this fall on"."""
+    if match["year"] or match["relative"]:
+        return True
+    if match["season"].lower() not in ("fall", "spring"):
+        return bool(led)
+    if led == "this":
+        return CLAUSE_ENDS.match(rest) is not None
+    return led in _ALWAYS or led == "over"
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w$€£#'’-])(?:{pattern})(?![\w-])", re.IGNORECASE)
+
+
+EXPRESSIONS: tuple[Expression, ...] = (
+    Expression(_compile(r"\d{4}-\d\d-\d\d"), _iso),
+    Expression(
+        _compile(
+            r"(?P<first>\d\d?)(?:st|nd|rd|th)?(?: ?[-–] ?| (?:and|to|until|till|through) )(?:the )?"
+            rf"(?P<last>{_DAY} (?:of )?(?P<month>{_SHORT}){_OF_YEAR})"
+        ),
+        _days,
+        _no_verb,
+    ),
+    Expression(_compile(rf"{_DAY} (?:of )?(?P<month>{_SHORT}){_OF_YEAR}"), _day, _no_verb),
+    Expression(
+        _compile(rf"(?P<month>{_SHORT}) (?:the )?{_DAY}{_OF_YEAR}(?!:\d)"),
+        _day,
+        _no_verb,
+    ),
+    Expression(
+        _compile(
+            rf"(?P<which>)(?P<month>{_SHORT})(?:,| of)? (?:(?P<year>{_YEAR})"
+            r"|(?P<relative>last|this|next) year)"
+        ),
+        _month,
+    ),
+    Expression(
+        _compile(
+            r"(?:the )?day before yesterday|yesterday|(?:the )?day after tomorrow|tomorrow|today"
+            r"|tonight|last night|this (?:morning|afternoon|evening)"
+        ),
+        _about_today,
+    ),
+    Expression(_compile(rf"{COUNT} {_UNIT}s? (?:ago|back)"), _ago),
+    Expression(_compile(rf"(?P<which>last|past|previous|next|coming) {COUNT} {_UNIT}s"), _rolling),
+    Expression(_compile(r"(?P<which>past) (?P<count>)(?P<unit>week|month|year|decade)"), _rolling),
+    Expression(
+        _compile(rf"{_WHICH} (?P<unit>weekend|week|month|quarter|year|decade)(?:['’]s)?(?! of\b)"),
+        _unit,
+    ),
+    Expression(
+        _compile(
+            rf"(?P<which>){_SEASON},?(?: of)? (?:(?P<year>{_YEAR})"
+            r"|(?P<relative>last|this|next) year)"
+        ),
+        _season,
+        _no_fall,
+    ),
+    Expression(
+        _compile(rf"(?:{_WHICH} )?{_SEASON}(?P<year>)(?P<relative>)(?! of\b)"),
+        _season,
+        _no_fall,
+        bare=True,
+    ),
+    Expression(_compile(rf"Q(?P<number>[1-4]),?(?: of)? (?P<year>{_YEAR})"), _quarter),
+    Expression(_compile(rf"(?:{_WHICH} )?(?P<day>{_WEEKDAY})(?P<year>)"), _weekday, bare=True),
+    Expression(
+        _compile(rf"(?:{_WHICH} )?(?P<month>{_MONTH})(?P<year>)(?P<relative>)"),
+        _month,
+        _no_name,
+        bare=True,
+    ),
+    Expression(_compile(_YEAR), _year, _no_number, bare=True),
+)

@@ -1,0 +1,192 @@
+"""What the vector of an item is made of, and how items get theirs: the same on every path."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from recall_server.domain.errors import Stale
+from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, labelled
+from recall_server.providers.embedding import Embedder, Vectors
+from recall_server.storage.episodes import turn_id
+from recall_server.storage.store import Store, Transaction
+
+EMBED = "embed"
+# Goes up with every change of what a vector is made of: the vectors of an older recipe are never
+# compared with those of this one.
+RECIPE = 2
+# Of the turn before: its end, to which this one is the answer. 200 found .6 points more of the
+# evidence in LoCoMo (R@10) than all of it.
+PREVIOUS_CHARS_MAX = 200
+# Items whose vectors are written in one transaction.
+BATCH = 256
+
+Texts = tuple[str, ...]
+"""What one vector is the mean of."""
+
+
+class ItemEmbedder:
+    """An `Embedder` that knows the recipe: its model, which keys the stored vectors, names both."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    @property
+    def model(self) -> str:
+        return f"{self._embedder.model}+{RECIPE}"
+
+    @property
+    def dimensions(self) -> int:
+        return self._embedder.dimensions
+
+    async def load(self) -> None:
+        await self._embedder.load()
+
+    async def close(self) -> None:
+        await self._embedder.close()
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        return await self._embedder.embed(texts)
+
+    async def vectors_of(self, items: Sequence[Texts]) -> Vectors:
+        """One row for each item: the mean of its texts' vectors, of length 1 again; the zero vector
+        where that has no direction. Raises `EmbedderUnavailable`.
+        """
+        rows = await self.embed([text for texts in items for text in texts])
+        if not items:
+            return rows
+        starts = np.cumsum([0, *(len(texts) for texts in items[:-1])])
+        sums: Vectors = np.add.reduceat(rows, starts, axis=0)
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        directed = lengths > np.finfo(np.float32).tiny
+        means: Vectors = np.where(directed, sums / np.where(directed, lengths, 1.0), 0.0)
+        return means.astype(np.float32)
+
+
+def of_turns(episode: Episode) -> dict[str, Texts]:
+    """What the vectors of an episode's turns are made of, by their ids: of who said what, behind
+    the words before it in the session, without which an answer says little. On LoCoMo that found
+    4.6 points more of the evidence (R@10) than a turn by itself.
+
+    What is hidden has no vector, and no part in another's.
+    """
+    found: dict[str, Texts] = {}
+    for before, turn in zip((None, *episode.turns), episode.turns, strict=False):
+        if turn.hidden:
+            continue
+        said = labelled(turn.speaker, episode.text[turn.span.start : turn.span.end])
+        if before is not None and not before.hidden and before.session == turn.session:
+            words = episode.text[before.span.start : before.span.end]
+            said = f"{words[-PREVIOUS_CHARS_MAX:]} {said}"
+        found[turn_id(episode.id, turn.index)] = (said,)
+    return found
+
+
+def of_memory(words: str, start: int, episode: Episode, turns: Mapping[str, Texts]) -> Texts:
+    """What the vector of a memory is made of that is found by `words` and rests on those that begin
+    at `start`: of both alike. `turns` are `of_turns(episode)`.
+    """
+    for turn in episode.turns:
+        if turn.span.start <= start < turn.span.end:
+            return (words, *turns.get(turn_id(episode.id, turn.index), ()))
+    return (words,)
+
+
+async def texts_of(tx: Transaction, items: Mapping[str, str]) -> dict[str, Texts]:
+    """What the vectors are made of for those of `items` (id to its episode's) that search finds."""
+    memories = {memory.id: memory for memory in await tx.memories.active(list(items))}
+    turns = await tx.vectors.findable([i for i in items if i not in memories])
+    found: dict[str, Texts] = {}
+    for episode_id in sorted({items[i] for i in {*memories, *turns}}):
+        episode = await tx.episodes.get(episode_id)
+        assert episode is not None
+        of = of_turns(episode)
+        found |= {i: texts for i, texts in of.items() if i in turns}
+        found |= {
+            one.id: of_memory(one.searchable, one.citation.span.start, episode, of)
+            for one in memories.values()
+            if items[one.id] == episode_id
+        }
+    return found
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Gives vectors to what lacks one of the embedder's model. No model runs in a transaction."""
+
+    store: Store
+    embedder: ItemEmbedder | None
+    now: Callable[[], datetime]
+    lease: timedelta
+
+    async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """The handler of the promise of vectors for an episode's memories, and for those turns that
+        no memory cites: batch by batch, so that a crash repeats no more than one.
+
+        Raises `EmbedderUnavailable`; what lacks a vector is still found by its words. Without an
+        embedder nothing is to be done.
+        """
+        batches: list[dict[str, str]] = []
+        if self.embedder is not None:
+            async with self.store.transaction(job.namespace, write=False) as tx:
+                bare = await tx.vectors.bare(self.embedder.model, [job.payload["episode_id"]])
+            batches = list(_batches(bare))
+
+        async def finish(tx: Transaction) -> None:
+            await tx.jobs.finish(job, self.now())
+
+        async def advance(tx: Transaction) -> None:
+            await tx.jobs.advance(job, job.payload, self.now() + self.lease)
+
+        for batch in batches[:-1]:
+            await self._give(job.namespace, batch, advance, _about(entry(EMBED), job))
+        await self._give(
+            job.namespace, batches[-1] if batches else {}, finish, _about(entry(EMBED), job)
+        )
+
+    async def _give(
+        self,
+        namespace: Namespace,
+        items: Mapping[str, str],
+        also: Callable[[Transaction], Awaitable[None]],
+        line: AuditEntry,
+    ) -> int:
+        """Vectors for those of `items` that search finds; how many those are. `also` is done in the
+        transaction that writes them. Raises `Stale` where something was erased meanwhile.
+        """
+        epoch, vectors = await self._made(namespace, items)
+        async with self.store.transaction(namespace, entry=line) as tx:
+            await tx.lock()
+            await also(tx)
+            if self.embedder is not None and vectors:
+                # A vector is made of other turns, too: it must not bring back what was erased.
+                if (await tx.words.statistics()).erase_epoch != epoch:
+                    raise Stale
+                still = await tx.vectors.findable(list(vectors))
+                vectors = {i: vector for i, vector in vectors.items() if i in still}
+                await tx.vectors.put(self.embedder.model, vectors)
+            line.counts["embedded"] = len(vectors)
+        return len(vectors)
+
+    async def _made(
+        self, namespace: Namespace, items: Mapping[str, str]
+    ) -> tuple[int, dict[str, Vectors]]:
+        if self.embedder is None or not items:
+            return 0, {}
+        async with self.store.transaction(namespace, write=False) as tx:
+            epoch = (await tx.words.statistics()).erase_epoch
+            texts = await texts_of(tx, items)
+        rows = await self.embedder.vectors_of(list(texts.values()))
+        return epoch, dict(zip(texts, rows, strict=True))
+
+
+def _batches(items: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    ids = list(items)
+    for start in range(0, len(ids), BATCH):
+        yield {i: items[i] for i in ids[start : start + BATCH]}
+
+
+def _about(line: AuditEntry, job: Job) -> AuditEntry:
+    line.ids.append(job.id)
+    return line

@@ -1,0 +1,41 @@
+"""What search finds by words: showing items to it, hiding them from it, and making it anew."""
+
+import asyncio
+from collections.abc import Collection
+
+from recall_server.storage.index import postings
+from recall_server.storage.store import Store, Transaction
+
+# Reading the words of more takes long enough for other callers to notice.
+INLINE_MAX = 50
+
+
+async def show(tx: Transaction, ids: Collection[str]) -> None:
+    """Let search find items by their words. They are written already, and are not found yet."""
+    found = await tx.findables.of(ids)
+    if len(found) > INLINE_MAX:
+        await tx.words.add(await asyncio.to_thread(postings, found))
+    elif found:
+        await tx.words.add(postings(found))
+
+
+async def hide(tx: Transaction, ids: Collection[str]) -> None:
+    """Undo `show`, as long as the words are there to tell, and keep the vectors from search."""
+    found = await tx.findables.of(ids)
+    if found:
+        await tx.words.remove(postings(found))
+        await tx.vectors.conceal(list(found))
+
+
+async def renew(store: Store) -> None:
+    """Make those word indexes anew that an older release has made: each in one transaction, so that
+    search finds by the old one until the new one is there. Replicas may do so at once.
+    """
+    async with store.transaction(None, write=False) as tx:
+        stale = await tx.words.stale()
+    for namespace in stale:
+        async with store.transaction(namespace) as tx:
+            await tx.lock()
+            if await tx.words.begin_anew():
+                async for ids in tx.findables.pages():
+                    await show(tx, ids)

@@ -1,0 +1,132 @@
+"""One bit for each dimension of a vector: what a search holds in memory of a large namespace."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORD_BITS = 64
+# So much of the codes is compared at a time that it stays in the cache of the processor.
+CHUNK = 65_536
+# A room that is full grows by a quarter: doubled, a million codes would leave 32 MB unused.
+GROWTH = 1.25
+
+Floats = NDArray[np.float32]
+Words = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+Positions = NDArray[np.intp]
+
+
+def code(vector: Floats) -> str:
+    """The signs of a vector as hexadecimal digits: a 1 for each number that is not negative."""
+    return np.packbits(~np.signbit(vector)).tobytes().hex()
+
+
+def code_chars(dimensions: int) -> int:
+    """How many digits the code of so many dimensions has."""
+    return 2 * -(-dimensions // 8)
+
+
+class Codes:
+    """The codes of the vectors of one namespace and model, each at a position.
+
+    A vector's slot is its number in the database; positions are in the order of the slots. In how
+    many bits two codes differ approximates the angle between their vectors (Charikar 2002); against
+    a query of which all numbers are known the sum of those with the sign that the code says is
+    closer (Dong, Charikar & Li 2008). Both depend on the vectors alone, not on their order.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+        self._words: Words = np.zeros((-(-dimensions // WORD_BITS), 0), dtype=np.uint64)
+        self._slots: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        self._findable: Flags = np.zeros(0, dtype=np.bool_)
+        self.count = 0
+
+    @property
+    def bytes(self) -> int:
+        return self._words.nbytes + self._slots.nbytes + self._findable.nbytes
+
+    def put(self, slots: NDArray[np.uint32], codes: str, findable: Flags) -> Positions:
+        """Take in codes, one after the other in `codes`, in the order of their slots; where they
+        stand. A slot that is new here is greater than all that are not.
+        """
+        held = self._slots[: self.count]
+        positions = np.searchsorted(held, slots)
+        fresh = ~np.isin(slots, held, assume_unique=True)
+        positions[fresh] = np.arange(self.count, self.count + np.count_nonzero(fresh))
+        self.reserve(self.count + int(np.count_nonzero(fresh)))
+        self._slots[positions] = slots
+        self._words[:, positions] = _words(bytes.fromhex(codes), len(slots)).T
+        self._findable[positions] = findable
+        self.count += int(np.count_nonzero(fresh))
+        return positions
+
+    def reserve(self, wanted: int) -> None:
+        """Make room for so many."""
+        capacity = len(self._slots)
+        if wanted <= capacity:
+            return
+        more = max(wanted, int(GROWTH * capacity)) - capacity
+        self._slots = np.pad(self._slots, (0, more))
+        self._words = np.pad(self._words, ((0, 0), (0, more)))
+        self._findable = np.pad(self._findable, (0, more))
+
+    def slots(self, positions: Positions) -> NDArray[np.uint32]:
+        return self._slots[positions]
+
+    def at(self, slots: NDArray[np.uint32]) -> Positions:
+        """Where those of `slots` stand that are here."""
+        held = self._slots[: self.count]
+        return np.flatnonzero(np.isin(held, slots))
+
+    def findable(self, within: Positions | None = None) -> Flags:
+        """For each position whether it may be found; only `within`, if given."""
+        findable = self._findable[: self.count]
+        if within is None:
+            return findable
+        inside = np.zeros(self.count, dtype=np.bool_)
+        inside[within] = True
+        return inside & findable
+
+    def narrowed(self, query: Floats, findable: Flags, first: int, last: int) -> Positions:
+        """The about `last` positions among `findable` that are likely to be nearest to `query`:
+        of the `first` that differ in the fewest bits those that agree most with its numbers.
+        """
+        few = self._fewest_bits(query, findable, first)
+        if len(few) <= last:
+            return few
+        agreement = self._agreement(query, few)
+        return few[np.argsort(-agreement, kind="stable")[:last]]
+
+    def _fewest_bits(self, query: Floats, findable: Flags, wanted: int) -> Positions:
+        count = len(findable)
+        asked = _words(bytes.fromhex(code(query)), 1)[0]
+        apart = np.empty(count, dtype=np.uint16)
+        for start in range(0, count, CHUNK):
+            part = slice(start, min(start + CHUNK, count))
+            apart[part] = np.bitwise_count(self._words[0, part] ^ asked[0])
+            for mine, theirs in zip(asked[1:], self._words[1:, part], strict=True):
+                apart[part] += np.bitwise_count(theirs ^ mine)
+        apart[~findable] = self._dimensions + 1
+        # All that are as near as the last one, or the order of the rows would decide.
+        nearer = np.cumsum(np.bincount(apart, minlength=self._dimensions + 2))
+        furthest = min(int(np.searchsorted(nearer, wanted)), self._dimensions)
+        return np.flatnonzero(apart <= furthest)
+
+    def _agreement(self, query: Floats, positions: Positions) -> Floats:
+        """The sum of the query's numbers, each with the sign of the code: by way of a table that
+        has it for each value of each byte.
+        """
+        width = -(-self._dimensions // 8)
+        padded = np.pad(query, (0, 8 * width - len(query)))
+        signs = 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) - 1.0
+        table = (padded.reshape(width, 8) @ signs.T).astype(np.float32)
+        read = self._words[:, positions].T.copy().view(np.uint8)[:, :width]
+        summed: Floats = table[np.arange(width), read].sum(axis=1)
+        return summed
+
+
+def _words(codes: bytes, count: int) -> Words:
+    """Codes as rows of words, filled up with zeros."""
+    rows = np.frombuffer(codes, dtype=np.uint8).reshape(count, -1)
+    width = WORD_BITS // 8
+    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % width))).view(np.uint64)

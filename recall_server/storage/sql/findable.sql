@@ -1,0 +1,76 @@
+-- query: findable
+-- What these items are found by: memories by their own words and those of the turn that they rest on
+-- first, turns by theirs. In whatever state they are: what was put into an index must come out.
+SELECT m.id, m.text, m.attribute, t.speaker,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said
+FROM memories m
+LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+LEFT JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND c.span_start < t.span_end AND t.span_start = (
+    SELECT max(s.span_start) FROM turns s
+    WHERE s.namespace = c.namespace AND s.episode_id = c.episode_id
+      AND s.span_start <= c.span_start)
+WHERE m.namespace = :namespace AND m.id IN (:ids...)
+UNION ALL
+SELECT t.id, NULL, NULL, t.speaker,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start)
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.id IN (:ids...)
+
+-- query: found_memories
+-- The memories that search finds, page by page.
+SELECT id FROM memories WHERE namespace = :namespace AND retired_at IS NULL AND id > :after
+ORDER BY id LIMIT :limit
+
+-- query: found_turns
+-- The turns that search finds by themselves, page by page.
+SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id > :after
+ORDER BY id LIMIT :limit
+
+-- query: memories_resting_on
+-- The active memories that are found by the words of one of these turns too.
+SELECT DISTINCT m.id FROM turns t
+JOIN citations c ON c.namespace = t.namespace AND c.episode_id = t.episode_id AND c.position = 0
+  AND c.span_start >= t.span_start AND c.span_start < t.span_end
+JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE t.namespace = :namespace AND t.id IN (:ids...) AND m.retired_at IS NULL
+
+-- query: stale_word_indexes
+-- across namespaces: each is made anew when the server starts
+SELECT namespace FROM namespaces WHERE words_stale ORDER BY namespace
+
+-- query: renew_word_index
+-- Nothing where another server has done it meanwhile.
+UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0
+WHERE namespace = :namespace AND words_stale
+RETURNING namespace
+
+-- query: clear_postings
+DELETE FROM postings WHERE namespace = :namespace
+
+-- query: clear_terms
+DELETE FROM terms WHERE namespace = :namespace
+
+-- query: placed
+-- What ranking needs of those of these items that search finds: no text, which lies far from the row.
+SELECT m.id, TRUE AS memory, m.recorded_at, m.valid_from, m.importance, m.access_count,
+  c.episode_id, e.session_id, t.session, t.position
+FROM memories m
+LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+LEFT JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND c.span_start < t.span_end AND t.span_start = (
+    SELECT max(s.span_start) FROM turns s
+    WHERE s.namespace = c.namespace AND s.episode_id = c.episode_id
+      AND s.span_start <= c.span_start)
+WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN (:ids...)
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
+UNION ALL
+SELECT t.id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
+  t.access_count, t.episode_id, e.session_id, t.session, t.position
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.state = 'open' AND t.id IN (:ids...)
+  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR e.agent_id = :agent)

@@ -1,0 +1,179 @@
+"""What the scale of retrieval counts is what was found."""
+
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from recall_server.bench.retrieval import Wishes, disagreement, run
+from recall_server.bench.retrieval_data import Doc, Session, read
+from recall_server.bench.retrieval_metrics import estimates, measures
+from recall_server.bench.retrieval_report import as_json, rankings
+from recall_server.domain.errors import Invalid
+from recall_server.domain.model import SearchMode
+from recall_server.domain.transcript import parse_turns
+
+AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
+
+DOCS = [
+    ("one", "D1:1", "Ana", "I adopted a greyhound\n\nfrom the shelter yesterday."),
+    ("one", "D1:2", "Ben", "Lovely! We went kayaking on the Danube."),
+    ("one", "D1:3", "Ana", "Note: my sister plays the oboe."),
+    ("one", "D1:4", "Ben", "Mine collects stamps."),
+    ("two", "D1:1", "Eva", "My telescope arrived from Jena."),
+    ("two", "D1:2", "Tom", "I bake sourdough every Sunday."),
+]
+QUESTIONS = [
+    ("q1", "one", "Who plays the oboe?", ["D1:3"], "single-hop"),
+    ("q2", "one", "Where did Ben go kayaking?", ["D1:2", "D1:4"], "multi-hop"),
+    ("q3", "two", "What does Tom bake?", ["D1:2"], "single-hop"),
+    ("q4", "two", "Who plays the oboe?", ["D1:1"], "adversarial"),
+    ("q5", "two", "What is the meaning of it?", [], "open-domain"),
+]
+
+
+def doc(corpus: str, id_: str, speaker: str, text: str) -> dict[str, object]:
+    return {
+        "corpus": corpus,
+        "id": id_,
+        "text": text,
+        "timestamp": "2023-05-08T13:56:00",
+        "speaker": speaker,
+        "session": "session_1",
+        "turn": int(id_[3:]) - 1,
+    }
+
+
+def question(id_: str, corpus: str, text: str, gold: list[str], kind: str) -> dict[str, object]:
+    return {"id": id_, "corpus": corpus, "text": text, "gold": gold, "category": kind, "answer": 1}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "docs.jsonl", [doc(*one) for one in DOCS])
+    write(tmp_path / "queries.jsonl", [question(*one) for one in QUESTIONS])
+    return tmp_path
+
+
+def write(file: Path, lines: list[dict[str, object]]) -> None:
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def wishes(folder: Path, **given: object) -> Wishes:
+    known: dict[str, object] = {
+        "db_url": None,
+        "embedder": None,
+        "profile": None,
+        "without": frozenset(),
+    }
+    return Wishes(data=folder, **{**known, "limit": 20, "neighbours": 0, **given})  # type: ignore[arg-type]
+
+
+def test_a_session_is_told_so_that_each_doc_is_one_turn_with_its_speaker_and_its_date() -> None:
+    session = Session("one", "session_1", tuple(map(doc_of, DOCS[:4])))
+
+    turns = parse_turns(session.text, datetime(2026, 1, 1, tzinfo=UTC))
+
+    places = session.places(session.text)
+    assert [turn.speaker for turn in turns] == ["Ana", "Ben", "Ana", "Ben"]
+    assert {turn.said_at for turn in turns} == {AT}
+    assert all(turn.span.overlaps(span) for turn, (span, _) in zip(turns, places, strict=True))
+    assert [id_ for _, id_ in places] == [f"D1:{n}" for n in (1, 2, 3, 4)]
+
+
+def doc_of(given: tuple[str, str, str, str]) -> Doc:
+    corpus, id_, speaker, text = given
+    return Doc(corpus, id_, text, AT, speaker, "session_1", caption="a dog")
+
+
+def test_a_transcript_that_was_kept_with_other_lines_is_refused() -> None:
+    session = Session("one", "session_1", tuple(map(doc_of, DOCS[:4])))
+
+    with pytest.raises(Invalid, match="line by line"):
+        session.places(session.text.replace("\n", " "))
+
+
+def test_the_measures_are_those_of_the_books() -> None:
+    ranked = ["a", "x", "b", *(f"y{n}" for n in range(9)), "c"]
+
+    found = measures(ranked, ["a", "b", "c", "never"])
+
+    ideal = sum(1 / math.log2(rank + 1) for rank in (1, 2, 3, 4))
+    assert found == {
+        "recall@5": 0.5,
+        "recall@10": 0.5,
+        "recall@20": 0.75,
+        "hit@10": 1.0,
+        "ndcg@10": pytest.approx((1 + 1 / math.log2(4)) / ideal),
+        "mrr": 1.0,
+    }
+    assert set(measures(["x"], ["a"]).values()) == {0.0}
+    assert measures([*"xyzabcdefgh"], ["h"])["hit@10"] == 0.0
+
+
+def test_an_interval_holds_its_mean_and_is_the_same_in_each_run() -> None:
+    values = [{"m": float(n % 3 == 0)} for n in range(200)]
+
+    one = estimates(values)["m"]
+
+    assert one == estimates(values)["m"]
+    assert one.mean == pytest.approx(67 / 200)
+    assert one.low < one.mean < one.high
+    assert one.high - one.low < 0.15
+
+
+@pytest.mark.slow
+async def test_what_was_said_is_found_again_in_its_own_corpus(folder: Path) -> None:
+    said: list[str] = []
+
+    done = await run("sqlite", wishes(folder, profile=SearchMode.KEYWORD), said.append)
+
+    by_id = {answer.question.id: answer for answer in done.answers}
+    assert by_id["q1"].ranked[0][0] == "D1:3"
+    assert by_id["q2"].ranked[0][0] == "D1:2"
+    assert by_id["q3"].ranked[0][0] == "D1:2"
+    assert by_id["q4"].ranked == ()
+    made = done.ingested
+    assert (made.docs, made.turns, made.unmapped, made.hidden, made.lost) == (6, 6, 0, 0, 0)
+    assert made.covered_turns == made.covered
+    assert "sqlite: session 2 of 2" in said
+    (shown,) = as_json([done])
+    assert shown["categories"]["answerable"]["questions"] == 3
+    assert shown["categories"]["adversarial"]["questions"] == 1
+    assert [json.loads(line)["id"] for line in rankings([done])] == ["q1", "q2", "q3", "q4", "q5"]
+
+
+@pytest.mark.slow
+async def test_turns_beside_a_hit_are_delivered_with_it(folder: Path) -> None:
+    done = await run(
+        "sqlite", wishes(folder, profile=SearchMode.KEYWORD, neighbours=2), lambda _: None
+    )
+
+    second = done.answers[1]
+    assert second.found[0].docs == ("D1:2",)
+    assert second.delivered(1) == 1.0
+
+
+@pytest.mark.slow
+async def test_two_runs_answer_alike(folder: Path) -> None:
+    one = await run("sqlite", wishes(folder), lambda _: None)
+    other = await run("sqlite", wishes(folder), lambda _: None)
+    third = await run("sqlite", wishes(folder, profile=SearchMode.VECTOR), lambda _: None)
+
+    assert disagreement(one, other) == []
+    assert disagreement(one, third) != []
+
+
+def test_data_that_cannot_be_used_is_named_by_its_line(folder: Path) -> None:
+    with pytest.raises(Invalid, match=r"docs.jsonl cannot be read"):
+        read(folder / "nowhere")
+
+    write(folder / "queries.jsonl", [question(*QUESTIONS[0]), {"id": "q2"}])
+    with pytest.raises(Invalid, match=r"queries.jsonl, line 2: corpus: Field required"):
+        read(folder)
+
+    write(folder / "queries.jsonl", [question("q1", "one", "Who?", ["D9:9"], "single-hop")])
+    with pytest.raises(Invalid, match="q1 names a doc"):
+        read(folder)
