@@ -79,8 +79,7 @@ class House:
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer."""
-        async with self.store.transaction(None, write=False) as tx:
-            await tx.access.by_accessor("")
+        await self.store.alone(None).access.by_accessor("")
 
 
 @asynccontextmanager
