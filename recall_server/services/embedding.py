@@ -1,18 +1,21 @@
 """What the vector of an item is made of, and how items get theirs: the same on every path."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 import numpy as np
 
-from recall_server.domain.errors import Stale
+from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, labelled
 from recall_server.providers.embedding import Embedder, Vectors
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Store, Transaction
 
 EMBED = "embed"
+REEMBED = "reembed"
 # Goes up with every change of what a vector is made of: the vectors of an older recipe are never
 # compared with those of this one.
 RECIPE = 2
@@ -21,6 +24,8 @@ RECIPE = 2
 PREVIOUS_CHARS_MAX = 200
 # Items whose vectors are written in one transaction.
 BATCH = 256
+DROPPED_AT_ONCE = 2_000
+ATTEMPTS_MAX = 3
 
 Texts = tuple[str, ...]
 """What one vector is the mean of."""
@@ -144,6 +149,73 @@ class Embedding:
         await self._give(
             job.namespace, batches[-1] if batches else {}, finish, _about(entry(EMBED), job)
         )
+
+    async def lacking(self, namespace: Namespace) -> int:
+        """How much search finds in a namespace that has no vector of the embedder's model."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            return await tx.vectors.count_bare(self._chosen().model)
+
+    async def reembed(
+        self,
+        namespace: Namespace,
+        *,
+        entry: Callable[[str], AuditEntry],
+        told: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Give vectors to all that search finds in a namespace and that lacks one; how many those
+        were, which `told` hears after each batch. A batch is one transaction, with its line in the
+        book: whoever is stopped begins again where it ended.
+
+        Raises `EmbedderUnavailable`; `Invalid` where there is no embedder; `Stale` where every
+        attempt at a batch met with an erasure.
+        """
+        model, made = self._chosen().model, 0
+        kinds: tuple[Literal["memories", "turns"], ...] = ("memories", "turns")
+        for what in kinds:
+            after, more = "", True
+            while more:
+                async with self.store.transaction(namespace, write=False) as tx:
+                    episodes, after = await tx.portable.without_vectors(what, model, after)
+                    bare = await tx.vectors.bare(model, sorted(episodes))
+                for batch in _batches(bare):
+                    made += await self._given(namespace, batch, entry)
+                    told(made)
+                more = bool(after)
+        return made
+
+    async def _given(
+        self, namespace: Namespace, batch: Mapping[str, str], entry: Callable[[str], AuditEntry]
+    ) -> int:
+        async def nothing(_: Transaction) -> None:
+            """Nobody waits for it."""
+
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(Stale):
+                return await self._give(namespace, batch, nothing, entry(REEMBED))
+        return await self._give(namespace, batch, nothing, entry(REEMBED))
+
+    async def drop_others(self, namespace: Namespace, *, entry: Callable[[str], AuditEntry]) -> int:
+        """Delete the vectors of all other models and recipes; how many those were. Whoever still
+        serves with one of these finds by words only. Raises `Invalid` where there is no embedder.
+        """
+        model, dropped = self._chosen().model, 0
+        async with self.store.transaction(namespace, write=False) as tx:
+            others = [one for one in await tx.vectors.models() if one != model]
+        for other in others:
+            more = True
+            while more:
+                line = entry(REEMBED)
+                async with self.store.transaction(namespace, entry=line, erasing=True) as tx:
+                    gone = await tx.vectors.drop(other, DROPPED_AT_ONCE)
+                    line.counts["dropped"] = gone
+                dropped += gone
+                more = gone == DROPPED_AT_ONCE
+        return dropped
+
+    def _chosen(self) -> ItemEmbedder:
+        if self.embedder is None:
+            raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
+        return self.embedder
 
     async def _give(
         self,

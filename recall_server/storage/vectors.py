@@ -144,6 +144,19 @@ class Vectors:
         rows = await self._handle.fetch("findable_among", ids=list(ids)) if ids else []
         return {row["id"] for row in rows}
 
+    async def count_bare(self, model: str) -> int:
+        """How much search finds here that has no vector of the model."""
+        (row,) = await self._handle.fetch("count_bare", model=model)
+        return int(row["items"])
+
+    async def models(self) -> list[str]:
+        """Of what models there are vectors here."""
+        return [row["model"] for row in await self._handle.fetch("models_of_vectors")]
+
+    async def drop(self, model: str, limit: int) -> int:
+        """Delete vectors of a model, `limit` at most; how many those were."""
+        return len(await self._handle.fetch("drop_vectors", model=model, limit=limit))
+
     async def _positions(self, matrix: Matrix, model: str, ids: Sequence[str]) -> Positions:
         rows = await self._handle.fetch("slots_of", model=model, ids=list(ids))
         return matrix.codes.at(np.array([row["slot"] for row in rows], dtype=np.uint32))

@@ -174,3 +174,26 @@ SELECT id FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
 UNION ALL
 SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
+
+-- query: count_bare
+-- What search finds in the namespace and has no vector of the model.
+SELECT (
+  SELECT count(*) FROM memories m
+  WHERE m.namespace = :namespace AND m.retired_at IS NULL AND NOT EXISTS (
+    SELECT 1 FROM embeddings v
+    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = m.id)
+) + (
+  SELECT count(*) FROM turns t
+  WHERE t.namespace = :namespace AND t.state = 'open' AND NOT EXISTS (
+    SELECT 1 FROM embeddings v
+    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = t.id)
+) AS items
+
+-- query: models_of_vectors
+SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model
+
+-- query: drop_vectors
+-- So many of a model: a transaction must be short.
+DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND item_id IN (
+  SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model LIMIT :limit
+) RETURNING item_id
