@@ -27,3 +27,8 @@ ALTER TABLE embeddings FORCE ROW LEVEL SECURITY;
 
 -- All that a search holds of a large namespace, without the vectors: they are a hundred times more.
 CREATE INDEX embeddings_by_slot ON embeddings (namespace, model, slot) INCLUDE (findable, code);
+
+-- A search reads thousands of postings: all of it from the key, in the order in which SQLite has it.
+ALTER TABLE postings ALTER COLUMN item_id TYPE TEXT COLLATE "C";
+ALTER TABLE postings DROP CONSTRAINT postings_pkey,
+  ADD PRIMARY KEY (namespace, term, item_id) INCLUDE (occurrences, length);

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from recall_server import observe
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import SearchMode
+from recall_server.domain.model import Part, SearchMode
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 USAGE_ERROR = 2
@@ -65,14 +65,25 @@ def load(
     worker_jobs: Annotated[
         int, typer.Option(min=0, help="Jobs that the server runs at once meanwhile.")
     ] = 0,
+    sizes: Annotated[
+        str,
+        typer.Option(help="Namespaces to search in turn, by their memories; '' for none."),
+    ] = "1000,10000,100000",
+    neighbours: Annotated[
+        int, typer.Option(min=0, help="Other namespaces of 1,000 memories beside one.")
+    ] = 100,
     file: File = None,
 ) -> None:
-    """Speed of store, search and inspect over HTTP, as ratios to a tool that does nothing."""
+    """Speed of store, search and inspect over HTTP, as ratios to a tool that does nothing; what
+    grows with the number of memories; and what neighbours cost.
+    """
     # Loads the client side of MCP.
     from recall_server.bench import report  # noqa: PLC0415
     from recall_server.bench.run import Wishes, run  # noqa: PLC0415
+    from recall_server.bench.scale import ScaleWishes  # noqa: PLC0415
 
-    wishes = Wishes(memories, seconds, worker_jobs, db_url)
+    scale = ScaleWishes(_numbers(sizes), neighbours, seconds) if sizes else None
+    wishes = Wishes(memories, seconds, worker_jobs, db_url, scale)
     _measure(engine, lambda name, say: run(name, wishes, say), report, file)
 
 
@@ -132,6 +143,9 @@ def retrieval(
         SearchMode | None, typer.Option(help="The search mode.", show_default="the product's")
     ] = None,
     limit: Annotated[int, typer.Option(min=20, max=50, help="Hits of a search.")] = 20,
+    ablate: Annotated[
+        list[Part] | None, typer.Option(help="Leave this part of the ranking out; repeatable.")
+    ] = None,
     neighbours: Annotated[
         int, typer.Option(min=0, max=5, help="Turns around a hit that count as delivered.")
     ] = 0,
@@ -144,7 +158,8 @@ def retrieval(
     from recall_server.bench import retrieval_report  # noqa: PLC0415
     from recall_server.bench.retrieval import RetrievalRun, Wishes, run  # noqa: PLC0415
 
-    wishes = Wishes(data, db_url, embedder, profile, limit, neighbours)
+    without = frozenset(ablate or ())
+    wishes = Wishes(data, db_url, embedder, profile, without, limit, neighbours)
     done: list[RetrievalRun] = []
 
     async def found(name: str, say: Callable[[str], None]) -> RetrievalRun:
@@ -156,6 +171,16 @@ def retrieval(
         rankings.write_text("".join(retrieval_report.rankings(done)), encoding="utf-8")
     if len(done) > 1 and not retrieval_report.show_agreement(done, Console(soft_wrap=True)):
         raise typer.Exit(1)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        numbers = ()
+    if not numbers or numbers[0] < 1:
+        raise typer.BadParameter("Write numbers of memories, such as 1000,10000.")
+    return numbers
 
 
 def _measure(engine: Engines, run: Run, report: Report, file: Path | None) -> None:

@@ -1,11 +1,13 @@
 """Databases to measure on: made for the run, and gone after it."""
 
+import itertools
 import os
+import sqlite3
 import statistics
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -13,6 +15,11 @@ import psycopg
 
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
+
+# What a namespace with memories has rows in, what is referred to first.
+COPIED = ("namespaces", "episodes", "memories", "citations", "embeddings", "postings", "terms")
+
+_numbers = itertools.count()
 
 
 @contextmanager
@@ -27,23 +34,74 @@ def scratch(engine: str, url: str | None) -> Iterator[Path | str]:
         if engine == "sqlite":
             yield Path(folder) / "recall.db"
         elif url is not None:
-            with _database(url) as made:
+            with _keyed(), _database(url) as made:
                 yield made
         else:
-            with _postgres(Path(folder) / "data") as started, _database(started) as made:
+            with _postgres(Path(folder) / "data") as started, _keyed(), _database(started) as made:
                 yield made
 
 
 @contextmanager
+def another(database: Path | str) -> Iterator[Path | str]:
+    """One more empty database where `database` is."""
+    if isinstance(database, str):
+        with _database(database) as made:
+            yield made
+    else:
+        with tempfile.TemporaryDirectory(dir=database.parent) as folder:
+            yield Path(folder) / "recall.db"
+
+
+def multiply(database: Path | str, name: str, times: int, say: Callable[[str], None]) -> None:
+    """Copy all rows of the namespace `name` into so many others."""
+    copies = [f"{name}-{number}" for number in range(times)]
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=True) as raw:
+            columns = raw.execute(
+                "SELECT table_name, column_name FROM information_schema.columns "
+                "WHERE table_schema = 'public'"
+            ).fetchall()
+            for done, copy in enumerate(copies):
+                with raw.transaction():
+                    for statement in _copying(columns):
+                        raw.execute(statement.replace("?", "%s").encode(), (copy, name))
+                say(f"neighbours: {done:,} of {times:,}")
+        return
+    with closing(sqlite3.connect(database)) as lite:
+        columns = lite.execute(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+            "WHERE m.type = 'table'"
+        ).fetchall()
+        for done, copy in enumerate(copies):
+            with lite:
+                for statement in _copying(columns):
+                    lite.execute(statement, (copy, name))
+            say(f"neighbours: {done:,} of {times:,}")
+
+
+def _copying(columns: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """For each of the tables of memories a statement that copies from one namespace to another."""
+    named: dict[str, list[str]] = {}
+    for table, column in columns:
+        if column != "namespace":
+            named.setdefault(table, []).append(column)
+    for table in COPIED:
+        others = ", ".join(named[table])
+        yield (
+            f"INSERT INTO {table} (namespace, {others}) "  # names of the catalogue
+            f"SELECT ?, {others} FROM {table} WHERE namespace = ?"
+        )
+
+
+@contextmanager
 def _database(url: str) -> Iterator[str]:
-    name = f"recall_bench_{os.getpid()}"
+    name = f"recall_bench_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
     try:
         parts = psycopg.conninfo.conninfo_to_dict(url)
         yield psycopg.conninfo.make_conninfo("", **{**parts, "dbname": name})
     finally:
-        key_file().unlink(missing_ok=True)
         with psycopg.connect(url, autocommit=True) as raw:
             raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -71,6 +129,14 @@ def _postgres(data: Path) -> Iterator[str]:
 def key_file() -> Path:
     """The key of the databases on Postgres that this process makes."""
     return Path(tempfile.gettempdir()) / f"recall_bench_{os.getpid()}.key"
+
+
+@contextmanager
+def _keyed() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        key_file().unlink(missing_ok=True)
 
 
 def settings(database: Path | str) -> Settings:

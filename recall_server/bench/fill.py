@@ -1,4 +1,4 @@
-"""Many memories at once, written by the same commit as extraction's."""
+"""Many memories at once: the rows and the indexes that extraction's commit would have written."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from recall_server.app import House
 from recall_server.domain.importance import importance
 from recall_server.domain.model import Citation, Episode, Memory, MemoryType, Namespace, Span
-from recall_server.domain.plan import Add, Plan
-from recall_server.services import commit
+from recall_server.services import finding
 from recall_server.storage.store import Transaction
 
 BATCH = 250
@@ -35,7 +34,9 @@ async def fill(
         memories = _memories(episode, batch)
         async with built.store.transaction(namespace) as tx:
             await tx.episodes.add(episode, episode.id, "")
-            await commit.apply(tx, Plan(tuple(Add(memory) for memory in memories)), now)
+            for memory in memories:
+                await tx.memories.add(memory)
+            await finding.show(tx, [memory.id for memory in memories])
             await _embed(built, tx, memories)
         ids += [memory.id for memory in memories]
         on_progress(len(ids))

@@ -32,6 +32,15 @@ class Served:
             return None
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def resident_mb(self) -> float | None:
+        """Megabytes of memory that it holds; None where the system does not tell."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text("utf-8")
+        except OSError:
+            return None
+        (kib,) = (int(line.split()[1]) for line in status.splitlines() if line[:6] == "VmRSS:")
+        return kib * 1024 / 1e6
+
 
 @asynccontextmanager
 async def served(module: str, given: Mapping[str, str], *arguments: str) -> AsyncIterator[Served]:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from recall_server.bench import scale_report
 from recall_server.bench.load import FLOOR, Measured
 from recall_server.bench.run import Run
 
@@ -35,6 +36,7 @@ def as_json(runs: list[Run]) -> list[dict[str, Any]]:
                 }
                 for one, most, ratio in _targets(run)
             ],
+            "scale": run.scale and scale_report.as_json(run.scale),
         }
         for run in runs
     ]
@@ -59,6 +61,8 @@ def show(run: Run, console: Console) -> None:
         console.print(
             f"{one.operation}, {one.client}: p50 {ratio:.2f} x no-op, at most {most}: {verdict}"
         )
+    if run.scale is not None:
+        scale_report.show(run.scale, console)
 
 
 def explain(console: Console) -> None:

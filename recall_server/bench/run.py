@@ -11,6 +11,7 @@ from recall_server.bench.databases import fsync_ms, scratch, settings, settle
 from recall_server.bench.fill import fill
 from recall_server.bench.load import FLOOR, Measured, Operation, measure
 from recall_server.bench.process import target
+from recall_server.bench.scale import Scale, ScaleWishes, scale
 from recall_server.bench.texts import Texts
 from recall_server.domain.model import namespace
 
@@ -27,6 +28,7 @@ class Wishes:
     seconds: float
     worker_jobs: int
     db_url: str | None
+    scale: ScaleWishes | None
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Run:
     worker_jobs: int
     fsync_ms: float | None
     measured: tuple[Measured, ...]
+    scale: Scale | None
 
 
 Say = Callable[[str], None]
@@ -59,9 +62,12 @@ async def run(engine: str, wishes: Wishes, say: Say) -> Run:
                 )
             say(f"{engine}: concurrency 1, through the client of the SDK")
             measured += await measure(operations, partial(sdk, address), "sdk", 1, wishes.seconds)
+        scaled = None
+        if wishes.scale is not None:
+            scaled = await scale(engine, database, wishes.scale, say)
         folder = database.parent if isinstance(database, Path) else None
         disk = fsync_ms(folder) if folder else None
-    return Run(engine, wishes.memories, wishes.worker_jobs, disk, tuple(measured))
+    return Run(engine, wishes.memories, wishes.worker_jobs, disk, tuple(measured), scaled)
 
 
 async def _prepared(database: Path | str, memories: int, say: Say) -> list[Operation]:
@@ -81,7 +87,7 @@ async def _prepared(database: Path | str, memories: int, say: Say) -> list[Opera
     questions = ({"query": texts.question()} for _ in _forever())
     stores = ({"text": texts.conversation()} for _ in _forever())
     return [
-        Operation(FLOOR, empty, "noop", dict),
+        Operation(FLOOR, empty, "whoami", dict),
         Operation("store", empty, "store_memory", lambda: next(stores)),
         Operation(f"search {SMALL:,}", small, "search_memories", lambda: next(questions)),
         Operation(f"search {memories:,}", large, "search_memories", lambda: next(questions)),

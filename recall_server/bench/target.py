@@ -29,7 +29,8 @@ async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     return {}
 
 
-NOOP = Tool("noop", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
+# The guard lets nothing pass that it does not know: under this name everybody may call it.
+NOOP = Tool("whoami", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
 
 
 def _app(house: House) -> ASGIApp:

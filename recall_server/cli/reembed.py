@@ -1,5 +1,6 @@
 """`recall reembed`: vectors of the model in the settings, for all that lacks one."""
 
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
@@ -69,10 +70,9 @@ async def _renewed(built: House, one: Namespace, *, drop: bool) -> Done:
     embedding, begin = built.services.embedding, built.services.audit.begin
     entry = partial(begin, one, door=DOOR, accessor=None)
     lacking = await embedding.lacking(one)
-    embedded = 0
-    if lacking:
-        with progress(f"of {lacking} vectors in {one}") as told:
-            embedded = await embedding.reembed(one, entry=entry, told=told)
+    beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
+    with beside as told:
+        embedded = await embedding.reembed(one, entry=entry, told=told)
     dropped = await embedding.drop_others(one, entry=entry) if drop else 0
     return Done(one, embedded, dropped)
 

@@ -3,11 +3,16 @@ put into the index can be taken out of it by the same.
 """
 
 from collections.abc import AsyncIterator, Collection
+from typing import Literal
 
-from recall_server.domain.model import Findable, searchable
+from recall_server.domain.model import Findable, Item, ItemKind, Place, searchable
+from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
+from recall_server.storage.rows import moment
 
 PAGE = 500
+Kind = Literal["memories", "turns"]
+KINDS: tuple[Kind, ...] = ("memories", "turns")
 
 
 class Findables:
@@ -29,6 +34,13 @@ class Findables:
             for row in await self._handle.fetch("findable", ids=sorted(ids))
         }
 
+    async def placed(self, ids: Collection[str]) -> list[Item]:
+        """Those of `ids` that search finds here, in no order, with all that ranking needs and
+        nothing to be shown of them.
+        """
+        rows = await self._handle.fetch("placed", ids=list(ids)) if ids else []
+        return [_item(row) for row in rows]
+
     async def resting_on(self, turn_ids: Collection[str]) -> set[str]:
         """The active memories that are found by the words of one of these turns too."""
         rows = await self._handle.fetch("memories_resting_on", ids=sorted(turn_ids))
@@ -36,8 +48,42 @@ class Findables:
 
     async def pages(self) -> AsyncIterator[list[str]]:
         """The ids of all that search finds."""
-        for query in ("found_memories", "found_turns"):
+        for what in KINDS:
             after = ""
-            while page := await self._handle.fetch(query, after=after, limit=PAGE):
-                yield [row["id"] for row in page]
-                after = page[-1]["id"]
+            while page := await self.page(what, after):
+                yield page
+                after = page[-1]
+
+    async def page(self, what: Kind, after: str) -> list[str]:
+        """The ids of the next ones behind `after` that search finds."""
+        rows = await self._handle.fetch(f"found_{what}", after=after, limit=PAGE)
+        return [row["id"] for row in rows]
+
+    async def of_episode(self, episode_id: str) -> list[str]:
+        """The ids of the turns of an episode that search finds, and of the memories in whatever
+        state that were first found there.
+        """
+        rows = await self._handle.fetch("items_of_episode", episode_id=episode_id)
+        return [row["id"] for row in rows]
+
+
+def _item(row: Row) -> Item:
+    return Item(
+        id=row["id"],
+        kind=ItemKind.MEMORY if row["memory"] else ItemKind.TURN,
+        text="",
+        topic="",
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=moment(row["valid_from"]),
+        citation=None,
+        importance=row["importance"],
+        access_count=row["access_count"],
+        place=_place(row),
+    )
+
+
+def _place(row: Row) -> Place | None:
+    if row["position"] is None:
+        return None
+    session = f"{row['session_id'] or row['episode_id']} {row['session'] or ''}"
+    return Place(session, row["episode_id"], row["position"])

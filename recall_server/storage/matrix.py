@@ -16,8 +16,8 @@ EXACT_UP_TO = 4_096
 ROWS_UP_TO = 16_384
 # Measured; see `recall bench load`.
 FIRST_MIN = 4_096
-SHORTLIST_MIN = 800
-SHORTLIST_PER_HIT = 4
+SHORTLIST_MIN = 600
+SHORTLIST_PER_HIT = 3
 # What Python takes to hold an id of 30 characters, in a list and as a key.
 ID_BYTES = 200
 

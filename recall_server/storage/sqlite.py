@@ -35,7 +35,7 @@ PRAGMA secure_delete=ON;
 PRAGMA foreign_keys=ON;
 PRAGMA trusted_schema=OFF;
 PRAGMA cell_size_check=ON;
-PRAGMA cache_size=-65536;
+PRAGMA cache_size=-16384;
 PRAGMA temp_store=MEMORY;
 """
 
@@ -79,7 +79,7 @@ class SqliteDriver:
         self._writing = Turns(1)
         self._writer: _Thread | None = None
         self._reading = Turns(READERS)
-        self._readers: asyncio.Queue[_Thread] = asyncio.Queue()
+        self._readers: asyncio.LifoQueue[_Thread] = asyncio.LifoQueue()
 
     async def open(self) -> None:
         """Open the file, making it (readable by its owner alone) where there is none."""

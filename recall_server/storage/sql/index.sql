@@ -43,34 +43,81 @@ FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
 
+-- query: item_before
+-- The id that is so many places from the end of a term's items, if it has so many.
+SELECT item_id FROM postings WHERE namespace = :namespace AND term = :term
+ORDER BY item_id DESC LIMIT 1 OFFSET :places
+
 -- query: keyword_pool
--- BM25 with the namespace's own statistics. Rounded, so that both engines cut at the same place
--- however they add up. The terms lead: each is one range of the key, and nothing else is read.
+-- BM25 with the namespace's own statistics: of each term in :read all items from a given one on,
+-- and of the best of these the items before a given one for each term in :looked_up. In whole
+-- millionths, so that both engines cut at the same place however they add up. The terms lead: each
+-- is one range of the key, and nothing else is read.
 -- in: sqlite
-SELECT p.item_id, CAST(round(1000000 * sum(
-  w.value * p.occurrences * (:k1 + 1.0)
-  / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))
-)) AS INTEGER) AS score
-FROM json_each(:weights) w CROSS JOIN postings p
-WHERE p.namespace = :namespace AND p.term = w.key
-  AND (:anywhere OR p.item_id IN (:within...))
-GROUP BY p.item_id
-ORDER BY score DESC, p.item_id
+WITH read AS MATERIALIZED (
+  SELECT key AS term, value ->> 0 AS weight, value ->> 1 AS since FROM json_each(:read)
+), looked_up AS MATERIALIZED (
+  SELECT key AS term, value ->> 0 AS weight, value ->> 1 AS before FROM json_each(:looked_up)
+), found AS MATERIALIZED (
+  SELECT p.item_id, sum(CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
+    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
+  FROM read w CROSS JOIN postings p
+  WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id >= w.since
+    AND (:anywhere OR p.item_id IN (:within...))
+  GROUP BY p.item_id
+  ORDER BY score DESC, p.item_id
+  LIMIT :candidates
+)
+SELECT item_id, sum(score) AS score FROM (
+  SELECT item_id, score FROM found
+  UNION ALL
+  SELECT f.item_id, CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
+    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)
+  FROM looked_up w CROSS JOIN found f CROSS JOIN postings p
+  WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id = f.item_id
+    AND (w.before = '' OR f.item_id < w.before)
+)
+GROUP BY item_id
+ORDER BY score DESC, item_id
 LIMIT :limit
 -- in: postgres
-SELECT p.item_id, CAST(round(1000000 * sum(
-  CAST(w.value AS double precision) * p.occurrences * (CAST(:k1 AS double precision) + 1.0)
-  / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
-    + :b * p.length / CAST(:average AS double precision)))
-)) AS bigint) AS score
-FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
-  SELECT item_id, occurrences, length FROM postings
-  WHERE namespace = :namespace AND term = w.key
-    AND (:anywhere OR item_id IN (:within...))
-  OFFSET 0
-) p
-GROUP BY p.item_id
-ORDER BY score DESC, p.item_id COLLATE "C"
+WITH read AS MATERIALIZED (
+  SELECT w.key AS term, CAST(w.value ->> 0 AS double precision) AS weight, w.value ->> 1 AS since
+  FROM jsonb_each(:read) w
+), looked_up AS MATERIALIZED (
+  SELECT w.key AS term, CAST(w.value ->> 0 AS double precision) AS weight, w.value ->> 1 AS before
+  FROM jsonb_each(:looked_up) w
+), found AS MATERIALIZED (
+  SELECT p.item_id, sum(CAST(round(1000000 * w.weight * p.occurrences
+    * (CAST(:k1 AS double precision) + 1.0)
+    / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
+      + :b * p.length / CAST(:average AS double precision)))) AS bigint)) AS score
+  FROM read w CROSS JOIN LATERAL (
+    SELECT item_id, occurrences, length FROM postings
+    WHERE namespace = :namespace AND term = w.term AND item_id >= w.since
+      AND (:anywhere OR item_id IN (:within...))
+    OFFSET 0
+  ) p
+  GROUP BY p.item_id
+  ORDER BY score DESC, p.item_id
+  LIMIT :candidates
+)
+SELECT item_id, CAST(sum(score) AS bigint) AS score FROM (
+  SELECT item_id, score FROM found
+  UNION ALL
+  SELECT f.item_id, CAST(round(1000000 * w.weight * p.occurrences
+    * (CAST(:k1 AS double precision) + 1.0)
+    / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
+      + :b * p.length / CAST(:average AS double precision)))) AS bigint)
+  FROM looked_up w CROSS JOIN found f CROSS JOIN LATERAL (
+    SELECT occurrences, length FROM postings
+    WHERE namespace = :namespace AND term = w.term AND item_id = f.item_id
+    OFFSET 0
+  ) p
+  WHERE w.before = '' OR f.item_id < w.before
+) AS scored
+GROUP BY item_id
+ORDER BY score DESC, item_id
 LIMIT :limit
 
 -- query: next_vector_version
@@ -154,20 +201,9 @@ SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
 SELECT item_id, vector FROM embeddings
 WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 
--- query: bare_of_episodes
--- What search finds of these episodes and has no vector of the model.
-SELECT m.id, c.episode_id FROM citations c
-JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
-WHERE c.namespace = :namespace AND c.episode_id IN (:episodes...) AND c.position = 0
-  AND m.retired_at IS NULL AND NOT EXISTS (
-    SELECT 1 FROM embeddings v
-    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = m.id)
-UNION ALL
-SELECT t.id, t.episode_id FROM turns t
-WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...) AND t.state = 'open'
-  AND NOT EXISTS (
-    SELECT 1 FROM embeddings v
-    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = t.id)
+-- query: having_vectors
+SELECT item_id FROM embeddings
+WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 
 -- query: findable_among
 SELECT id FROM memories
@@ -175,19 +211,9 @@ WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
 UNION ALL
 SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
 
--- query: count_bare
--- What search finds in the namespace and has no vector of the model.
-SELECT (
-  SELECT count(*) FROM memories m
-  WHERE m.namespace = :namespace AND m.retired_at IS NULL AND NOT EXISTS (
-    SELECT 1 FROM embeddings v
-    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = m.id)
-) + (
-  SELECT count(*) FROM turns t
-  WHERE t.namespace = :namespace AND t.state = 'open' AND NOT EXISTS (
-    SELECT 1 FROM embeddings v
-    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = t.id)
-) AS items
+-- query: count_vectors
+SELECT count(*) AS vectors FROM embeddings
+WHERE namespace = :namespace AND model = :model AND findable
 
 -- query: models_of_vectors
 SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model
@@ -197,3 +223,14 @@ SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY mode
 DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND item_id IN (
   SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model LIMIT :limit
 ) RETURNING item_id
+
+-- query: occurrences
+-- How often these terms stand in these items: a point of the key for each pair.
+-- in: sqlite
+SELECT p.item_id, p.term, p.occurrences, p.length
+FROM json_each(:terms) t CROSS JOIN json_each(:ids) i CROSS JOIN postings p
+WHERE p.namespace = :namespace AND p.term = t.value AND p.item_id = i.value
+-- in: postgres
+SELECT p.item_id, p.term, p.occurrences, p.length
+FROM postings p
+WHERE p.namespace = :namespace AND p.term = ANY(:terms) AND p.item_id = ANY(:ids)

@@ -1,0 +1,49 @@
+"""How much of what is nearest the vector index finds, against comparing every stored vector."""
+
+import numpy as np
+
+from recall_server.app import House
+from recall_server.bench.texts import Texts
+from recall_server.domain.model import Namespace
+from recall_server.storage.codes import Floats
+
+QUESTIONS = 100
+# What is nearer by less is equally near: beyond six places is noise.
+NOISE = 1e-6
+NEAREST = 10
+# Vectors that are read at a time: 20 MB of them.
+PAGE = 20_000
+
+
+async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> float:
+    """recall@10, the mean over `QUESTIONS` questions: of the ten nearest, how many are among the
+    ten that a search is given. One that is as near as the tenth counts as one of them.
+    """
+    assert built.embedder is not None
+    texts = Texts(seed)
+    asked = await built.embedder.embed([texts.question() for _ in range(QUESTIONS)])
+    model, dimensions = built.embedder.model, built.embedder.dimensions
+    tenth = await _tenth(built, namespace, model, asked)
+    found = 0
+    async with built.store.transaction(namespace, write=False) as tx:
+        known = await tx.words.statistics()
+        for query, least in zip(asked, tenth, strict=True):
+            nearest = await tx.vectors.nearest(model, dimensions, known, query, limit=NEAREST)
+            found += sum(cosine > least - NOISE for cosine in nearest.values())
+    return found / (QUESTIONS * NEAREST)
+
+
+async def _tenth(built: House, namespace: Namespace, model: str, asked: Floats) -> list[float]:
+    """For each question the cosine of the tenth of all vectors."""
+    best = np.full((len(asked), NEAREST), -1.0)
+    async with built.store.transaction(namespace, write=False) as tx:
+        (last,) = await tx.handle.fetch("last_slot", model=model)
+        for start in range(1, last["slot"] + 1, PAGE):
+            rows = await tx.handle.fetch(
+                "vectors_at", model=model, slots=list(range(start, start + PAGE))
+            )
+            vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")
+            cosines = asked @ vectors.reshape(len(rows), -1).T
+            both = np.concatenate([best, cosines], axis=1)
+            best = -np.partition(-both, NEAREST - 1, axis=1)[:, :NEAREST]
+    return [float(cosine) for cosine in best.min(axis=1)]
