@@ -11,7 +11,7 @@ from tests.services.travelling import many
 from tests.stories.book import opened, select
 from tests.surface.logs import real_logs
 
-MEMORIES = 6_000
+MEMORIES = 2_000
 
 
 @pytest.mark.slow
@@ -29,24 +29,21 @@ async def test_killed_beside_a_server_it_is_completed_by_running_it_again(
             return int((await select(store, "SELECT count(*) AS n FROM embeddings"))[0]["n"])
 
         async def begun() -> bool:
-            return await vectors() > 400
+            return await vectors() > 200
 
         async with Process(database, "reembed", "--drop-old") as process:
             await until(begun, 60, "some vectors are made")
             await process.kill()
         some = await vectors()
         second = json.loads(await recall(database, "reembed", "--json"))
-        third = await recall(database, "reembed")
-        status = json.loads(await recall(database, "status", "--json"))
         whole = await vectors()
 
-    assert 400 < some < MEMORIES
+    assert 200 < some < MEMORIES
     assert second["namespaces"] == [
         {"namespace": "alice", "embedded": MEMORIES - some, "dropped": 0},
         {"namespace": "bob", "embedded": 0, "dropped": 0},
     ]
-    assert second["model"] == status["embedder"]
-    assert third.endswith("0 vectors made\n")
+    assert second["model"].startswith("wordllama/256/")
     assert whole == MEMORIES
 
 
