@@ -201,6 +201,7 @@ async def house(
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,
+                embedding=embedding,
                 erase=Erase(store, receipts, digests, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
