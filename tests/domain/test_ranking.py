@@ -197,7 +197,7 @@ def test_bm25plus_does_not_depend_on_the_order_of_the_rows(order: list[int]) -> 
 def test_bm25plus_of_postings_is_that_of_the_documents(
     asked: list[str], documents: list[list[str]]
 ) -> None:
-    idf = bm25_weights({term: 3 for term in asked}, 50)
+    idf = bm25_weights(dict.fromkeys(asked, 3), 50)
     postings = [
         Occurrence(f"{number}", term, document.count(term), len(document))
         for number, document in enumerate(documents)
