@@ -90,7 +90,9 @@ async def ask(
     degraded = "No embedder is configured; the words alone decided."
     if embedder is not None:
         try:
-            return replace(asked, vector=(await embedder.embed([text]))[0])
+            (vector,) = await embedder.embed([text])
+            # One without a direction is near to nothing: the words alone decide.
+            return replace(asked, vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
     if query.mode is not SearchMode.RECALL:
