@@ -15,15 +15,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from recall_server.domain.model import (
-    Hit,
-    Item,
-    Occurrence,
-    Part,
-    Query,
-    Scores,
-    SearchMode,
-)
+from recall_server.domain.findable import Occurrence
+from recall_server.domain.model import Hit, Item, Part, Query, Scores, SearchMode
 from recall_server.domain.periods import Period, affinity
 from recall_server.domain.ranking import DAY_S, DELTA, K1, B, ById, ranks
 
@@ -107,10 +100,10 @@ def _parts(
     pool: Sequence[Item], evidence: Evidence, query: Query, now: datetime
 ) -> dict[Part, ById]:
     """Each part that has a say, with its values by item id; what is left out of one has 0."""
-    keyword = bm25(evidence)
-    parts: dict[Part, ById] = {}
     if query.mode is SearchMode.VECTOR:
         return {Part.COSINE: {i: max(0.0, value) for i, value in evidence.cosines.items()}}
+    keyword = bm25(evidence)
+    parts: dict[Part, ById] = {}
     beside = keyword if Part.NEIGHBOURS in query.without else _with_neighbours(pool, keyword)
     parts[Part.KEYWORD] = _to_one(beside)
     if evidence.cosines:
@@ -234,7 +227,8 @@ def _to_one(values: ById) -> dict[str, float]:
 
 
 def _from_least_to_most(values: Mapping[K, float]) -> dict[K, float]:
-    """From 0, of the least, to 1, of the greatest."""
+    """From 0, of the least, to 1, of the greatest; as they are, where none is greater."""
     least, most = min(values.values()), max(values.values())
-    width = max(most - least, 1e-9)
-    return {key: (value - least) / width for key, value in values.items()}
+    if least == most:
+        return {key: max(0.0, value) for key, value in values.items()}
+    return {key: (value - least) / (most - least) for key, value in values.items()}

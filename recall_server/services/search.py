@@ -7,16 +7,9 @@ from datetime import datetime
 
 from recall_server.domain import fusion, ranking
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
+from recall_server.domain.findable import Occurrence
 from recall_server.domain.fusion import Evidence
-from recall_server.domain.model import (
-    Hit,
-    Item,
-    Namespace,
-    Occurrence,
-    Part,
-    Query,
-    SearchMode,
-)
+from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
 from recall_server.domain.question import Question
 from recall_server.domain.rights import Reach
 from recall_server.domain.when import when
@@ -93,7 +86,9 @@ async def ask(
     degraded = "No embedder is configured; the words alone decided."
     if embedder is not None:
         try:
-            return replace(asked, vector=(await embedder.embed([text]))[0])
+            (vector,) = await embedder.embed([text])
+            # One without a direction is near to nothing: the words alone decide.
+            return replace(asked, vector=vector if vector.any() else None)
         except EmbedderUnavailable as error:
             degraded = f"{error.message} The words alone decided."
     if query.mode is not SearchMode.RECALL:
