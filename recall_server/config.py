@@ -63,7 +63,39 @@ class Settings(BaseSettings):
     model_deadline_s: float = Field(60.0, gt=0, description="seconds for one call of the model")
     embedder: str = Field(
         "wordllama",
-        description="wordllama, none, or sentence-transformers:NAME (needs the extra)",
+        description="what makes vectors of texts: wordllama, none, sentence-transformers[:NAME or "
+        "PATH] (needs the extra), or http:MODEL",
+    )
+    embedder_url: str | None = Field(
+        None,
+        description="the OpenAI-compatible address of the embedder http, such as "
+        "http://127.0.0.1:11434/v1",
+    )
+    embedder_api_key: SecretStr | None = Field(
+        None, description="the bearer token for that address, where it asks for one"
+    )
+    embedder_timeout_s: float = Field(
+        30.0, gt=0, description="seconds for one batch of an embedder of another kind"
+    )
+    embedder_batch: int = Field(32, ge=1, le=2_048, description="texts in one such batch")
+    reranker: str = Field(
+        "none",
+        description="what looks at the best hits again (needs the extra): none, maxsim[:NAME or "
+        "PATH], or cross-encoder:NAME or PATH",
+    )
+    reranker_timeout_s: float = Field(
+        5.0, gt=0, description="seconds of one search for the re-ranker"
+    )
+    rerank_min_score: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="the least score, of a re-ranker that judges, with which a hit is shown",
+    )
+    torch_threads: int = Field(
+        0,
+        ge=0,
+        description="processors that a model of the extra may use; 0: half of them",
     )
     key_file: Path | None = Field(
         None,
@@ -169,6 +201,8 @@ class Settings(BaseSettings):
         "issuers_file",
         "checkpoint_file",
         "checkpoint_url",
+        "embedder_url",
+        "embedder_api_key",
         mode="before",
     )
     @classmethod
@@ -176,7 +210,7 @@ class Settings(BaseSettings):
         # An environment file may name a variable and give it nothing.
         return None if value == "" else value
 
-    @field_validator("public_url", "checkpoint_url")
+    @field_validator("public_url", "checkpoint_url", "embedder_url")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):

@@ -12,6 +12,8 @@ from recall_server.providers.extraction import Extractor
 from recall_server.providers.issuers import Issuer, load
 from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
+from recall_server.providers.reranking import Reranker
+from recall_server.providers.torch_models import MINILM
 from recall_server.services.masking import Masking
 from recall_server.storage.store import Store
 
@@ -120,15 +122,67 @@ def merger(settings: Settings) -> Merger:
 
 
 def embedder(settings: Settings) -> Embedder | None:
+    """Raises `Invalid`."""
     name, _, model = settings.embedder.partition(":")
+    match name:
+        case "none":
+            return None
+        case "wordllama":
+            from recall_server.providers.static_vectors import StaticEmbedder  # noqa: PLC0415
+
+            return StaticEmbedder()
+        case "sentence-transformers":
+            from recall_server.providers.sentence_vectors import (  # noqa: PLC0415
+                DEFAULT,
+                SentenceEmbedder,
+            )
+
+            return SentenceEmbedder(
+                model or DEFAULT,
+                threads=settings.torch_threads,
+                timeout_s=settings.embedder_timeout_s,
+                batch=settings.embedder_batch,
+            )
+        case "http":
+            return _http_embedder(model, settings)
+    raise Invalid(
+        "RECALL_EMBEDDER must be wordllama, none, sentence-transformers, "
+        "sentence-transformers:NAME, or http:MODEL."
+    )
+
+
+def _http_embedder(model: str, settings: Settings) -> Embedder:
+    if not model or settings.embedder_url is None:
+        raise Invalid("The embedder http needs a model, http:MODEL, and RECALL_EMBEDDER_URL.")
+    from recall_server.providers.http_vectors import HttpEmbedder  # noqa: PLC0415
+
+    key = settings.embedder_api_key
+    return HttpEmbedder(
+        model,
+        url=settings.embedder_url,
+        api_key=key.get_secret_value() if key else None,
+        timeout_s=settings.embedder_timeout_s,
+        batch=settings.embedder_batch,
+    )
+
+
+def reranker(settings: Settings) -> Reranker | None:
+    """Raises `Invalid`."""
+    name, _, model = settings.reranker.partition(":")
     if name == "none":
         return None
-    if name == "wordllama":
-        from recall_server.providers.static_vectors import StaticEmbedder  # noqa: PLC0415
+    if name == "maxsim":
+        from recall_server.providers.maxsim import MaxSimReranker  # noqa: PLC0415
 
-        return StaticEmbedder()
-    if name == "sentence-transformers":
-        from recall_server.providers.sentence_vectors import SentenceEmbedder  # noqa: PLC0415
+        return MaxSimReranker(
+            model or MINILM,
+            threads=settings.torch_threads,
+            timeout_s=settings.reranker_timeout_s,
+        )
+    if name == "cross-encoder" and model:
+        from recall_server.providers.cross_encoder import CrossEncoderReranker  # noqa: PLC0415
 
-        return SentenceEmbedder(model or "BAAI/bge-small-en-v1.5")
-    raise Invalid("RECALL_EMBEDDER must be wordllama, none, or sentence-transformers:NAME.")
+        return CrossEncoderReranker(
+            model, threads=settings.torch_threads, timeout_s=settings.reranker_timeout_s
+        )
+    raise Invalid("RECALL_RERANKER must be none, maxsim, maxsim:NAME, or cross-encoder:NAME.")

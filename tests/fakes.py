@@ -109,7 +109,8 @@ def json_reply(
 
 
 class ScriptedModel:
-    """The Messages API on a loopback port, answering from a list: `async with ScriptedModel(...)`.
+    """The Messages API, or what else is at `path`, on a loopback port, answering from a list:
+    `async with ScriptedModel(...)`.
 
     Leaving the block fails when the list ran dry or was not used up. `requests` holds the bodies
     that came in, `before_reply` is called (or awaited) before each answer is sent.
@@ -119,11 +120,13 @@ class ScriptedModel:
         self,
         script: Sequence[Reply] = (),
         *,
+        path: str = "/v1/messages",
         before_reply: Callable[[], Awaitable[None] | None] | None = None,
     ) -> None:
         self.script = list(script)
         self.requests: list[dict[str, object]] = []
         self.headers: list[Mapping[str, str]] = []
+        self._path = path
         self._before_reply = before_reply
         self._ran_dry = 0
         self._socket = socket.socket()
@@ -134,7 +137,7 @@ class ScriptedModel:
 
     async def __aenter__(self) -> Self:
         self._socket.bind(("127.0.0.1", 0))
-        app = Starlette(routes=[Route("/v1/messages", self)])
+        app = Starlette(routes=[Route(self._path, self)])
         config = uvicorn.Config(
             app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False
         )

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from recall_server import observe
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import SearchMode
+from recall_server.domain.model import Part, SearchMode
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 USAGE_ERROR = 2
@@ -155,10 +155,16 @@ def retrieval(
     embedder: Annotated[
         str | None, typer.Option(help="As RECALL_EMBEDDER.", show_default="the product's")
     ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="As RECALL_RERANKER.", show_default="the product's")
+    ] = None,
     profile: Annotated[
         SearchMode | None, typer.Option(help="The search mode.", show_default="the product's")
     ] = None,
     limit: Annotated[int, typer.Option(min=20, max=50, help="Hits of a search.")] = 20,
+    ablate: Annotated[
+        list[Part] | None, typer.Option(help="Leave this part of the ranking out; repeatable.")
+    ] = None,
     neighbours: Annotated[
         int, typer.Option(min=0, max=5, help="Turns around a hit that count as delivered.")
     ] = 0,
@@ -171,7 +177,8 @@ def retrieval(
     from recall_server.bench import retrieval_report  # noqa: PLC0415
     from recall_server.bench.retrieval import RetrievalRun, Wishes, run  # noqa: PLC0415
 
-    wishes = Wishes(data, db_url, embedder, profile, limit, neighbours)
+    without = frozenset(ablate or ())
+    wishes = Wishes(data, db_url, embedder, reranker, profile, without, limit, neighbours)
     done: list[RetrievalRun] = []
 
     async def found(name: str, say: Callable[[str], None]) -> RetrievalRun:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
@@ -23,6 +23,7 @@ from recall_server.domain.model import (
     ItemKind,
     Memory,
     Namespace,
+    Part,
     Query,
     SearchMode,
     Source,
@@ -45,7 +46,9 @@ class Wishes:
     data: Path
     db_url: str | None
     embedder: str | None
+    reranker: str | None
     profile: SearchMode | None
+    without: frozenset[Part]
     limit: int
     neighbours: int
 
@@ -66,6 +69,10 @@ class Ingested:
     hidden: int
     covered: int
     lost: int
+
+
+# Stands for a doc in the place of a hit that cites what another one did.
+AGAIN = ""
 
 
 @dataclass(frozen=True)
@@ -89,13 +96,17 @@ class Answer:
     around: tuple[frozenset[str], ...]
 
     @cached_property
-    def ranked(self) -> dict[str, float]:
-        """Distinct docs in the order of the hits, with the score of the first that cites them."""
-        ranked: dict[str, float] = {}
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        """The docs in the order of the hits, with their scores. A hit that cites nothing new has
+        its place too, and shows no doc: who asks for ten hits gets ten.
+        """
+        ranked: list[tuple[str, float]] = []
+        seen: set[str] = set()
         for hit in self.found:
-            for doc in hit.docs:
-                ranked.setdefault(doc, hit.score)
-        return ranked
+            new = [doc for doc in hit.docs if doc not in seen]
+            seen.update(new)
+            ranked += [(doc, hit.score) for doc in new or [AGAIN]]
+        return tuple(ranked)
 
     def delivered(self, hits: int) -> float:
         """The share of the evidence in the first hits and what stands beside them."""
@@ -124,7 +135,8 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
     one second apart. As in use, a question counts as an access of what it finds.
     """
     data = read(wishes.data)
-    chosen = {} if wishes.embedder is None else {"embedder": wishes.embedder}
+    given = {"embedder": wishes.embedder, "reranker": wishes.reranker}
+    chosen = {name: value for name, value in given.items() if value is not None}
     clock = _Clock(data.after)
     with scratch(engine, wishes.db_url) as database:
         async with house(
@@ -134,11 +146,13 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
         ) as built:
             told = _Told(built, clock, engine, say)
             ingested = await told.take_in(data)
-            query = Query("", limit=wishes.limit)
+            query = Query("", limit=wishes.limit, without=wishes.without)
             if wishes.profile is not None:
-                query = Query("", limit=wishes.limit, mode=wishes.profile)
+                query = replace(query, mode=wishes.profile)
             answers, degraded = await told.ask(data, query, wishes.neighbours)
             model = built.embedder.model if built.embedder else "none"
+            if again := built.services.recall.reranking:
+                model = f"{model}, re-ranker {again.reranker.name}"
     return RetrievalRun(
         *(engine, data.corpora, model, query, wishes.neighbours, ingested, answers, degraded)
     )
@@ -229,7 +243,7 @@ class _Told:
                 self._say(f"question {number} of {len(data.questions)}")
             tenant = self._tenants[question.corpus]
             entry = self._built.services.audit.begin(tenant, "search_memories", "bench", None)
-            asked = Query(question.text, limit=query.limit, mode=query.mode)
+            asked = replace(query, text=question.text)
             answer = await self._built.services.recall.search(tenant, asked, cite=True, entry=entry)
             degraded = degraded or answer.degraded
             found = tuple(self._found(hit) for hit in answer.hits)

@@ -52,7 +52,7 @@ def rankings(runs: Sequence[RetrievalRun]) -> Iterator[str]:
                 "id": asked.id,
                 "category": asked.category,
                 "gold": asked.gold,
-                "ranked": [{"id": doc, "score": at} for doc, at in answer.ranked.items()],
+                "ranked": [{"id": doc, "score": at} for doc, at in answer.ranked],
                 "hits": [asdict(hit) for hit in answer.found],
             }
             yield json.dumps(line) + "\n"
@@ -61,8 +61,8 @@ def rankings(runs: Sequence[RetrievalRun]) -> Iterator[str]:
 def show(run: RetrievalRun, console: Console) -> None:
     made = run.ingested
     console.print(
-        f"\n[bold]{run.engine}[/bold]: retrieval, profile {run.query.mode}, embedder "
-        f"{run.embedder}, {run.query.limit} hits a search\n"
+        f"\n[bold]{run.engine}[/bold]: retrieval, profile {run.query.mode}"
+        f"{_without(run)}, embedder {run.embedder}, {run.query.limit} hits a search\n"
         f"handed in: {made.docs} docs in {made.sessions} sessions of {len(run.corpora)} corpora\n"
         f"found in them: {made.turns} turns; docs without a turn: {made.unmapped}, held back: "
         f"{made.hidden}\n"
@@ -77,6 +77,11 @@ def show(run: RetrievalRun, console: Console) -> None:
             f"10 hits with the {run.neighbours} turns before and after each deliver "
             f"{_cell(_delivered(run), ' ')} of the evidence"
         )
+
+
+def _without(run: RetrievalRun) -> str:
+    parts = sorted(run.query.without)
+    return f" without {', '.join(parts)}" if parts else ""
 
 
 def show_agreement(runs: Sequence[RetrievalRun], console: Console) -> bool:
@@ -94,7 +99,7 @@ def show_agreement(runs: Sequence[RetrievalRun], console: Console) -> bool:
 def explain(console: Console) -> None:
     console.print(
         "\nIn percent, below each its 95 % interval (bootstrap over questions). A doc is one turn; "
-        "R@k (recall) is the share of a question's evidence among the first k docs, hit@10 whether "
+        "R@k (recall) is the share of a question's evidence among the first k hits, hit@10 whether "
         "any of it is among 10. Questions that name no evidence do not count, and "
         f"{', '.join(sorted(UNANSWERABLE))} ones not among the {ALL}.\n"
         f"Tuned on {TUNED_ON_NAME} {', '.join(TUNED_ON)}: on these the numbers flatter."
@@ -121,7 +126,7 @@ def _rows(run: RetrievalRun) -> Iterator[tuple[str, int, dict[str, Estimate]]]:
         groups.setdefault(answer.question.category, []).append(answer)
     for name, answers in groups.items():
         if answers:
-            each = [measures(list(a.ranked), a.question.gold) for a in answers]
+            each = [measures([doc for doc, _ in a.ranked], a.question.gold) for a in answers]
             yield name, len(answers), estimates(each)
 
 

@@ -339,6 +339,12 @@ class EmbedderUnavailable(Unavailable):
     code = "EMBEDDER_UNAVAILABLE"
 
 
+class RerankerUnavailable(Unavailable):
+    """The re-ranker does not answer. The order of the hits stays as it was, and says so."""
+
+    code = "RERANKER_UNAVAILABLE"
+
+
 class PushFailed(RecallError):
     """The receiver of a push did not take it. It is tried again, and given up in the end."""
 

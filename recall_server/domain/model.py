@@ -217,10 +217,19 @@ class ItemKind(StrEnum):
     TURN = "turn"
 
 
+class Place(NamedTuple):
+    """Where an item comes from: the session, and the turn of an episode."""
+
+    session: str
+    episode_id: str
+    position: int
+
+
 class Item(NamedTuple):
     """One thing that a search can find, with all that ranking needs to know of it.
 
-    A tuple, as each search makes a few hundred; `citation` is filled in for those that are shown.
+    A tuple, as each search makes a few hundred; text, topic and `citation` are filled in for those
+    that are shown.
     """
 
     id: str
@@ -234,6 +243,7 @@ class Item(NamedTuple):
     access_count: int = 0
     type: MemoryType | None = None
     attribute: str | None = None
+    place: Place | None = None
 
     @property
     def searchable(self) -> str:
@@ -266,30 +276,63 @@ def labelled(speaker: str | None, words: str) -> str:
     return f"{speaker}: {words}" if speaker else words
 
 
-class SearchMode(StrEnum):
-    """Which lists a search fuses (FEATURES D22); `recall` is the backbone's four-part score."""
+class Occurrence(NamedTuple):
+    """How often a term stands in an item, and how long that is, in terms."""
 
-    RECALL = "recall"
+    item_id: str
+    term: str
+    times: int
+    length: int
+
+
+class SearchMode(StrEnum):
+    """How a search ranks (FEATURES D22): by words and vectors and all that speaks for an item, by
+    all but vectors, by vectors alone; `recall` is the backbone's four-part score (D06).
+    """
+
     HYBRID = "hybrid"
+    RECALL = "recall"
     KEYWORD = "keyword"
     VECTOR = "vector"
 
 
+class Part(StrEnum):
+    """What speaks for an item in a search; each can be left out, to measure what it brings."""
+
+    KEYWORD = "keyword"
+    COSINE = "cosine"
+    NEIGHBOURS = "neighbours"
+    FIRST_PERSON = "first-person"
+    SPEAKER = "speaker"
+    SESSION = "session"
+    TIME = "time"
+    RECENCY = "recency"
+    RERANK = "rerank"
+    DIVERSITY = "diversity"
+
+
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a search; defaults and limits are the backbone's (FEATURES D01)."""
+    """What is asked of a search; limits and the other defaults are the backbone's (FEATURES D01).
+    With `neighbours`, each hit comes with as many turns before and after it, as far as the budget
+    goes. `without` names parts that have no say.
+    """
 
     text: str
     limit: int = 20
-    mode: SearchMode = SearchMode.RECALL
+    mode: SearchMode = SearchMode.HYBRID
     recency_weight: float = 0.3
     mmr_lambda: float = 0.5
     score_threshold: float = 0.0
     max_tokens: int | None = None
+    neighbours: int = 0
+    without: frozenset[Part] = frozenset()
 
 
 class Scores(NamedTuple):
-    """Why a hit ranks where it does (FEATURES D21): every part, and the rank in each list."""
+    """Why a hit ranks where it does (FEATURES D21): every part, and the rank in each list; None
+    where a part had no say.
+    """
 
     final: float
     rrf: float
@@ -300,13 +343,25 @@ class Scores(NamedTuple):
     keyword_rank: int | None = None
     cosine: float | None = None
     cosine_rank: int | None = None
+    speaker: float | None = None
+    session: float | None = None
+    time: float | None = None
+    rerank: float | None = None
+
+
+class Said(NamedTuple):
+    """A turn as it was said."""
+
+    turn_id: str
+    text: str
 
 
 class Hit(NamedTuple):
-    """One answer of a search."""
+    """One answer of a search, with what was said around it where that was asked for."""
 
     item: Item
     scores: Scores
+    around: tuple[Said, ...] = ()
 
 
 class JobState(StrEnum):

@@ -125,9 +125,11 @@ def _rows(body: bytes, count: int) -> Vectors:
     rows = np.array([by_index[number] for number in range(count)])
     if len(data) != count or rows.ndim != 2 or rows.shape[1] == 0 or rows.dtype.kind not in "if":
         raise ValueError
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
+    with np.errstate(over="ignore"):
+        rows = rows.astype(np.float32)
+    if not np.isfinite(rows).all():
         raise ValueError
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     unit = rows / np.where(lengths > np.finfo(np.float32).tiny, lengths, np.inf)
     return unit.astype(np.float32)
 

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from functools import partial
+from types import ModuleType
 from typing import Protocol, cast
 
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.providers.embedding import Vectors
+from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
+from recall_server.providers.torch_models import ModelThread
+
+DEFAULT = "BAAI/bge-small-en-v1.5"
 
 
 class _Encoder(Protocol):
     def encode(
-        self, inputs: list[str], *, normalize_embeddings: bool, show_progress_bar: bool
+        self,
+        inputs: list[str],
+        *,
+        batch_size: int,
+        normalize_embeddings: bool,
+        show_progress_bar: bool,
     ) -> Vectors: ...
 
 
 class SentenceEmbedder:
-    """The port `Embedder` over one model, from its cache, a folder or the hub.
+    """The port `Embedder` over one model, from its package, a folder, its cache or the hub; `batch`
+    texts are one piece of work.
 
-    Loads on first use, which may take many seconds. Works in one thread of its own.
-    `EmbedderUnavailable` says when the package is missing, or when the model can be had neither
-    from the disk nor from the hub.
+    A text has the same vector in every batch but for the last places of its numbers.
     """
 
-    def __init__(self, model_name: str) -> None:
+    def __init__(self, model_name: str, *, threads: int, timeout_s: float, batch: int) -> None:
         self._model_name = model_name
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
-        self._loading = Lock()
-        self._encoder: _Encoder | None = None
+        self._batch = batch
+        self._thread = ModelThread(
+            model_name, _made, EmbedderUnavailable, threads=threads, timeout_s=timeout_s
+        )
         self._dimensions = 0
 
     @property
@@ -47,49 +53,40 @@ class SentenceEmbedder:
         return self._dimensions
 
     async def load(self) -> None:
-        await self.embed([])
-
-    async def embed(self, texts: Sequence[str]) -> Vectors:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._embed, list(texts))
+        await self._thread.load()
 
     async def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        await self._thread.close()
 
-    def _embed(self, texts: list[str]) -> Vectors:
-        encoder = self._open()
-        if not texts:
-            return np.zeros((0, self._dimensions), dtype=np.float32)
-        try:
-            rows = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False)
-            vectors = np.asarray(rows, dtype=np.float32)
-        except Exception:  # noqa: BLE001 - torch may fail in any way; search does without
-            raise EmbedderUnavailable from None
-        finite = np.isfinite(vectors).all(axis=1, keepdims=True)
-        return np.where(finite, vectors, np.float32(0.0))
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        sent = [text[:TEXT_CHARS_MAX] for text in texts]
+        # All of a batch are padded to its longest.
+        told = [number for number, text in enumerate(sent) if text.strip()]
+        told.sort(key=lambda number: len(sent[number]))
+        parts = [
+            await self._thread.run(partial(_rows, texts=[sent[n] for n in told[start:end]]))
+            for start, end in self._pieces(len(told))
+        ]
+        if parts:
+            self._dimensions = parts[0].shape[1]
+        vectors = np.zeros((len(texts), self._dimensions), dtype=np.float32)
+        if parts:
+            vectors[told] = np.concatenate(parts)
+        return vectors
 
-    def _open(self) -> _Encoder:
-        with self._loading:
-            if self._encoder is None:
-                self._encoder, self._dimensions = _load(self._model_name)
-            return self._encoder
+    def _pieces(self, count: int) -> list[tuple[int, int]]:
+        return [(start, start + self._batch) for start in range(0, count, self._batch)]
 
 
-def _load(model_name: str) -> tuple[_Encoder, int]:
-    try:
-        package = importlib.import_module("sentence_transformers")
-    except ImportError:
-        raise EmbedderUnavailable(
-            "The sentence-transformers embedder is not installed. "
-            'Install it with: pip install "recall-server[embeddings]"'
-        ) from None
-    try:
-        encoder = cast("_Encoder", package.SentenceTransformer(model_name))
-        # Measured on a vector, because the getter's name differs between versions.
-        probe = encoder.encode(["a"], normalize_embeddings=True, show_progress_bar=False)
-        return encoder, int(probe.shape[1])
-    except Exception:  # noqa: BLE001 - the hub's client fails in a dozen unrelated ways
-        raise EmbedderUnavailable(
-            f"The embedding model {model_name} is neither on this machine nor to be had from the "
-            "hub. Search goes on by keywords and says so."
-        ) from None
+def _made(package: ModuleType, place: str) -> _Encoder:
+    return cast("_Encoder", package.SentenceTransformer(place))
+
+
+def _rows(encoder: _Encoder, texts: list[str]) -> Vectors:
+    """Unit rows; one that is not finite is the zero vector."""
+    rows = encoder.encode(
+        texts, batch_size=len(texts), normalize_embeddings=True, show_progress_bar=False
+    )
+    vectors = np.asarray(rows, dtype=np.float32)
+    finite = np.isfinite(vectors).all(axis=1, keepdims=True)
+    return np.where(finite, vectors, np.float32(0.0))

@@ -1,39 +1,27 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from recall_server.domain import ranking
-from recall_server.domain.errors import EmbedderUnavailable, MemoryNotFound, NotRestorable
+from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.model import (
     AuditEntry,
     Hit,
-    Item,
     ItemKind,
     Memory,
     MemoryType,
     Namespace,
+    Part,
     Query,
-    SearchMode,
 )
 from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_text, storable
-from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
-from recall_server.services import commit, finding
+from recall_server.services import commit, finding, search
 from recall_server.services.overview import Backlog
-from recall_server.storage.codes import Floats
-from recall_server.storage.matrix import cosines_to
 from recall_server.storage.store import Store, Transaction
-
-# Of each list, and of both fused. Measured on LoCoMo: 20 hits of 30 find as much as of 40, and 10
-# of 25 find 3 points more than of all that either list names.
-POOL_MIN = 25
-POOL_PER_HIT = 1.5
-QUERY_TERMS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -74,17 +62,6 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class _Pool:
-    """What a search has to choose from."""
-
-    items: tuple[Item, ...]
-    idf: Mapping[str, float]
-    average_length: float
-    cosines: Mapping[str, float]
-    vectors: Mapping[str, Floats]
-
-
-@dataclass(frozen=True)
 class Recall:
     """Reading, and the two small writes that belong to it: counting accesses, and forgetting."""
 
@@ -93,6 +70,7 @@ class Recall:
     now: Callable[[], datetime]
     query_chars_max: int
     forget_window: timedelta
+    reranking: search.Reranking | None = None
 
     async def search(
         self,
@@ -110,58 +88,27 @@ class Recall:
         the words alone decide, and the answer says so (FEATURES D23).
         """
         clean_text(query.text, chars_max=self.query_chars_max)
-        vector, degraded = await self._embedded(query)
-        if vector is None and query.mode is not SearchMode.RECALL:
-            query = replace(query, mode=SearchMode.KEYWORD)
-        asked = list(dict.fromkeys(terms(query.text)))[:QUERY_TERMS_MAX]
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            pool = await self._pool(tx, query, asked, vector)
+        asked = await search.ask(self.store, self.embedder, namespace, query, reach)
         now = self.now()
-        hits = _ranked(pool, query, asked, now)
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            least = search.RERANKED if self.reranking else 0
+            narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
+        degraded = asked.degraded
+        if self.reranking is not None and Part.RERANK not in query.without:
+            again, failed = await self.reranking.look(asked, narrowed.hits)
+            narrowed = replace(narrowed, hits=again)
+            degraded = degraded or failed
+        hits = search.choose(narrowed, query)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await _touch(tx, hits, now)
+            if query.neighbours:
+                hits = await search.with_neighbours(tx, hits, query)
             if cite:
                 hits = await _cited(tx, hits)
             entry.ids += [hit.item.id for hit in hits]
             entry.counts["hits"] = len(hits)
-            entry.details["mode"] = query.mode
+            entry.details["mode"] = asked.query.mode
         return Found(tuple(hits), degraded)
-
-    async def _embedded(self, query: Query) -> tuple[Floats | None, str | None]:
-        if query.mode is SearchMode.KEYWORD:
-            return None, None
-        if self.embedder is None:
-            return None, "No embedder is configured; the words alone decided."
-        try:
-            return (await self.embedder.embed([query.text]))[0], None
-        except EmbedderUnavailable as error:
-            return None, f"{error.message} The words alone decided."
-
-    async def _pool(
-        self, tx: Transaction, query: Query, asked: list[str], vector: Floats | None
-    ) -> _Pool:
-        size = max(POOL_MIN, int(POOL_PER_HIT * query.limit))
-        within = await tx.reachable()
-        statistics = await tx.words.statistics(asked)
-        idf = ranking.bm25_weights(statistics.frequencies, statistics.documents)
-        wanted = {} if query.mode is SearchMode.VECTOR else idf
-        if vector is None or self.embedder is None:
-            ids = await tx.words.pool(wanted, statistics, size, within)
-            return _Pool(await _items(tx, ids), idf, statistics.average_length, {}, {})
-        model, dimensions = self.embedder.model, self.embedder.dimensions
-        async with asyncio.TaskGroup() as group:
-            # The database looks up the words while the vectors are compared here.
-            looked_up = group.create_task(tx.words.pool(wanted, statistics, size, within))
-            await asyncio.sleep(0)
-            nearest = await tx.vectors.nearest(
-                model, dimensions, statistics, vector, limit=size, within=within
-            )
-        # What stands low in both lists cannot become an answer: it need not be read.
-        fused = ranking.rrf([_order(looked_up.result()), _order(nearest)])
-        ids = list(fused)[:size]
-        vectors = await tx.vectors.of(model, ids)
-        cosines = dict(zip(vectors, cosines_to(vector, list(vectors.values())), strict=True))
-        return _Pool(await _items(tx, ids), idf, statistics.average_length, cosines, vectors)
 
     async def inspect(
         self,
@@ -229,7 +176,7 @@ class Recall:
         storable(item_id)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
-            found = await _items(tx, [item_id])
+            found = await search.read(tx, [item_id])
             if not found:
                 raise MemoryNotFound
             if found[0].kind is ItemKind.MEMORY:
@@ -262,32 +209,6 @@ class Recall:
             await tx.vectors.reveal(memory_id)
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1
-
-
-def _order(ids: Iterable[str]) -> dict[str, float]:
-    return {item_id: float(rank) for rank, item_id in enumerate(ids, 1)}
-
-
-async def _items(tx: Transaction, ids: list[str]) -> tuple[Item, ...]:
-    """The findable ones among `ids`, in their order."""
-    found = {item.id: item for item in await tx.memories.items(ids)}
-    turns = [i for i in ids if i not in found]
-    if turns:
-        found |= {item.id: item for item in await tx.episodes.items(turns)}
-    return tuple(found[i] for i in ids if i in found)
-
-
-def _ranked(pool: _Pool, query: Query, asked: list[str], now: datetime) -> list[Hit]:
-    words = {item.id: terms(item.searchable) for item in pool.items}
-    keyword = ranking.bm25plus(
-        asked, list(words.values()), idf=pool.idf, average_length=pool.average_length
-    )
-    scored = dict(zip(words, keyword, strict=True))
-    hits = ranking.score(pool.items, scored, pool.cosines, query, now)
-    alike = ranking.likeness(hits, pool.vectors, words)
-    return ranking.fit_budget(
-        ranking.diversify(hits, alike, query.mmr_lambda, query.limit), query.max_tokens
-    )
 
 
 async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:

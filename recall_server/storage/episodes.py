@@ -13,6 +13,7 @@ from recall_server.domain.model import (
     Episode,
     Item,
     ItemKind,
+    Said,
     Source,
     Span,
     Turn,
@@ -158,6 +159,13 @@ class Episodes:
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The open turns among `ids`, as ranking needs them."""
         return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
+
+    async def said(self, ids: Sequence[str]) -> dict[str, Said]:
+        """What was said in those of these turns, by id: not where it is hidden, or a memory rests
+        on it that is not believed any more.
+        """
+        rows = await self._handle.fetch("turns_said", ids=sorted(set(ids))) if ids else []
+        return {row["id"]: Said(row["id"], labelled(row["speaker"], row["text"])) for row in rows}
 
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
         """Count one access of each (FEATURES E01)."""

@@ -4,8 +4,10 @@ put into the index can be taken out of it by the same.
 
 from collections.abc import AsyncIterator, Collection
 
-from recall_server.domain.model import Findable, searchable
+from recall_server.domain.model import Findable, Item, ItemKind, Place, searchable
+from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
+from recall_server.storage.rows import moment
 
 PAGE = 500
 
@@ -29,6 +31,13 @@ class Findables:
             for row in await self._handle.fetch("findable", ids=sorted(ids))
         }
 
+    async def placed(self, ids: Collection[str]) -> list[Item]:
+        """Those of `ids` that search finds here, in no order, with all that ranking needs and
+        nothing to be shown of them.
+        """
+        rows = await self._handle.fetch("placed", ids=list(ids)) if ids else []
+        return [_item(row) for row in rows]
+
     async def resting_on(self, turn_ids: Collection[str]) -> set[str]:
         """The active memories that are found by the words of one of these turns too."""
         rows = await self._handle.fetch("memories_resting_on", ids=sorted(turn_ids))
@@ -41,3 +50,25 @@ class Findables:
             while page := await self._handle.fetch(query, after=after, limit=PAGE):
                 yield [row["id"] for row in page]
                 after = page[-1]["id"]
+
+
+def _item(row: Row) -> Item:
+    return Item(
+        id=row["id"],
+        kind=ItemKind.MEMORY if row["memory"] else ItemKind.TURN,
+        text="",
+        topic="",
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=moment(row["valid_from"]),
+        citation=None,
+        importance=row["importance"],
+        access_count=row["access_count"],
+        place=_place(row),
+    )
+
+
+def _place(row: Row) -> Place | None:
+    if row["position"] is None:
+        return None
+    session = f"{row['session_id'] or row['episode_id']} {row['session'] or ''}"
+    return Place(session, row["episode_id"], row["position"])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recall_server.domain.model import Findable, Namespace
+from recall_server.domain.model import Findable, Namespace, Occurrence
 from recall_server.domain.ranking import K1, B
 from recall_server.domain.words import speaker_terms, term_counts
 from recall_server.storage.driver import Document
@@ -118,6 +118,16 @@ class WordIndex:
             rows[0]["erase_epoch"],
             {row["term"]: int(row["frequency"]) for row in rows if row["term"] is not None},
         )
+
+    async def occurrences(self, terms: Sequence[str], ids: Sequence[str]) -> list[Occurrence]:
+        """How often each of `terms` stands in each of these items, where it does."""
+        if not terms or not ids:
+            return []
+        rows = await self._handle.fetch("occurrences", terms=list(terms), ids=list(ids))
+        return [
+            Occurrence(row["item_id"], row["term"], row["occurrences"], row["length"])
+            for row in rows
+        ]
 
     async def pool(
         self,

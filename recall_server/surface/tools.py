@@ -67,7 +67,8 @@ class SearchMemories(Arguments):
     mmr_lambda: float = Field(0.5, ge=0, le=1, description="0 diverse, 1 relevance only")
     score_threshold: float = Field(0.0, ge=0, le=1)
     max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
-    mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.RECALL
+    mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
+    neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
     explain: bool = Field(default=False, description="add scores and the cited words")
 
 
@@ -126,6 +127,7 @@ async def search_memories(call: Call, given: SearchMemories) -> Json:
             text=given.query,
             limit=given.limit,
             mode=given.mode,
+            neighbours=given.neighbours,
             recency_weight=given.recency_weight,
             mmr_lambda=given.mmr_lambda,
             score_threshold=given.score_threshold,
@@ -263,7 +265,9 @@ def _plain(schema: Json) -> Json:
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
-            node = {**definitions[node["$ref"].rsplit("/", 1)[1]], **node}
+            # The docstring of a class is for who reads the code.
+            named = {**definitions[node["$ref"].rsplit("/", 1)[1]], "description": ""}
+            node = {**named, **node}
             del node["$ref"]
         if "anyOf" in node:
             # "or null" is what leaving an optional argument out means anyway.
@@ -275,7 +279,7 @@ def _plain(schema: Json) -> Json:
             for key, value in node.items()
             if value != INT64_MAX
             if (not (key == "title" and isinstance(value, str)) and key != "description")
-            or (key == "description" and "type" in node and "properties" not in node)
+            or (key == "description" and value and "type" in node and "properties" not in node)
         }
 
     return {"properties": {}, **strip(schema)}

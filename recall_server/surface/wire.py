@@ -53,6 +53,8 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "valid_from": moment(item.valid_from),
         "score": round(one.scores.final, 6),
     }
+    if one.around:
+        shown["around"] = [said.text for said in one.around]
     if explain and item.citation is not None:
         scores = one.scores
         shown["scores"] = {
@@ -65,6 +67,10 @@ def hit(one: Hit, *, explain: bool) -> Json:
             "keyword_rank": scores.keyword_rank,
             "cosine": scores.cosine,
             "cosine_rank": scores.cosine_rank,
+            "speaker": scores.speaker,
+            "session": scores.session,
+            "time": scores.time,
+            "rerank": scores.rerank,
         }
         shown["source"] = citation(item.citation)
     return shown

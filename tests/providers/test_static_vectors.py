@@ -185,7 +185,7 @@ async def test_without_its_package_the_sentence_embedder_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    embedder = SentenceEmbedder("BAAI/bge-small-en-v1.5")
+    embedder = SentenceEmbedder("BAAI/bge-small-en-v1.5", threads=1, timeout_s=30, batch=32)
 
     with pytest.raises(EmbedderUnavailable, match=r'pip install "recall-server\[embeddings\]"'):
         await embedder.embed(["Ana"])

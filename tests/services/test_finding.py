@@ -7,7 +7,8 @@ be the same.
 from typing import Any
 
 from recall_server.app import House
-from recall_server.domain.model import Query, SearchMode
+from recall_server.domain import ranking
+from recall_server.domain.model import Hit, Query, SearchMode
 from recall_server.services import finding
 from tests.conftest import Open
 from tests.security.erasing import select
@@ -98,3 +99,31 @@ async def test_what_was_erased_of_a_turn_finds_no_memory_that_stays(open_house: 
         words = {row["term"] for row in (await index(house))[0]}
         assert "initech" not in words
         assert {"peanut", "harbour", "@ben"} <= words
+
+
+async def test_a_hit_comes_with_the_turns_around_it_as_far_as_the_budget_goes(
+    open_house: Open,
+) -> None:
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, TALK)
+        await drained(house)
+
+        async def asked(**given: int) -> list[Hit]:
+            query = Query("allergic to peanuts", limit=1, mode=SearchMode.KEYWORD, **given)  # type: ignore[arg-type]
+            answer = await house.services.recall.search(ALICE, query, entry=entry(house))
+            return list(answer.hits)
+
+        (alone,) = await asked()
+        (hit,) = await asked(neighbours=1)
+        (tight,) = await asked(neighbours=1, max_tokens=ranking.tokens(alone))
+        await house.services.recall.forget(
+            ALICE,
+            next(m.id for m in await memories(house) if "Lisbon" in m.text),
+            entry=entry(house),
+        )
+        (after,) = await asked(neighbours=1)
+
+    assert alone.around == tight.around == ()
+    assert [said.text for said in hit.around] == TALK.splitlines()
+    assert [said.text for said in after.around] == TALK.splitlines()[1:], "it was forgotten"

@@ -57,6 +57,19 @@ WHERE t.namespace = :namespace AND t.state = 'open'
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
 
+-- query: turns_said
+-- Whether search finds them or not, unless they are held back, or a memory rests on them that is not
+-- believed any more.
+SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
+  AND NOT EXISTS (
+    SELECT 1 FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+    WHERE c.namespace = t.namespace AND c.episode_id = t.episode_id
+      AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
+  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR e.agent_id = :agent)
+
 -- query: touch_turns
 -- in: sqlite
 UPDATE turns SET access_count = access_count + 1, last_accessed_at = :now

