@@ -51,6 +51,8 @@ class Codes:
         """
         held = self._slots[: self.count]
         positions = np.searchsorted(held, slots)
+        if not len(slots):
+            return positions
         fresh = ~np.isin(slots, held, assume_unique=True)
         positions[fresh] = np.arange(self.count, self.count + np.count_nonzero(fresh))
         self.reserve(self.count + int(np.count_nonzero(fresh)))
