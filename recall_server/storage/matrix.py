@@ -16,9 +16,9 @@ EXACT_UP_TO = 4_096
 # (32 bytes), and those of the shortlist are read from the database.
 ROWS_UP_TO = 16_384
 # How many are compared exactly: as many for each hit, and more the more lie as close together.
-# Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.8 % are
-# among 600 of 100,000, 98.8 % among 1,500 of 1,000,000; of the 200 nearest 92 % and 94 %.
-SHORTLIST_MIN = 600
+# Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.5 % are
+# among 400 of 100,000, 98.8 % among 1,500 of 1,000,000.
+SHORTLIST_MIN = 400
 SHORTLIST_PER_HIT = 3
 SHORTLIST_PER_ROOT = 1.5
 # So many times as many are chosen by their bits alone, which are quicker to compare.
