@@ -88,6 +88,22 @@ def load(
 
 
 @app.command()
+def peer(
+    *,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="For each operation at each concurrency.")
+    ] = 5.0,
+    file: File = None,
+) -> None:
+    """The same load on this server and on szl-recall, which is installed from PyPI for it."""
+    from recall_server.bench import peer_report  # noqa: PLC0415
+    from recall_server.bench.peer import Wishes, run  # noqa: PLC0415
+
+    wishes = Wishes(seconds)
+    _measure(Engines.SQLITE, lambda _, say: run(wishes, say), peer_report, file)
+
+
+@app.command()
 def tasks(
     *,
     engine: Engine = Engines.BOTH,
@@ -139,6 +155,9 @@ def retrieval(
     embedder: Annotated[
         str | None, typer.Option(help="As RECALL_EMBEDDER.", show_default="the product's")
     ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="As RECALL_RERANKER.", show_default="the product's")
+    ] = None,
     profile: Annotated[
         SearchMode | None, typer.Option(help="The search mode.", show_default="the product's")
     ] = None,
@@ -159,7 +178,7 @@ def retrieval(
     from recall_server.bench.retrieval import RetrievalRun, Wishes, run  # noqa: PLC0415
 
     without = frozenset(ablate or ())
-    wishes = Wishes(data, db_url, embedder, profile, without, limit, neighbours)
+    wishes = Wishes(data, db_url, embedder, reranker, profile, without, limit, neighbours)
     done: list[RetrievalRun] = []
 
     async def found(name: str, say: Callable[[str], None]) -> RetrievalRun:

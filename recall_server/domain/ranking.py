@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.model import Hit, Item, Occurrence, Query, Scores, SearchMode
+from recall_server.domain.findable import Occurrence
+from recall_server.domain.model import Hit, Item, Query, Scores
 
 K1 = 1.2  # K1 .6 with B .4 gains 2 points on chats and loses 7 on long messages (measured)
 B = 0.75
 DELTA = 1.0  # of BM25+: what an occurrence is worth however long the document is
 RRF_K = 60  # FEATURES D05
-HYBRID_ALPHA = 0.7  # FEATURES D22: the share of the cosine
 TOKEN_CHARS = 4  # FEATURES D10
 DAY_S = 86_400
 REPETITION = 0.85
@@ -152,13 +152,13 @@ def weights(recency_weight: float) -> Weights:
 def score(
     pool: Sequence[Item], keyword: ById, cosine: ById, query: Query, now: datetime
 ) -> list[Hit]:
-    """Every item of the pool at or above the threshold, the best first, with all its scores.
+    """The backbone's four-part score (FEATURES D06): every item of the pool at or above the
+    threshold, the best first, with all its scores.
 
     `keyword` is BM25 (>= 0) and `cosine` in [-1, 1], by item id; what is missing, not finite, or
     a keyword score of 0, is not in that list. Ids in the pool are distinct. Total order: final,
-    then newer `recorded_at`, then id. Mode `recall` is FEATURES D06, the others D22; every mode
-    fills all of `Scores`: there `keyword` is a share of the best one of the pool, and a rank is
-    that of `ranks`, rounded down.
+    then newer `recorded_at`, then id. In `Scores` `keyword` is a share of the best one of the
+    pool, and a rank is that of `ranks`, rounded down.
     """
     scores = _Pool(pool, keyword, cosine, query, now).scores
     hits = [Hit(item, scores(item)) for item in pool]
@@ -183,7 +183,7 @@ class _Pool:
         self.keyword_ranks, self.cosine_ranks = ranks(self.keyword), ranks(self.cosine)
         self.fused = rrf([self.keyword_ranks, self.cosine_ranks])
         self.busiest = math.log1p(max((max(0, item.access_count) for item in pool), default=0))
-        self.mix = _mix(query, embedded=bool(self.cosine))
+        self.weights = weights(query.recency_weight)
         self.now = now
 
     def scores(self, item: Item) -> Scores:
@@ -194,10 +194,9 @@ class _Pool:
         importance = min(1.0, max(0.0, item.importance))
         strength = math.log1p(accesses) / self.busiest if accesses else 0.0
         keyword, cosine = self.keyword.get(item.id), self.cosine.get(item.id)
-        near = max(0.0, cosine or 0.0)
-        parts = (relevance, recency, importance, strength, keyword or 0.0, near)
+        parts = (relevance, recency, importance, strength)
         return Scores(
-            min(1.0, math.fsum(map(mul, self.mix, parts))),
+            min(1.0, math.fsum(map(mul, self.weights, parts))),
             relevance,
             recency,
             importance,
@@ -212,19 +211,6 @@ class _Pool:
 def _finite(pool: Sequence[Item], values: ById) -> dict[str, float]:
     given = ((item.id, float(values[item.id])) for item in pool if item.id in values)
     return {key: value for key, value in given if math.isfinite(value)}
-
-
-def _mix(query: Query, *, embedded: bool) -> tuple[float, ...]:
-    """What RRF, recency, importance, strength, keyword and cosine count for (FEATURES D06, D22).
-
-    Without any vector hybrid is keyword, and vector the order of time (D23).
-    """
-    if query.mode is SearchMode.RECALL:
-        return (*weights(query.recency_weight), 0.0, 0.0)
-    if query.mode is SearchMode.VECTOR:
-        return (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-    alpha = HYBRID_ALPHA if query.mode is SearchMode.HYBRID and embedded else 0.0
-    return (0.0, 0.0, 0.0, 0.0, 1.0 - alpha, alpha)
 
 
 def likeness(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import chain, islice
 from threading import Lock
@@ -81,6 +82,7 @@ def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
 
 
 _PLAIN = _tokens_of("[a-z0-9]++")
+_CASED = _tokens_of("[A-Za-z0-9]++")
 _RUN = re.compile(f"[{_UNSPACED}]")
 _SPLIT = re.compile(r"[._@+&:',#%-]+")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
@@ -132,6 +134,11 @@ def speaker_terms(label: str | None) -> list[str]:
     """
     words = (_PLAIN if label.isascii() else _world()).findall(folded(label)) if label else []
     return list(dict.fromkeys(f"{SPEAKER}{word}"[:TERM_CHARS_MAX] for word in words))
+
+
+def written(text: str) -> Iterator[re.Match[str]]:
+    """The words of a text as it spells them, joined ones whole, where they stand."""
+    return (_CASED if text.isascii() else _world()).finditer(text)
 
 
 def folded(text: str) -> str:

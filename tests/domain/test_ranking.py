@@ -13,17 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.model import Citation, Hit, Item, ItemKind, Query, SearchMode, Span
+from recall_server.domain.findable import Occurrence
+from recall_server.domain.model import Citation, Hit, Item, ItemKind, Query, Scores, Span
 from recall_server.domain.ranking import (
     DELTA,
     K1,
     B,
     bm25_weights,
     bm25plus,
+    bm25plus_of,
     diversify,
     fit_budget,
     likeness,
     ranks,
+    repetition,
     rrf,
     score,
     tokens,
@@ -88,7 +91,6 @@ COSINE = st.dictionaries(KEYS, st.floats(-1.01, 1.01) | st.sampled_from([0.5]), 
 QUERY = st.builds(
     Query,
     st.just("q"),
-    mode=st.sampled_from(SearchMode),
     recency_weight=st.floats(0, 1),
     score_threshold=st.sampled_from([0.0, 0.0, 0.4]),
 )
@@ -179,7 +181,28 @@ def test_bm25plus_does_not_depend_on_the_order_of_the_rows(order: list[int]) -> 
     ]
 
 
-# --- fusion ---
+@EXAMPLES
+@given(
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True),
+    st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), max_size=8),
+)
+def test_bm25plus_of_postings_is_that_of_the_documents(
+    asked: list[str], documents: list[list[str]]
+) -> None:
+    idf = bm25_weights(dict.fromkeys(asked, 3), 50)
+    postings = [
+        Occurrence(f"{number}", term, document.count(term), len(document))
+        for number, document in enumerate(documents)
+        for term in sorted(set(document))
+    ]
+    whole = bm25plus(asked, documents, idf=idf, average_length=5.0)
+
+    found = bm25plus_of(postings, idf=idf, average_length=5.0)
+
+    assert found == pytest.approx({f"{i}": score for i, score in enumerate(whole) if score})
+
+
+# --- fusion by ranks ---
 
 
 def test_equal_scores_share_the_mean_of_their_ranks() -> None:
@@ -279,45 +302,22 @@ def test_recency_decays_more_slowly_for_what_is_read() -> None:
 def test_equals_stand_newest_first_and_then_by_id() -> None:
     pool = [item("c", days=1), item("b"), item("a", days=1), item("d")]
 
-    for mode in (SearchMode.KEYWORD, SearchMode.VECTOR, SearchMode.HYBRID):
-        assert ids(score(pool, {}, {}, Query("q", mode=mode), NOW)) == ["b", "d", "a", "c"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        (SearchMode.KEYWORD, {"a": 1.0, "b": 0.25, "c": 0.0}),
-        (SearchMode.VECTOR, {"a": 0.0, "b": 0.8, "c": 0.5}),
-        (SearchMode.HYBRID, {"a": 0.3, "b": 0.7 * 0.8 + 0.3 * 0.25, "c": 0.35}),
-    ],
-)
-def test_the_other_modes_by_hand(mode: SearchMode, expected: dict[str, float]) -> None:
-    pool = [item("a"), item("b"), item("c")]
-
-    hits = score(
-        pool, {"a": 8.0, "b": 2.0}, {"a": -0.2, "b": 0.8, "c": 0.5}, Query("q", mode=mode), NOW
-    )
-
-    assert {hit.item.id: hit.scores.final for hit in hits} == pytest.approx(expected)
-
-
-def test_without_vectors_hybrid_is_keyword() -> None:
-    pool, keyword = [item("a"), item("b")], {"a": 8.0, "b": 2.0}
-
-    hybrid, words = (
-        score(pool, keyword, {}, Query("q", mode=mode), NOW)
-        for mode in (SearchMode.HYBRID, SearchMode.KEYWORD)
-    )
-
-    assert hybrid == words
+    assert ids(score(pool, {}, {}, Query("q", recency_weight=0), NOW)) == ["b", "d", "a", "c"]
 
 
 def test_what_is_below_the_threshold_is_dropped_and_what_is_on_it_stays() -> None:
-    pool, query = [item("a"), item("b"), item("c")], Query("q", mode=SearchMode.KEYWORD)
+    # Of importance .5 each, which counts .2; of the words, the best one has .7 and the last none.
+    pool, query = [item("a"), item("b"), item("c")], Query("q", recency_weight=0)
 
-    hits = score(pool, {"a": 4.0, "b": 2.0, "c": 1.0}, {}, replace(query, score_threshold=0.5), NOW)
+    def over(threshold: float) -> list[str]:
+        asked = replace(query, score_threshold=threshold)
+        return ids(score(pool, {"a": 4.0, "b": 2.0}, {}, asked, NOW))
 
-    assert ids(hits) == ["a", "b"]
+    on_it = score(pool, {"a": 4.0, "b": 2.0}, {}, query, NOW)[1].scores.final
+    assert on_it == pytest.approx(0.7 * SECOND_OF_TWO + 0.1)
+    assert over(0.0) == ["a", "b", "c"]
+    assert over(on_it) == ["a", "b"]
+    assert over(math.nextafter(on_it, 1)) == ["a"]
 
 
 def test_a_value_that_is_no_number_is_as_good_as_none() -> None:
@@ -359,10 +359,10 @@ def test_the_order_of_the_rows_changes_nothing_to_the_last_bit(
 
 @EXAMPLES
 @given(ITEMS, KEYWORD, COSINE)
-def test_an_unrelated_item_never_reorders_the_others_by_keyword(
+def test_an_unrelated_item_never_reorders_the_others(
     pool: list[Item], keyword: dict[str, float], cosine: dict[str, float]
 ) -> None:
-    query = Query("q", mode=SearchMode.KEYWORD)
+    query = Query("q")
 
     before = ids(score(pool, keyword, cosine, query, NOW))
     after = ids(score([*pool, item("unrelated")], keyword, cosine, query, NOW))
@@ -422,9 +422,9 @@ def test_being_read_more_often_does_not_push_the_best_match_off_the_first_ten() 
 
 
 def scored(*finals: float) -> list[Hit]:
-    pool = [item(f"{i:03}") for i in range(len(finals))]
-    query = Query("q", mode=SearchMode.VECTOR)
-    return score(pool, {}, {it.id: f for it, f in zip(pool, finals, strict=True)}, query, NOW)
+    return [
+        Hit(item(f"{i:03}"), Scores(final, final, 0.0, 0.5, 0.0)) for i, final in enumerate(finals)
+    ]
 
 
 @EXAMPLES
@@ -502,6 +502,23 @@ def test_opposite_vectors_are_merely_unlike() -> None:
     similarity = likeness(hits, {"000": np.ones(2, "f4"), "001": -np.ones(2, "f4")}, {})
 
     assert similarity(0).tolist() == [1.0, 0.0]
+
+
+def test_likeness_counts_as_repetition_only_where_it_is_close_to_sameness() -> None:
+    alike = np.array([0.0, 0.5, 0.85, 0.925, 1.0])
+
+    assert repetition(lambda _: alike)(0).tolist() == pytest.approx([0, 0, 0, 0.5, 1])
+
+
+def test_what_is_about_one_matter_keeps_its_order_and_what_is_said_again_gives_way() -> None:
+    hits = scored(0.9, 0.8, 0.7, 0.6)
+    near = [[1.0, 0.84, 0.84, 0.84], [0.84, 1.0, 0.84, 0.84]] + [[0.84, 0.84, 1.0, 1.0]] * 2
+    rows = [np.array(row) for row in near]
+
+    assert diversify(hits, repetition(rows.__getitem__), 0.5, 3) == hits[:3]
+    again = [np.array([1.0, 1.0, 0.84, 0.84])] * 2 + rows[2:]
+    kept = ids(diversify(hits, repetition(again.__getitem__), 0.5, 3))
+    assert kept == ["000", "002", "001"]
 
 
 # --- budget ---
