@@ -18,6 +18,7 @@ from recall_server.providers.extraction import Extractor
 from recall_server.providers.issuers import Issuer
 from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
+from recall_server.providers.reranking import Reranker
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
 from recall_server.services import Services, finding
@@ -41,6 +42,7 @@ from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
+from recall_server.services.search import Reranking
 from recall_server.services.signed import JsonWebTokens
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
@@ -77,8 +79,7 @@ class House:
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer."""
-        async with self.store.transaction(None, write=False) as tx:
-            await tx.access.by_accessor("")
+        await self.store.alone(None).access.by_accessor("")
 
 
 @asynccontextmanager
@@ -87,6 +88,7 @@ async def house(
     *,
     extractor: Extractor | None = None,
     embedder: Embedder | None = None,
+    reranker: Reranker | None = None,
     merger: Merger | None = None,
     now: Clock = utc_now,
     chance: Callable[[int], bytes] = os.urandom,
@@ -117,6 +119,9 @@ async def house(
         stack.push_async_callback(chosen.close)
         mind = embedder or parts.embedder(settings)
         vectors = ItemEmbedder(mind) if mind else None
+        second = reranker or parts.reranker(settings)
+        if second is not None:
+            stack.push_async_callback(second.close)
         if mind is not None:
             stack.push_async_callback(mind.close)
         lease = timedelta(seconds=settings.lease_s)
@@ -196,6 +201,7 @@ async def house(
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,
+                embedding=embedding,
                 erase=Erase(store, receipts, digests, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
@@ -218,6 +224,7 @@ async def house(
                     now,
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
+                    Reranking(second, settings.rerank_min_score) if second else None,
                 ),
                 tasks=tasks,
             ),

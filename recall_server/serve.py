@@ -138,14 +138,16 @@ def _no_signals() -> Any:
 
 @asynccontextmanager
 async def _able(built: House) -> AsyncIterator[None]:
-    """Refuse what is unsafe, and load embedder and redactor before anybody waits for them. Raises
-    `Unsafe`, and `EmbedderUnavailable`: at the start that is a wrong setting; later, search goes on
-    without.
+    """Refuse what is unsafe, and load embedder, re-ranker and redactor before anybody waits for
+    them. Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is
+    a wrong setting; later, search goes on without.
     """
     await refuse_unsafe(built)
     await built.services.ingest.masking.ready()
     if built.embedder is not None:
         await built.embedder.load()
+    if built.services.recall.reranking is not None:
+        await built.services.recall.reranking.reranker.load()
     yield
 
 

@@ -4,6 +4,7 @@ back-off, given up with a reason.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
@@ -58,17 +59,18 @@ class Worker:
         self._last_words = last_words
         self._served = ""
         self._claiming = asyncio.Lock()
-        self._woken = asyncio.Event()
+        self._calls = asyncio.Semaphore(0)
         self._stopping = False
 
     def wake(self) -> None:
-        """There is something to do: look at once instead of at the next poll."""
-        self._woken.set()
+        """There is something to do: one who rests looks at once instead of at the next poll."""
+        if self._calls.locked():
+            self._calls.release()
 
     def stop(self) -> None:
         """Finish what is under way, and claim nothing more."""
         self._stopping = True
-        self._woken.set()
+        self.wake()
 
     async def run(self) -> None:
         """Work until `stop`. Cancelled, it hands its jobs back."""
@@ -77,42 +79,43 @@ class Worker:
                 group.create_task(self._loop())
 
     async def _loop(self) -> None:
+        busy = True
         while not self._stopping:
             try:
-                busy = await self.run_once()
+                busy = await self.run_once(crowded=busy)
             except Unavailable as error:
                 log.warning("worker_waits", code=error.code)
                 busy = False
             if not busy and not self._stopping:
                 await self._rest()
+        self.wake()  # the next one who rests is to stop, too
 
     async def _rest(self) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._poll_s):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        self._woken.clear()
+                await self._calls.acquire()
 
-    async def run_once(self) -> bool:
-        """Claim and run one job; False where none is due."""
+    async def run_once(self, *, crowded: bool = False) -> bool:
+        """Claim and run one job; False where none is due. Where jobs follow one on another
+        (`crowded`), there may be more of them than was called for: one who rests looks, too.
+        """
         async with self._claiming:
             job = await self._claim()
         if job is None:
             return False
+        if crowded:
+            self.wake()
         await self._run(job)
         return True
 
     async def _claim(self) -> Job | None:
         now = self._now()
-        async with self._store.transaction(None) as tx:
-            due = await tx.jobs.next_due(self._served, now)
-            if due is None and self._served:
-                due = await tx.jobs.next_due("", now)
-            if due is None:
-                return None
-            self._served, job_id = due
-            return await tx.jobs.claim(due[0], job_id, now + self._lease)
+        # Lost with all who work here, a claim is missed by nobody: the job is queued as before.
+        jobs = self._store.alone(None, write=True, lasting=False).jobs
+        job = await jobs.claim(self._served, now, now + self._lease)
+        if job is not None:
+            self._served = job.namespace
+        return job
 
     async def _run(self, job: Job) -> None:
         if job.failures >= FAILURES_MAX:

@@ -65,6 +65,7 @@ def wishes(folder: Path, **given: object) -> Wishes:
     known: dict[str, object] = {
         "db_url": None,
         "embedder": None,
+        "reranker": None,
         "profile": None,
         "without": frozenset(),
     }

@@ -139,6 +139,9 @@ def retrieval(
     embedder: Annotated[
         str | None, typer.Option(help="As RECALL_EMBEDDER.", show_default="the product's")
     ] = None,
+    reranker: Annotated[
+        str | None, typer.Option(help="As RECALL_RERANKER.", show_default="the product's")
+    ] = None,
     profile: Annotated[
         SearchMode | None, typer.Option(help="The search mode.", show_default="the product's")
     ] = None,
@@ -159,7 +162,7 @@ def retrieval(
     from recall_server.bench.retrieval import RetrievalRun, Wishes, run  # noqa: PLC0415
 
     without = frozenset(ablate or ())
-    wishes = Wishes(data, db_url, embedder, profile, without, limit, neighbours)
+    wishes = Wishes(data, db_url, embedder, reranker, profile, without, limit, neighbours)
     done: list[RetrievalRun] = []
 
     async def found(name: str, say: Callable[[str], None]) -> RetrievalRun:

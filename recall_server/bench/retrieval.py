@@ -46,6 +46,7 @@ class Wishes:
     data: Path
     db_url: str | None
     embedder: str | None
+    reranker: str | None
     profile: SearchMode | None
     without: frozenset[Part]
     limit: int
@@ -134,7 +135,8 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
     one second apart. As in use, a question counts as an access of what it finds.
     """
     data = read(wishes.data)
-    chosen = {} if wishes.embedder is None else {"embedder": wishes.embedder}
+    given = {"embedder": wishes.embedder, "reranker": wishes.reranker}
+    chosen = {name: value for name, value in given.items() if value is not None}
     clock = _Clock(data.after)
     with scratch(engine, wishes.db_url) as database:
         async with house(
@@ -149,6 +151,8 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
                 query = replace(query, mode=wishes.profile)
             answers, degraded = await told.ask(data, query, wishes.neighbours)
             model = built.embedder.model if built.embedder else "none"
+            if again := built.services.recall.reranking:
+                model = f"{model}, re-ranker {again.reranker.name}"
     return RetrievalRun(
         *(engine, data.corpora, model, query, wishes.neighbours, ingested, answers, degraded)
     )

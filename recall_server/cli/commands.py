@@ -16,6 +16,7 @@ from recall_server.cli.doctor import doctor_
 from recall_server.cli.erase import erase, erase_allow, key, restore, verify_erasure, verify_receipt
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.quarantine import app as quarantine
+from recall_server.cli.reembed import reembed
 from recall_server.cli.shared import (
     AsJson,
     Db,
@@ -46,6 +47,7 @@ app.command("key")(key)
 app.command("export")(export_)
 app.command("import")(import_)
 app.command("doctor")(doctor_)
+app.command("reembed")(reembed)
 app.add_typer(quarantine, name="quarantine")
 
 

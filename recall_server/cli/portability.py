@@ -3,15 +3,24 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    fail,
+    in_house,
+    print_json,
+    print_table,
+    progress,
+)
 from recall_server.domain import portable
 from recall_server.domain.model import namespace
 from recall_server.services import export, importing
@@ -44,7 +53,7 @@ def export_(
         services, ns = built.services, namespace(name)
         entry = services.audit.begin(ns, export.OPERATION, DOOR, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
-        with _written(out) as file, _progress("lines written") as told:
+        with _written(out) as file, progress("lines written") as told:
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -72,7 +81,7 @@ def import_(
                 # Nothing of a damaged file is taken in, where it can be known.
                 services.importing.check(source)
                 source.seek(0)
-            with _progress("lines read") as told:
+            with progress("lines read") as told:
                 report = await services.importing.take(
                     ns,
                     source,
@@ -161,13 +170,3 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
         fail(f"{file} cannot be read ({error.strerror}).")
     with opened:
         yield opened
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int], Any]]:
-    """Says how far it has come, to a person who looks on."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    yield lambda count: typer.echo(f"\r{count} {what}", nl=False, err=True)
-    typer.echo(err=True)

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -101,3 +102,13 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict):
         value = " ".join(f"{key}={number}" for key, number in value.items())
     return "" if value is None else visible(str(value), lines=False)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int], Any]]:
+    """Says how far it has come, to a person who looks on."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    yield lambda count: typer.echo(f"\r{count} {what}", nl=False, err=True)
+    typer.echo(err=True)

@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from recall_server.domain.model import (
     Hit,
@@ -27,6 +27,8 @@ from recall_server.domain.model import (
 from recall_server.domain.periods import Period, affinity
 from recall_server.domain.ranking import DAY_S, DELTA, K1, B, ById, ranks
 
+K = TypeVar("K")
+
 # How much each part can add. Keyword and cosine are in the proportion of FEATURES D22.
 WEIGHTS: Mapping[Part, float] = {
     Part.KEYWORD: 0.3,
@@ -39,6 +41,10 @@ WEIGHTS: Mapping[Part, float] = {
 # What the turn before and the one behind lend of their keyword score: a question stands beside its
 # answer.
 NEIGHBOUR = 0.1
+# The share of a re-ranker in the final score: of one that compares the token vectors of a small
+# model, and of one that reads question and text together.
+COMPARED = 0.2
+JUDGED = 0.7
 
 
 class Evidence(NamedTuple):
@@ -108,7 +114,7 @@ def _parts(
     beside = keyword if Part.NEIGHBOURS in query.without else _with_neighbours(pool, keyword)
     parts[Part.KEYWORD] = _to_one(beside)
     if evidence.cosines:
-        parts[Part.COSINE] = _from_least_to_most(evidence.cosines)
+        parts[Part.COSINE] = _nearness(evidence.cosines)
     if evidence.named:
         parts[Part.SPEAKER] = {
             one.item_id: 1.0 for one in evidence.occurrences if one.term in evidence.named
@@ -121,6 +127,33 @@ def _parts(
         }
     parts[Part.RECENCY] = {item.id: _recency(item, now) for item in pool}
     return {part: values for part, values in parts.items() if part not in query.without}
+
+
+def reranked(
+    hits: Sequence[Hit], scores: Sequence[float], *, judges: bool, min_score: float = 0.0
+) -> list[Hit]:
+    """The hits in the order that another look at their texts gives, `scores` in theirs.
+
+    Of a re-ranker that judges, a hit below `min_score` is left out (FEATURES D15, D16), and its
+    score has the greater say; one that only compares is brought to one scale and adds its share.
+    """
+    share = JUDGED if judges else COMPARED
+    values = dict(enumerate(scores))
+    if not judges and values:
+        values = _from_least_to_most(values)
+    found = [
+        hit._replace(
+            scores=hit.scores._replace(
+                final=(1.0 - share) * hit.scores.final + share * values[place],
+                rerank=scores[place],
+            )
+        )
+        for place, hit in enumerate(hits)
+        if not judges or scores[place] >= min_score
+    ]
+    # As the sort is stable, ties stay in their order.
+    found.sort(key=lambda hit: hit.scores.final, reverse=True)
+    return found
 
 
 def bm25(evidence: Evidence) -> dict[str, float]:
@@ -200,9 +233,15 @@ def _to_one(values: ById) -> dict[str, float]:
     return {key: value / most for key, value in values.items()} if most > 0 else {}
 
 
-def _from_least_to_most(values: ById) -> dict[str, float]:
-    """From 0, of the least, to 1, of the greatest; as they are, where none is greater."""
+def _nearness(cosines: ById) -> dict[str, float]:
+    """From 0, of the farthest, to 1; as they are, where all are as near: one alone is not far."""
+    if len(set(cosines.values())) == 1:
+        return {key: max(0.0, value) for key, value in cosines.items()}
+    return _from_least_to_most(cosines)
+
+
+def _from_least_to_most(values: Mapping[K, float]) -> dict[K, float]:
+    """From 0, of the least, to 1, of the greatest."""
     least, most = min(values.values()), max(values.values())
-    if least == most:
-        return {key: max(0.0, value) for key, value in values.items()}
-    return {key: (value - least) / (most - least) for key, value in values.items()}
+    width = max(most - least, 1e-9)
+    return {key: (value - least) / width for key, value in values.items()}

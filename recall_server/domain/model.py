@@ -307,6 +307,7 @@ class Part(StrEnum):
     SESSION = "session"
     TIME = "time"
     RECENCY = "recency"
+    RERANK = "rerank"
     DIVERSITY = "diversity"
 
 
@@ -345,6 +346,7 @@ class Scores(NamedTuple):
     speaker: float | None = None
     session: float | None = None
     time: float | None = None
+    rerank: float | None = None
 
 
 class Said(NamedTuple):

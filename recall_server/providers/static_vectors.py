@@ -18,7 +18,7 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256
-# Up to here one text is ready (0.25 ms) before a hop to a thread and back would pay off.
+# Texts of so many characters together are ready (0.25 ms) before a hop to a thread would pay off.
 INLINE_CHARS_MAX = 500
 
 Tokenize = Callable[[str], list[int]]
@@ -29,7 +29,7 @@ class StaticEmbedder:
 
     So a text's vector has the same bits alone and in any batch, and a long neighbour costs no
     memory. A blank text is the zero vector. Loads on first use; works in one thread of its own,
-    but for one short text. Any failure is `EmbedderUnavailable`; the next call tries again.
+    but for what is short. Any failure is `EmbedderUnavailable`; the next call tries again.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class StaticEmbedder:
         await self.embed(["a", "b"])
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        short = len(texts) == 1 and len(texts[0]) <= INLINE_CHARS_MAX
+        short = sum(map(len, texts)) <= INLINE_CHARS_MAX
         try:
             if not texts or (short and self._loaded):
                 return self._embed(texts)

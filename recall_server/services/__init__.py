@@ -7,6 +7,7 @@ from recall_server.services.audit import Audit
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.delegation import Delegation
+from recall_server.services.embedding import Embedding
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
 from recall_server.services.importing import Import
@@ -28,6 +29,7 @@ class Services:
     checkpoints: Checkpoints
     consolidate: Consolidate
     delegation: Delegation
+    embedding: Embedding
     erase: Erase
     export: Export
     importing: Import

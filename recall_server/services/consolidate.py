@@ -145,8 +145,7 @@ class Consolidate:
         else ends the run with a reason that may be shown.
         """
         line = entry(CONSOLIDATE)
-        async with self.store.transaction(job.namespace, write=False) as tx:
-            run = await tx.runs.get(job.payload["run_id"])
+        run = await self.store.alone(job.namespace).runs.get(job.payload["run_id"])
         if run is None or run.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
                 await tx.jobs.finish(job, self.runs.now())
@@ -166,7 +165,8 @@ class Consolidate:
             log.exception("consolidation_failed", run=run.id, request_id=line.request_id)
             hidden = RecallError(f"internal error (ref {line.request_id})")
             run = await self._fail(run, job, line, hidden)
-        self.runs.told(job.namespace, run)
+        # Whoever works looks for what follows from it before anything else.
+        self.runs.bell.ring(job.namespace, run)
 
     async def _proposed(self, run: Run, text: "_Text | None", job: Job) -> Run:
         """The run with all that extractor or merger have to say; saved now and then."""

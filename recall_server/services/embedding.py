@@ -1,18 +1,21 @@
 """What the vector of an item is made of, and how items get theirs: the same on every path."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
 
-from recall_server.domain.errors import Stale
-from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, labelled
+from recall_server.domain.errors import Invalid, Stale
+from recall_server.domain.model import AuditEntry, Episode, Job, Memory, Namespace, labelled
 from recall_server.providers.embedding import Embedder, Vectors
-from recall_server.storage.episodes import turn_id
+from recall_server.storage.episodes import episode_of, turn_id
+from recall_server.storage.findable import KINDS
 from recall_server.storage.store import Store, Transaction
 
 EMBED = "embed"
+REEMBED = "reembed"
 # Goes up with every change of what a vector is made of: the vectors of an older recipe are never
 # compared with those of this one.
 RECIPE = 2
@@ -21,6 +24,8 @@ RECIPE = 2
 PREVIOUS_CHARS_MAX = 200
 # Items whose vectors are written in one transaction.
 BATCH = 256
+DROPPED_AT_ONCE = 2_000
+ATTEMPTS_MAX = 3
 
 Texts = tuple[str, ...]
 """What one vector is the mean of."""
@@ -93,20 +98,23 @@ def of_memory(words: str, start: int, episode: Episode, turns: Mapping[str, Text
     return (words,)
 
 
-async def texts_of(tx: Transaction, items: Mapping[str, str]) -> dict[str, Texts]:
-    """What the vectors are made of for those of `items` (id to its episode's) that search finds."""
-    memories = {memory.id: memory for memory in await tx.memories.active(list(items))}
-    turns = await tx.vectors.findable([i for i in items if i not in memories])
+async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
+    """What the vectors are made of for those of `ids` that search finds."""
+    memories = await tx.memories.active(ids)
+    of_episode: dict[str, list[Memory]] = {}
+    for memory in memories:
+        of_episode.setdefault(memory.citation.episode_id, []).append(memory)
+    known = {memory.id for memory in memories}
+    turns = await tx.vectors.findable([i for i in ids if i not in known])
     found: dict[str, Texts] = {}
-    for episode_id in sorted({items[i] for i in {*memories, *turns}}):
+    for episode_id in sorted({*of_episode, *map(episode_of, turns)}):
         episode = await tx.episodes.get(episode_id)
         assert episode is not None
         of = of_turns(episode)
         found |= {i: texts for i, texts in of.items() if i in turns}
         found |= {
             one.id: of_memory(one.searchable, one.citation.span.start, episode, of)
-            for one in memories.values()
-            if items[one.id] == episode_id
+            for one in of_episode.get(episode_id, ())
         }
     return found
 
@@ -127,11 +135,12 @@ class Embedding:
         Raises `EmbedderUnavailable`; what lacks a vector is still found by its words. Without an
         embedder nothing is to be done.
         """
-        batches: list[dict[str, str]] = []
+        lacking: list[str] = []
         if self.embedder is not None:
             async with self.store.transaction(job.namespace, write=False) as tx:
-                bare = await tx.vectors.bare(self.embedder.model, [job.payload["episode_id"]])
-            batches = list(_batches(bare))
+                ids = await tx.findables.of_episode(job.payload["episode_id"])
+                lacking = await tx.vectors.lacking(self.embedder.model, ids)
+        *before, last = _batches(lacking)
 
         async def finish(tx: Transaction) -> None:
             await tx.jobs.finish(job, self.now())
@@ -139,23 +148,90 @@ class Embedding:
         async def advance(tx: Transaction) -> None:
             await tx.jobs.advance(job, job.payload, self.now() + self.lease)
 
-        for batch in batches[:-1]:
+        for batch in before:
             await self._give(job.namespace, batch, advance, _about(entry(EMBED), job))
-        await self._give(
-            job.namespace, batches[-1] if batches else {}, finish, _about(entry(EMBED), job)
-        )
+        await self._give(job.namespace, last, finish, _about(entry(EMBED), job))
+
+    async def lacking(self, namespace: Namespace) -> int:
+        """About how much search finds in a namespace that has no vector of the embedder's model."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            found = (await tx.words.statistics()).documents
+            return max(0, found - await tx.vectors.count(self._chosen().model))
+
+    async def reembed(
+        self,
+        namespace: Namespace,
+        *,
+        entry: Callable[[str], AuditEntry],
+        told: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Give vectors to all that search finds in a namespace and that lacks one; how many those
+        were, which `told` hears after each batch. A batch is one transaction, with its line in the
+        book: whoever is stopped begins again where it ended.
+
+        Raises `EmbedderUnavailable`; `Invalid` where there is no embedder; `Stale` where every
+        attempt at a batch met with an erasure.
+        """
+        model, made = self._chosen().model, 0
+        for what in KINDS:
+            after = ""
+            while True:
+                async with self.store.transaction(namespace, write=False) as tx:
+                    page = await tx.findables.page(what, after)
+                    lacking = await tx.vectors.lacking(model, page)
+                if not page:
+                    break
+                after = page[-1]
+                for batch in _batches(lacking) if lacking else ():
+                    made += await self._given(namespace, batch, entry)
+                    told(made)
+        return made
+
+    async def _given(
+        self, namespace: Namespace, batch: Sequence[str], entry: Callable[[str], AuditEntry]
+    ) -> int:
+        async def nothing(_: Transaction) -> None:
+            """Nobody waits for it."""
+
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(Stale):
+                return await self._give(namespace, batch, nothing, entry(REEMBED))
+        return await self._give(namespace, batch, nothing, entry(REEMBED))
+
+    async def drop_others(self, namespace: Namespace, *, entry: Callable[[str], AuditEntry]) -> int:
+        """Delete the vectors of all other models and recipes; how many those were. Whoever still
+        serves with one of these finds by words only. Raises `Invalid` where there is no embedder.
+        """
+        model, dropped = self._chosen().model, 0
+        async with self.store.transaction(namespace, write=False) as tx:
+            others = [one for one in await tx.vectors.models() if one != model]
+        for other in others:
+            more = True
+            while more:
+                line = entry(REEMBED)
+                async with self.store.transaction(namespace, entry=line, erasing=True) as tx:
+                    gone = await tx.vectors.drop(other, DROPPED_AT_ONCE)
+                    line.counts["dropped"] = gone
+                dropped += gone
+                more = gone == DROPPED_AT_ONCE
+        return dropped
+
+    def _chosen(self) -> ItemEmbedder:
+        if self.embedder is None:
+            raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
+        return self.embedder
 
     async def _give(
         self,
         namespace: Namespace,
-        items: Mapping[str, str],
+        ids: Sequence[str],
         also: Callable[[Transaction], Awaitable[None]],
         line: AuditEntry,
     ) -> int:
-        """Vectors for those of `items` that search finds; how many those are. `also` is done in the
+        """Vectors for those of `ids` that search finds; how many those are. `also` is done in the
         transaction that writes them. Raises `Stale` where something was erased meanwhile.
         """
-        epoch, vectors = await self._made(namespace, items)
+        epoch, vectors = await self._made(namespace, ids)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
             await also(tx)
@@ -170,21 +246,20 @@ class Embedding:
         return len(vectors)
 
     async def _made(
-        self, namespace: Namespace, items: Mapping[str, str]
+        self, namespace: Namespace, ids: Sequence[str]
     ) -> tuple[int, dict[str, Vectors]]:
-        if self.embedder is None or not items:
+        if self.embedder is None or not ids:
             return 0, {}
         async with self.store.transaction(namespace, write=False) as tx:
             epoch = (await tx.words.statistics()).erase_epoch
-            texts = await texts_of(tx, items)
+            texts = await texts_of(tx, ids)
         rows = await self.embedder.vectors_of(list(texts.values()))
         return epoch, dict(zip(texts, rows, strict=True))
 
 
-def _batches(items: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    ids = list(items)
-    for start in range(0, len(ids), BATCH):
-        yield {i: items[i] for i in ids[start : start + BATCH]}
+def _batches(ids: Sequence[str]) -> list[Sequence[str]]:
+    """At least one, which may be empty."""
+    return [ids[start : start + BATCH] for start in range(0, max(len(ids), 1), BATCH)]
 
 
 def _about(line: AuditEntry, job: Job) -> AuditEntry:

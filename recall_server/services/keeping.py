@@ -68,13 +68,14 @@ async def _hold(tx: Transaction, episode: Episode) -> None:
 
 
 async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> None:
-    """Raise `ErasedContent` where the text, or one of its turns, was erased in this namespace. In
-    the transaction that would write it, which must hold the namespace's lock: an erasure that
-    commits before it is seen, and one that commits after it erases it.
+    """Raise `ErasedContent`, here or before anything holds, where the text, or one of its turns,
+    was erased in this namespace. In the transaction that would write it, which must hold the
+    namespace's lock: an erasure that commits before it is seen, and one that commits after it
+    erases it.
     """
     assert tx.handle.namespace is not None
-    if await tx.erasures.among(digests.of_episode(tx.handle.namespace, episode)):
-        raise ErasedContent
+    known = digests.of_episode(tx.handle.namespace, episode)
+    await tx.erasures.refuse(known, ErasedContent())
 
 
 async def erased_among(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:

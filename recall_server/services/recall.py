@@ -1,7 +1,7 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
@@ -12,6 +12,7 @@ from recall_server.domain.model import (
     Memory,
     MemoryType,
     Namespace,
+    Part,
     Query,
 )
 from recall_server.domain.plan import Forget, Plan, Resolution
@@ -69,6 +70,7 @@ class Recall:
     now: Callable[[], datetime]
     query_chars_max: int
     forget_window: timedelta
+    reranking: search.Reranking | None = None
 
     async def search(
         self,
@@ -89,15 +91,24 @@ class Recall:
         asked = await search.ask(self.store, self.embedder, namespace, query, reach)
         now = self.now()
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            hits = await search.answer(tx, self.embedder, asked, now)
+            least = search.RERANKED if self.reranking else 0
+            narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
+        degraded = asked.degraded
+        if self.reranking is not None and Part.RERANK not in query.without:
+            again, failed = await self.reranking.look(asked, narrowed.hits)
+            narrowed = replace(narrowed, hits=again)
+            degraded = degraded or failed
+        hits = search.choose(narrowed, query)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await _touch(tx, hits, now)
+            if query.neighbours:
+                hits = await search.with_neighbours(tx, hits, query)
             if cite:
                 hits = await _cited(tx, hits)
             entry.ids += [hit.item.id for hit in hits]
             entry.counts["hits"] = len(hits)
             entry.details["mode"] = asked.query.mode
-        return Found(tuple(hits), asked.degraded)
+        return Found(tuple(hits), degraded)
 
     async def inspect(
         self,

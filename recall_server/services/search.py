@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from recall_server.domain import fusion, ranking
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
 from recall_server.domain.fusion import Evidence
 from recall_server.domain.model import (
     Hit,
@@ -22,6 +22,7 @@ from recall_server.domain.rights import Reach
 from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
+from recall_server.providers.reranking import Reranker
 from recall_server.storage.codes import Floats
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Statistics
@@ -36,6 +37,8 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # Of the best, those among which the answer is made diverse, for each hit wanted.
 DIVERSE_PER_HIT = 2
+# Hits that a re-ranker looks at.
+RERANKED = 50
 
 
 @dataclass(frozen=True)
@@ -100,20 +103,52 @@ async def ask(
     return replace(asked, query=query, degraded=degraded)
 
 
-async def answer(
-    tx: Transaction, embedder: Embedder | None, asked: Asked, now: datetime
-) -> list[Hit]:
-    """The hits in their order, with all that is shown of them: at most as many as wanted, and as
-    fit the budget.
-    """
-    query = asked.query
+@dataclass(frozen=True)
+class Narrowed:
+    """The best hits, with the texts that are shown of them and their vectors, by id."""
+
+    hits: Sequence[Hit]
+    vectors: Mapping[str, Floats]
+
+
+async def narrow(
+    tx: Transaction, embedder: Embedder | None, asked: Asked, now: datetime, *, least: int = 0
+) -> Narrowed:
+    """The best of all that is findable here: a few more than wanted, and `least` of them."""
     pool = await _pool(tx, embedder, asked)
-    hits = _scored(pool, asked, now)[: DIVERSE_PER_HIT * query.limit]
-    hits = await _shown(tx, hits)
+    count = max(least, DIVERSE_PER_HIT * asked.query.limit)
+    hits = await _shown(tx, _scored(pool, asked, now)[:count])
+    if asked.vector is None or embedder is None:
+        return Narrowed(hits, {})
+    return Narrowed(hits, await tx.vectors.of(embedder.model, [hit.item.id for hit in hits]))
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """Another look at the best hits, where the operator wants one."""
+
+    reranker: Reranker
+    min_score: float
+
+    async def look(self, asked: Asked, hits: Sequence[Hit]) -> tuple[list[Hit], str | None]:
+        """The hits in the order of the re-ranker, and why not, where it does not answer."""
+        best = hits[:RERANKED]
+        try:
+            scores = await self.reranker.scores(
+                asked.query.text, [hit.item.text for hit in best], asked.idf
+            )
+        except RerankerUnavailable as error:
+            return list(hits), error.message
+        judges = self.reranker.judges
+        again = fusion.reranked(best, scores, judges=judges, min_score=self.min_score)
+        return [*again, *([] if judges else hits[RERANKED:])], None
+
+
+def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
+    """Of the best hits those that are shown: diverse, as many as wanted, and within the budget."""
+    hits = narrowed.hits
     if Part.DIVERSITY not in query.without:
-        vectors: Mapping[str, Floats] = {}
-        if asked.vector is not None and embedder is not None:
-            vectors = await tx.vectors.of(embedder.model, [hit.item.id for hit in hits])
+        vectors = narrowed.vectors
         words = {
             hit.item.id: terms(hit.item.searchable) for hit in hits if hit.item.id not in vectors
         }
@@ -121,8 +156,7 @@ async def answer(
         if query.mode is not SearchMode.RECALL:
             alike = ranking.repetition(alike)
         hits = ranking.diversify(hits, alike, query.mmr_lambda, query.limit)
-    hits = ranking.fit_budget(hits[: query.limit], query.max_tokens)
-    return await _with_neighbours(tx, hits, query) if query.neighbours else hits
+    return ranking.fit_budget(hits[: query.limit], query.max_tokens)
 
 
 async def _pool(tx: Transaction, embedder: Embedder | None, asked: Asked) -> _Pool:
@@ -200,7 +234,7 @@ async def _shown(tx: Transaction, hits: Sequence[Hit]) -> list[Hit]:
     ]
 
 
-async def _with_neighbours(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
+async def with_neighbours(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
     """Each hit with the turns around it, a memory also with the one that it rests on: each turn
     once, and those of the best hits first, as far as the budget goes.
     """

@@ -45,8 +45,7 @@ class Tasks:
 
     async def get(self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING) -> Run:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
-        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-            run = await tx.runs.get(run_id)
+        run = await self.runs.store.alone(namespace, reach=reach).runs.get(run_id)
         if run is None:
             raise TaskNotFound
         return run
@@ -141,8 +140,7 @@ class Tasks:
         """Answer one question by its id, whichever run asks it. Raises `TaskNotFound` where none
         does, `AnswerUnclear` where the answer is not acceptable.
         """
-        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-            run_id = await tx.runs.asking(question_id)
+        run_id = await self.runs.store.alone(namespace, reach=reach).runs.asking(question_id)
         if run_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
@@ -153,8 +151,7 @@ class Tasks:
 
     async def policy(self, namespace: Namespace) -> Policy | None:
         """Who settles contradictions in the namespace; None where nobody has said."""
-        async with self.runs.store.transaction(namespace, write=False) as tx:
-            return await tx.access.policy()
+        return await self.runs.store.alone(namespace).access.policy()
 
     async def set_policy(
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry

@@ -69,6 +69,14 @@ class Driver(Protocol):
         """
         ...
 
+    async def alone(
+        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+    ) -> Sequence[Row]:
+        """One statement that is a transaction by itself; the rows it returns. What is not `lasting`
+        may be lost if the machine fails that runs the database and all that use it.
+        """
+        ...
+
     async def purge(self, tables: Sequence[str]) -> str:
         """Destroy what deleted and overwritten rows of `tables` have left behind in files: free
         pages, journals, statistics. What of it could not be reached, in words; "" for nothing.

@@ -60,6 +60,11 @@ def turn_id(episode_id: str, position: int) -> str:
     return f"{episode_id}.{position}"
 
 
+def episode_of(turn_id: str) -> str:
+    """The id of the episode that a turn is of."""
+    return turn_id.rpartition(".")[0]
+
+
 class Episodes:
     """Append-only: an episode is added once and never changed."""
 

@@ -140,6 +140,12 @@ class Erasures:
         rows = await self._handle.fetch("erased_among", digests=list(digests))
         return {row["digest"] for row in rows}
 
+    async def refuse(self, digests: Sequence[str], otherwise: Exception) -> None:
+        """Where a text of these digests was erased, `otherwise` is raised here or later, and
+        nothing of the transaction holds (see `Connection.expect`).
+        """
+        await self._handle.expect("none_erased", otherwise, digests=list(digests))
+
     async def allow(self, digests: Sequence[str]) -> int:
         """Take texts of these digests again; how many were refused so far."""
         return len(await self._handle.fetch("allow_erased", digests=list(digests)))

@@ -3,6 +3,7 @@ put into the index can be taken out of it by the same.
 """
 
 from collections.abc import AsyncIterator, Collection
+from typing import Literal
 
 from recall_server.domain.model import Findable, Item, ItemKind, Place, searchable
 from recall_server.storage.driver import Row
@@ -10,6 +11,8 @@ from recall_server.storage.handle import Handle
 from recall_server.storage.rows import moment
 
 PAGE = 500
+Kind = Literal["memories", "turns"]
+KINDS: tuple[Kind, ...] = ("memories", "turns")
 
 
 class Findables:
@@ -45,11 +48,23 @@ class Findables:
 
     async def pages(self) -> AsyncIterator[list[str]]:
         """The ids of all that search finds."""
-        for query in ("found_memories", "found_turns"):
+        for what in KINDS:
             after = ""
-            while page := await self._handle.fetch(query, after=after, limit=PAGE):
-                yield [row["id"] for row in page]
-                after = page[-1]["id"]
+            while page := await self.page(what, after):
+                yield page
+                after = page[-1]
+
+    async def page(self, what: Kind, after: str) -> list[str]:
+        """The ids of the next ones behind `after` that search finds."""
+        rows = await self._handle.fetch(f"found_{what}", after=after, limit=PAGE)
+        return [row["id"] for row in rows]
+
+    async def of_episode(self, episode_id: str) -> list[str]:
+        """The ids of the turns of an episode that search finds, and of the memories in whatever
+        state that were first found there.
+        """
+        rows = await self._handle.fetch("items_of_episode", episode_id=episode_id)
+        return [row["id"] for row in rows]
 
 
 def _item(row: Row) -> Item:

@@ -27,17 +27,11 @@ class Jobs:
             "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
         )
 
-    async def next_due(self, after: str, now: datetime) -> tuple[Namespace, str] | None:
-        """The first due job of the first namespace behind `after`. On a handle for all namespaces;
-        to be claimed in the same transaction.
+    async def claim(self, after: str, now: datetime, lease_until: datetime) -> Job | None:
+        """The first due job of the first namespace behind `after`, or else from the beginning, for
+        whoever asks until `lease_until`. On a handle for all namespaces.
         """
-        rows = await self._handle.fetch("next_due_job", after=after, now=now)
-        return (Namespace(rows[0]["namespace"]), rows[0]["id"]) if rows else None
-
-    async def claim(self, tenant: Namespace, job_id: str, lease_until: datetime) -> Job | None:
-        rows = await self._handle.fetch(
-            "claim_job", tenant=tenant, id=job_id, lease_until=lease_until
-        )
+        rows = await self._handle.fetch("claim_job", after=after, now=now, lease_until=lease_until)
         return _job(rows[0]) if rows else None
 
     async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:

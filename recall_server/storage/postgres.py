@@ -109,6 +109,13 @@ class PostgresDriver:
         finally:
             self._turns.give_back(namespace)
 
+    async def alone(
+        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+    ) -> Sequence[Row]:
+        del lasting  # those who use it may outlive it, so it has to keep all that it told them
+        async with self.transaction(namespace=namespace, write=write) as connection:
+            return await connection.fetch(sql, params)
+
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"

@@ -3,7 +3,6 @@ reach the disk before they are acknowledged (`synchronous=FULL`).
 """
 
 import asyncio
-import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
+from pydantic_core import to_json
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.turns import Turns
@@ -116,22 +116,36 @@ class SqliteDriver:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
         del erasing
-        if not write:
-            async with self._reading.of(namespace):
-                reader = self._readers.get_nowait()
-                try:
-                    async with self._transaction(reader, READ) as connection:
-                        yield connection
-                finally:
-                    self._readers.put_nowait(reader)
-            return
-        assert self._writer is not None
-        # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
         async with (
-            self._writing.of(namespace),
-            self._transaction(self._writer, WRITE) as connection,
+            self._turn(namespace, write=write) as raw,
+            self._transaction(raw, WRITE if write else READ) as connection,
         ):
             yield connection
+
+    @asynccontextmanager
+    async def _turn(self, namespace: str | None, *, write: bool) -> AsyncIterator[_Thread]:
+        """The writer, or one of the readers, for as long as the block lasts."""
+        if write:
+            assert self._writer is not None
+            # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
+            async with self._writing.of(namespace):
+                yield self._writer
+            return
+        async with self._reading.of(namespace):
+            reader = self._readers.get_nowait()
+            try:
+                yield reader
+            finally:
+                self._readers.put_nowait(reader)
+
+    async def alone(
+        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+    ) -> Sequence[Row]:
+        step = _step(sql, params)
+        steps = [self._sound, step if lasting else _unsynced(step)]
+        with _translated(self._path):
+            async with self._turn(namespace, write=write) as raw:
+                return await raw.run(steps)
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
@@ -283,6 +297,19 @@ def _step(sql: str, params: Params) -> Step:
     return lambda raw: raw.execute(sql, plain).fetchall()
 
 
+def _unsynced(step: Step) -> Step:
+    """The step, in a transaction of its own that does not wait for the disk."""
+
+    def taken(raw: sqlite3.Connection) -> Sequence[Any]:
+        raw.execute("PRAGMA synchronous=NORMAL")
+        try:
+            return step(raw)
+        finally:
+            raw.execute("PRAGMA synchronous=FULL")
+
+    return taken
+
+
 def _plain(params: Params) -> dict[str, Any]:
     return {name: _value(value) for name, value in params.items()}
 
@@ -291,9 +318,9 @@ def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     if isinstance(value, Document):
-        return json.dumps(value.value, ensure_ascii=False)
+        return to_json(value.value).decode()
     if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
+        return to_json(value).decode()
     return value
 
 

@@ -7,6 +7,7 @@ from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.storage import queries
 from recall_server.storage.access import Access
+from recall_server.storage.alone import Alone
 from recall_server.storage.audit import Audit
 from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.episodes import Episodes
@@ -97,6 +98,19 @@ class Store:
                 await transaction.audit.record(entry)
         if entry is not None:
             entry.written = True
+
+    def alone(
+        self,
+        namespace: Namespace | None,
+        *,
+        write: bool = False,
+        lasting: bool = True,
+        reach: Reach = EVERYTHING,
+    ) -> Transaction:
+        """Shelves of which every single query is a transaction of its own; see `Driver.alone`."""
+        connection = Alone(self.driver, namespace, write=write, lasting=lasting)
+        handle = Handle(connection, self._queries, namespace, reach)
+        return Transaction(handle, self._cache, self._mac_key)
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:

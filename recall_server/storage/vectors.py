@@ -134,15 +134,29 @@ class Vectors:
             self._read_now |= {r["item_id"]: np.frombuffer(r["vector"], dtype="<f4") for r in rows}
         return {i: self._read_now[i] for i in ids if i in self._read_now}
 
-    async def bare(self, model: str, episode_ids: Sequence[str]) -> dict[str, str]:
-        """What search finds of these episodes and has no vector of the model: id to episode."""
-        rows = await self._handle.fetch("bare_of_episodes", model=model, episodes=list(episode_ids))
-        return {row["id"]: row["episode_id"] for row in rows}
+    async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
+        """Those of `ids` that have no vector of the model."""
+        rows = await self._handle.fetch("having_vectors", model=model, ids=list(ids)) if ids else []
+        having = {row["item_id"] for row in rows}
+        return [i for i in ids if i not in having]
 
     async def findable(self, ids: Sequence[str]) -> set[str]:
         """Those of `ids` that search finds."""
         rows = await self._handle.fetch("findable_among", ids=list(ids)) if ids else []
         return {row["id"] for row in rows}
+
+    async def count(self, model: str) -> int:
+        """How many vectors of the model a search looks at."""
+        (row,) = await self._handle.fetch("count_vectors", model=model)
+        return int(row["vectors"])
+
+    async def models(self) -> list[str]:
+        """Of what models there are vectors here."""
+        return [row["model"] for row in await self._handle.fetch("models_of_vectors")]
+
+    async def drop(self, model: str, limit: int) -> int:
+        """Delete vectors of a model, `limit` at most; how many those were."""
+        return len(await self._handle.fetch("drop_vectors", model=model, limit=limit))
 
     async def _positions(self, matrix: Matrix, model: str, ids: Sequence[str]) -> Positions:
         rows = await self._handle.fetch("slots_of", model=model, ids=list(ids))

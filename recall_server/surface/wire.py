@@ -70,6 +70,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
             "speaker": scores.speaker,
             "session": scores.session,
             "time": scores.time,
+            "rerank": scores.rerank,
         }
         shown["source"] = citation(item.citation)
     return shown

@@ -156,7 +156,7 @@ async def test_first_calls_at_once_load_once(monkeypatch: pytest.MonkeyPatch) ->
     assert loads == [1]
 
 
-async def test_only_one_short_text_is_worked_on_in_the_loop(
+async def test_only_what_is_short_together_is_worked_on_in_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await one("load it")
@@ -170,9 +170,10 @@ async def test_only_one_short_text_is_worked_on_in_the_loop(
 
     monkeypatch.setattr(loop, "run_in_executor", counted)
     await shared.embed(["x" * INLINE_CHARS_MAX])
+    await shared.embed(["x" * (INLINE_CHARS_MAX - 1), "y"])
     inline = len(hops)
     await shared.embed(["x" * (INLINE_CHARS_MAX + 1)])
-    await shared.embed(["two", "texts"])
+    await shared.embed(["x" * INLINE_CHARS_MAX, "y"])
 
     assert (inline, len(hops)) == (0, 2)
 

@@ -73,8 +73,7 @@ def a_memory(memory_id: str = "mem_1", text: str = "Alice lives in Oslo.") -> Me
 
 async def claim(store: Store, after: str = "") -> Job | None:
     async with store.transaction(None) as tx:
-        due = await tx.jobs.next_due(after, NOON)
-        return await tx.jobs.claim(due[0], due[1], LEASE) if due else None
+        return await tx.jobs.claim(after, NOON, LEASE)
 
 
 async def fail_after(store: Store, write: Callable[[Transaction], Awaitable[object]]) -> None:
@@ -307,9 +306,7 @@ async def test_only_the_newest_attempt_may_finish_a_job(store: Store) -> None:
     slow = await claim(store)
     assert slow is not None
     async with store.transaction(None) as tx:
-        due = await tx.jobs.next_due("", LEASE)
-        assert due is not None
-        quick = await tx.jobs.claim(*due, LEASE + timedelta(minutes=5))
+        quick = await tx.jobs.claim("", LEASE, LEASE + timedelta(minutes=5))
     assert quick is not None
 
     async def finish_late() -> None:

@@ -50,6 +50,11 @@ ON CONFLICT (namespace, digest) DO NOTHING
 -- query: erased_among
 SELECT digest FROM erased WHERE namespace = :namespace AND digest IN (:digests...)
 
+-- query: none_erased
+SELECT 1 AS one WHERE NOT EXISTS (
+  SELECT 1 FROM erased WHERE namespace = :namespace AND digest IN (:digests...)
+)
+
 -- query: allow_erased
 DELETE FROM erased WHERE namespace = :namespace AND digest IN (:digests...) RETURNING digest
 

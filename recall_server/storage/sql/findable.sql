@@ -28,6 +28,13 @@ ORDER BY id LIMIT :limit
 SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id > :after
 ORDER BY id LIMIT :limit
 
+-- query: items_of_episode
+SELECT memory_id AS id FROM citations
+WHERE namespace = :namespace AND episode_id = :episode_id AND position = 0
+UNION ALL
+SELECT id FROM turns
+WHERE namespace = :namespace AND episode_id = :episode_id AND state = 'open'
+
 -- query: memories_resting_on
 -- The active memories that are found by the words of one of these turns too.
 SELECT DISTINCT m.id FROM turns t

@@ -201,26 +201,28 @@ SELECT namespace FROM namespaces WHERE namespace = :namespace FOR NO KEY UPDATE
 SELECT item_id, vector FROM embeddings
 WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 
--- query: bare_of_episodes
--- What search finds of these episodes and has no vector of the model.
-SELECT m.id, c.episode_id FROM citations c
-JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
-WHERE c.namespace = :namespace AND c.episode_id IN (:episodes...) AND c.position = 0
-  AND m.retired_at IS NULL AND NOT EXISTS (
-    SELECT 1 FROM embeddings v
-    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = m.id)
-UNION ALL
-SELECT t.id, t.episode_id FROM turns t
-WHERE t.namespace = :namespace AND t.episode_id IN (:episodes...) AND t.state = 'open'
-  AND NOT EXISTS (
-    SELECT 1 FROM embeddings v
-    WHERE v.namespace = :namespace AND v.model = :model AND v.item_id = t.id)
+-- query: having_vectors
+SELECT item_id FROM embeddings
+WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 
 -- query: findable_among
 SELECT id FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
 UNION ALL
 SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
+
+-- query: count_vectors
+SELECT count(*) AS vectors FROM embeddings
+WHERE namespace = :namespace AND model = :model AND findable
+
+-- query: models_of_vectors
+SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model
+
+-- query: drop_vectors
+-- So many of a model: a transaction must be short.
+DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND item_id IN (
+  SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model LIMIT :limit
+) RETURNING item_id
 
 -- query: occurrences
 -- How often these terms stand in these items: a point of the key for each pair.

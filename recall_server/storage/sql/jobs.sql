@@ -2,25 +2,56 @@
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now)
 
--- query: next_due_job
--- across namespaces: a worker serves every tenant, in turn: the first one after the last served
--- in: sqlite
-SELECT namespace, id FROM operations
-WHERE state IN ('queued', 'processing') AND due_at <= :now AND namespace > :after
-ORDER BY namespace, due_at, id LIMIT 1
--- in: postgres
-SELECT namespace, id FROM operations
-WHERE state IN ('queued', 'processing') AND due_at <= :now AND namespace > :after
-ORDER BY namespace, due_at, id LIMIT 1
-FOR UPDATE SKIP LOCKED
-
 -- query: claim_job
--- across namespaces: follows next_due_job in its transaction
+-- across namespaces: a worker serves every tenant, in turn: the first one behind :after, then on
+-- from the beginning. From one to the next is one look at the index, and the first that has
+-- something due is the last: most jobs are for later, and none of those is looked at.
 -- Raising the attempt is the fence: who held the job before can no longer finish it.
 -- A job whose lease ran out took its worker with it, which counts as its failure.
+-- in: sqlite
+WITH RECURSIVE turns (namespace, again) AS (
+  SELECT min(o.namespace), 0 FROM operations o INDEXED BY operations_due
+  WHERE o.state IN ('queued', 'processing') AND o.namespace > :after
+  UNION ALL
+  SELECT (
+    SELECT min(o.namespace) FROM operations o INDEXED BY operations_due
+    WHERE o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
+  ), CASE WHEN t.namespace IS NULL THEN 1 ELSE t.again END
+  FROM turns t WHERE t.again = 0 OR :after > t.namespace
+)
 UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
   failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
-WHERE namespace = :tenant AND id = :id
+WHERE (namespace, id) = (
+  SELECT due.namespace, due.id FROM turns t CROSS JOIN operations due
+  WHERE due.rowid = (
+    SELECT o.rowid FROM operations o
+    WHERE o.namespace = t.namespace AND o.state IN ('queued', 'processing') AND o.due_at <= :now
+    ORDER BY o.due_at, o.id LIMIT 1
+  )
+  LIMIT 1
+)
+RETURNING namespace, id, kind, payload, attempt, failures, created_at
+-- in: postgres
+WITH RECURSIVE turns (namespace, again) AS (
+  SELECT min(o.namespace), 0 FROM operations o
+  WHERE o.state IN ('queued', 'processing') AND o.namespace > :after
+  UNION ALL
+  SELECT (
+    SELECT min(o.namespace) FROM operations o
+    WHERE o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
+  ), CASE WHEN t.namespace IS NULL THEN 1 ELSE t.again END
+  FROM turns t WHERE t.again = 0 OR :after > t.namespace
+)
+UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
+  failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
+WHERE (namespace, id) = (
+  SELECT due.namespace, due.id FROM turns t CROSS JOIN LATERAL (
+    SELECT o.namespace, o.id FROM operations o
+    WHERE o.namespace = t.namespace AND o.state IN ('queued', 'processing') AND o.due_at <= :now
+    ORDER BY o.due_at, o.id LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) due
+  LIMIT 1
+)
 RETURNING namespace, id, kind, payload, attempt, failures, created_at
 
 -- query: advance_job

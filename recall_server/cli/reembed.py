@@ -1,0 +1,81 @@
+"""`recall reembed`: vectors of the model in the settings, for all that lacks one."""
+
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, in_house, print_json, progress
+from recall_server.domain.errors import Invalid, NotFound
+from recall_server.domain.model import Namespace, namespace
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done for one namespace."""
+
+    namespace: Namespace
+    embedded: int
+    dropped: int
+
+
+def reembed(
+    name: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="NAMESPACE", help="Only this one.", show_default="all"),
+    ] = None,
+    drop_old: Annotated[
+        bool,
+        typer.Option("--drop-old", help="Then delete the vectors of all other models."),
+    ] = False,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """After a change of RECALL_EMBEDDER: make the vectors that are missing, beside a running
+    server; again after an interruption, it goes on where it ended.
+    """
+
+    async def act(built: House) -> None:
+        if built.embedder is None:
+            raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
+        await built.embedder.load()
+        done = [await _renewed(built, one, drop=drop_old) for one in await _chosen(built, name)]
+        model = built.embedder.model
+        if as_json:
+            print_json({"model": model, "namespaces": [asdict(one) for one in done]})
+            return
+        for one in done:
+            if one.embedded or one.dropped:
+                typer.echo(f"{one.namespace}: {_told(one.embedded, one.dropped)}")
+        embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
+        typer.echo(f"{len(done)} namespaces, {model}: {_told(embedded, dropped)}")
+
+    in_house(db, act)
+
+
+async def _chosen(built: House, name: str | None) -> list[Namespace]:
+    if name is not None:
+        async with built.store.transaction(namespace(name), write=False) as tx:
+            if not await tx.portable.exists():
+                raise NotFound(f"There is no namespace {name}.")
+        return [namespace(name)]
+    async with built.store.transaction(None, write=False) as tx:
+        return await tx.erasures.namespaces()
+
+
+async def _renewed(built: House, one: Namespace, *, drop: bool) -> Done:
+    embedding, begin = built.services.embedding, built.services.audit.begin
+    entry = partial(begin, one, door=DOOR, accessor=None)
+    lacking = await embedding.lacking(one)
+    beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
+    with beside as told:
+        embedded = await embedding.reembed(one, entry=entry, told=told)
+    dropped = await embedding.drop_others(one, entry=entry) if drop else 0
+    return Done(one, embedded, dropped)
+
+
+def _told(embedded: int, dropped: int) -> str:
+    return f"{embedded} vectors made" + (f", {dropped} of other models deleted" if dropped else "")
