@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +12,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 Arguments = Mapping[str, Any]
-CallTool = Callable[[str, Arguments], Awaitable[None]]
+CallTool = Callable[[str, Arguments], Awaitable[object]]
+Ask = Callable[[str, Arguments], Awaitable[bytes]]
+Post = Callable[[str, Arguments], Awaitable[bytes]]
+Headers = Mapping[bytes, bytes]
+Send = Callable[[Mapping[str, Any]], Awaitable[tuple[Headers, bytes]]]
 DEADLINE_S = 30.0
 
 
@@ -52,6 +56,52 @@ async def plain(address: str, token: str) -> AsyncIterator[CallTool]:
 
 
 @asynccontextmanager
+async def session(address: str, token: str) -> AsyncIterator[Ask]:
+    """The same, after the handshake that a server with sessions asks for; gives what it answers.
+
+    After a call that failed it begins anew, as the connection may be gone.
+    """
+    async with AsyncExitStack() as stack:
+        post: Post | None = None
+
+        async def ask(tool: str, arguments: Arguments) -> bytes:
+            nonlocal post
+            try:
+                if post is None:
+                    post = await stack.enter_async_context(_begun(address, token))
+                answer = await post("tools/call", {"name": tool, "arguments": arguments})
+            except BaseException:
+                post = None
+                raise
+            if b'"isError":false' not in answer:
+                raise RuntimeError(f"{tool} failed: {answer[:500].decode()}")
+            return answer
+
+        yield ask
+
+
+@asynccontextmanager
+async def _begun(address: str, token: str) -> AsyncIterator[Post]:
+    """A session of MCP, if the server has such, over one connection that is kept."""
+    protocol = "MCP-Protocol-Version: 2025-11-25"
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "bench", "version": "1"},
+    }
+    async with _connected(address, "/mcp", token, protocol) as send:
+        headers, _ = await send(
+            {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        )
+    named = headers.get(b"mcp-session-id", b"").decode()
+    header = f"{protocol}\r\nMcp-Session-Id: {named}" if named else protocol
+    async with _connected(address, "/mcp", token, header) as send:
+        await send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    async with _kept(address, "/mcp", token, header) as post:
+        yield post
+
+
+@asynccontextmanager
 async def tasks(address: str, token: str) -> AsyncIterator[CallTool]:
     """A2A methods on a socket that is kept; each must be answered with a completed task."""
     async with _kept(address, "/a2a", token, "A2A-Version: 1.0") as post:
@@ -64,12 +114,21 @@ async def tasks(address: str, token: str) -> AsyncIterator[CallTool]:
         yield call
 
 
-Post = Callable[[str, Arguments], Awaitable[bytes]]
-
-
 @asynccontextmanager
 async def _kept(address: str, path: str, token: str, header: str) -> AsyncIterator[Post]:
     """Sends JSON-RPC over one connection; gives the body of the answer."""
+    async with _connected(address, path, token, header) as send:
+
+        async def post(method: str, params: Arguments) -> bytes:
+            _, answer = await send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+            return answer
+
+        yield post
+
+
+@asynccontextmanager
+async def _connected(address: str, path: str, token: str, header: str) -> AsyncIterator[Send]:
+    """Sends bodies over one connection; gives the headers and the body of each answer."""
     where = urlsplit(address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
     head = (
@@ -78,26 +137,36 @@ async def _kept(address: str, path: str, token: str, header: str) -> AsyncIterat
         f"{header}\r\nContent-Length: "
     )
 
-    async def post(method: str, params: Arguments) -> bytes:
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    async def send(message: Mapping[str, Any]) -> tuple[Headers, bytes]:
+        body = json.dumps(message).encode()
         writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
         async with asyncio.timeout(DEADLINE_S):
-            status, answer = await _answer(reader)
-        if status != b"200":
-            raise RuntimeError(f"{method} failed: {status.decode()} {answer[:500].decode()}")
-        return answer
+            status, headers, answer = await _answer(reader)
+        if status not in {b"200", b"202"}:
+            raise RuntimeError(
+                f"{message['method']} failed: {status.decode()} {answer[:500].decode()}"
+            )
+        return headers, answer
 
     try:
-        yield post
+        yield send
     finally:
         writer.close()
-        await writer.wait_closed()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def _answer(reader: asyncio.StreamReader) -> tuple[bytes, Headers, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
-    first, *headers = head.split(b"\r\n")
-    length = next(
-        int(line.split(b":")[1]) for line in headers if line.lower().startswith(b"content-length:")
-    )
-    return first.split(b" ")[1], await reader.readexactly(length)
+    first, *lines = head.strip().split(b"\r\n")
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)
+    }
+    if headers.get(b"transfer-encoding") != b"chunked":
+        body = await reader.readexactly(int(headers.get(b"content-length", 0)))
+        return first.split(b" ")[1], headers, body
+    body = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readuntil(b"\r\n")
+    return first.split(b" ")[1], headers, body

@@ -88,6 +88,22 @@ def load(
 
 
 @app.command()
+def peer(
+    *,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="For each operation at each concurrency.")
+    ] = 5.0,
+    file: File = None,
+) -> None:
+    """The same load on this server and on szl-recall, which is installed from PyPI for it."""
+    from recall_server.bench import peer_report  # noqa: PLC0415
+    from recall_server.bench.peer import Wishes, run  # noqa: PLC0415
+
+    wishes = Wishes(seconds)
+    _measure(Engines.SQLITE, lambda _, say: run(wishes, say), peer_report, file)
+
+
+@app.command()
 def tasks(
     *,
     engine: Engine = Engines.BOTH,

@@ -11,8 +11,8 @@ QUESTIONS = 100
 # What is nearer by less is equally near: beyond six places is noise.
 NOISE = 1e-6
 NEAREST = 10
-# Vectors that are read at a time: 20 MB of them.
-PAGE = 20_000
+# Vectors that are read at a time: 5 MB of them.
+PAGE = 5_000
 
 
 async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> float:

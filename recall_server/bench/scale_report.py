@@ -33,6 +33,15 @@ class Target:
     def met(self) -> bool:
         return self.number >= self.limit if self.at_least else self.number <= self.limit
 
+    def as_json(self) -> dict[str, Any]:
+        most = "at_least" if self.at_least else "at_most"
+        return {"name": self.name, "number": self.number, most: self.limit, "met": self.met}
+
+    def verdict(self) -> str:
+        most = "at least" if self.at_least else "at most"
+        met = "met" if self.met else "[bold]missed[/bold]"
+        return f"{self.name}: {self.number:.2f}, {most} {self.limit:g}: {met}"
+
 
 def targets(scale: Scale) -> Iterator[Target]:
     least = scale.sweep[0]
@@ -69,15 +78,7 @@ def as_json(scale: Scale) -> dict[str, Any]:
             "alone": scale.alone and _times(scale.alone),
             "beside": scale.beside and _times(scale.beside),
         },
-        "targets": [
-            {
-                "name": one.name,
-                "number": one.number,
-                "at_least" if one.at_least else "at_most": one.limit,
-                "met": one.met,
-            }
-            for one in targets(scale)
-        ],
+        "targets": [target.as_json() for target in targets(scale)],
     }
 
 
@@ -99,9 +100,7 @@ def show(scale: Scale, console: Console) -> None:
         f"without memories {scale.empty_start_s:.2f} s{resident}"
     )
     for target in targets(scale):
-        most = "at least" if target.at_least else "at most"
-        verdict = "met" if target.met else "[bold]missed[/bold]"
-        console.print(f"{target.name}: {target.number:.2f}, {most} {target.limit:g}: {verdict}")
+        console.print(target.verdict())
 
 
 def _cells(one: Measured, other: Measured) -> list[str]:

@@ -15,15 +15,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from recall_server.domain.model import (
-    Hit,
-    Item,
-    Occurrence,
-    Part,
-    Query,
-    Scores,
-    SearchMode,
-)
+from recall_server.domain.findable import Occurrence
+from recall_server.domain.model import Hit, Item, Part, Query, Scores, SearchMode
 from recall_server.domain.periods import Period, affinity
 from recall_server.domain.ranking import DAY_S, DELTA, K1, B, ById, ranks
 

@@ -257,34 +257,6 @@ def searchable(text: str, attribute: str | None) -> str:
     return f"{text} {attribute.replace('_', ' ')}" if attribute else text
 
 
-class Findable(NamedTuple):
-    """What an item is found by: its own words, what was said where it comes from, and by whom."""
-
-    words: str
-    speaker: str | None = None
-    said: str = ""
-
-    @property
-    def text(self) -> str:
-        """All that is indexed of it, but for who spoke."""
-        said = labelled(self.speaker, self.said) if self.said else ""
-        return f"{self.words}\n{said}" if self.words else said
-
-
-def labelled(speaker: str | None, words: str) -> str:
-    """Words as a transcript has them."""
-    return f"{speaker}: {words}" if speaker else words
-
-
-class Occurrence(NamedTuple):
-    """How often a term stands in an item, and how long that is, in terms."""
-
-    item_id: str
-    term: str
-    times: int
-    length: int
-
-
 class SearchMode(StrEnum):
     """How a search ranks (FEATURES D22): by words and vectors and all that speaks for an item, by
     all but vectors, by vectors alone; `recall` is the backbone's four-part score (D06).

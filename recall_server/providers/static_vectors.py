@@ -52,8 +52,8 @@ class StaticEmbedder:
         await self.embed(["a", "b"])
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        short = sum(map(len, texts)) <= INLINE_CHARS_MAX
         try:
+            short = sum(map(len, texts)) <= INLINE_CHARS_MAX
             if not texts or (short and self._loaded):
                 return self._embed(texts)
             loop = asyncio.get_running_loop()

@@ -238,8 +238,9 @@ class Consolidate:
             await tx.lock()
             now = self.runs.now()
             plan = await _plan(tx, run, text, now)
-            if run.work.expected and not run.work.resolutions:
-                _same(plan, run.work.expected)
+            expected = run.work.expected if not run.work.resolutions else ""
+            if expected and plan.digest() != expected:
+                raise PlanOutdated
             if run.request.dry_run:
                 after = _ended(run, plan, now)
             elif plan.questions:
@@ -356,11 +357,6 @@ async def _plan(tx: Transaction, run: Run, text: _Text | None, now: datetime) ->
             run.request.policy or Policy.ASK, {one.question_id: one for one in run.work.resolutions}
         ),
     )
-
-
-def _same(plan: Plan, expected: str) -> None:
-    if plan.digest() != expected:
-        raise PlanOutdated
 
 
 def _within(request: Request, reach: Reach) -> Request:

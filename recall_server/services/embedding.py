@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from recall_server.domain.errors import Invalid, Stale
-from recall_server.domain.model import AuditEntry, Episode, Job, Memory, Namespace, labelled
+from recall_server.domain.findable import labelled
+from recall_server.domain.model import AuditEntry, Episode, Job, Memory, Namespace
 from recall_server.providers.embedding import Embedder, Vectors
 from recall_server.storage.episodes import episode_of, turn_id
 from recall_server.storage.findable import KINDS

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import ErasedContent
-from recall_server.domain.model import Episode, Findable
+from recall_server.domain.findable import Findable
+from recall_server.domain.model import Episode
 from recall_server.domain.plan import Plan
 from recall_server.domain.transcript import parse_turns
 from recall_server.services.reading import with_turns

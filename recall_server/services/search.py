@@ -7,16 +7,9 @@ from datetime import datetime
 
 from recall_server.domain import fusion, ranking
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
+from recall_server.domain.findable import Occurrence
 from recall_server.domain.fusion import Evidence
-from recall_server.domain.model import (
-    Hit,
-    Item,
-    Namespace,
-    Occurrence,
-    Part,
-    Query,
-    SearchMode,
-)
+from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
 from recall_server.domain.question import Question
 from recall_server.domain.rights import Reach
 from recall_server.domain.when import when

@@ -51,6 +51,8 @@ class Codes:
         """
         held = self._slots[: self.count]
         positions = np.searchsorted(held, slots)
+        if not len(slots):
+            return positions
         fresh = ~np.isin(slots, held, assume_unique=True)
         positions[fresh] = np.arange(self.count, self.count + np.count_nonzero(fresh))
         self.reserve(self.count + int(np.count_nonzero(fresh)))
@@ -113,16 +115,13 @@ class Codes:
         return np.flatnonzero(apart <= furthest)
 
     def _agreement(self, query: Floats, positions: Positions) -> Floats:
-        """The sum of the query's numbers, each with the sign of the code: by way of a table that
-        has it for each value of each byte.
+        """The sum of those of the query's numbers where the code has a 1: it grows with the sum of
+        all of them, each with the sign of the code.
         """
-        width = -(-self._dimensions // 8)
-        padded = np.pad(query, (0, 8 * width - len(query)))
-        signs = 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) - 1.0
-        table = (padded.reshape(width, 8) @ signs.T).astype(np.float32)
-        read = self._words[:, positions].T.copy().view(np.uint8)[:, :width]
-        summed: Floats = table[np.arange(width), read].sum(axis=1)
-        return summed
+        read = self._words[:, positions].T.copy().view(np.uint8)
+        ones = np.unpackbits(read, axis=1, count=self._dimensions)
+        agreement: Floats = np.vecdot(ones.astype(np.float32), query)
+        return agreement
 
 
 def _words(codes: bytes, count: int) -> Words:

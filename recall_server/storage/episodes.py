@@ -7,18 +7,9 @@ from datetime import datetime
 from typing import Literal
 
 from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.findable import labelled
 from recall_server.domain.importance import importance
-from recall_server.domain.model import (
-    Citation,
-    Episode,
-    Item,
-    ItemKind,
-    Said,
-    Source,
-    Span,
-    Turn,
-    labelled,
-)
+from recall_server.domain.model import Citation, Episode, Item, ItemKind, Said, Source, Span, Turn
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import moment, moment_or_none, span

@@ -5,7 +5,8 @@ put into the index can be taken out of it by the same.
 from collections.abc import AsyncIterator, Collection
 from typing import Literal
 
-from recall_server.domain.model import Findable, Item, ItemKind, Place, searchable
+from recall_server.domain.findable import Findable
+from recall_server.domain.model import Item, ItemKind, Place, searchable
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import moment

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recall_server.domain.model import Findable, Namespace, Occurrence
+from recall_server.domain.findable import Findable, Occurrence
+from recall_server.domain.model import Namespace
 from recall_server.domain.ranking import K1, B
 from recall_server.domain.words import speaker_terms, term_counts
 from recall_server.storage.driver import Document

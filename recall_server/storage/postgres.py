@@ -238,16 +238,19 @@ class _PostgresConnection:
         self._raw = raw
         self._answer_s = answer_s
         self._waiting: list[tuple[str, Params, Exception | None]] = []
+        # Two that read at once take turns: a connection has one conversation.
+        self._turn = asyncio.Lock()
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
         # came to: whoever got this connection next would be told that they do not exist.
         self.confused = False
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        if not self._waiting:
+        async with self._turn:
+            if self._waiting:
+                await self.send(sql, params)
+                return await _rows(await self._flush())
             with _translated(), _patience(self._raw, self._answer_s):
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
-        await self.send(sql, params)
-        return await _rows(await self._flush())
 
     async def _flush(self) -> psycopg.AsyncCursor[DictRow]:
         """Run what waits, in one journey; the cursor of the last."""

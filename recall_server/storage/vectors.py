@@ -12,7 +12,6 @@ import numpy as np
 
 from recall_server.domain.model import Namespace
 from recall_server.storage.codes import Floats, Positions, code, code_chars
-from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.index import Statistics
 from recall_server.storage.matrix import ROWS_UP_TO, Matrix, best
@@ -20,7 +19,7 @@ from recall_server.storage.matrix import ROWS_UP_TO, Matrix, best
 # Codes that are read at a time: about 5 MB of text.
 PAGE = 65_536
 # Up to here codes are compared at once (2 ms); more of them in a thread, beside other calls.
-INLINE_UP_TO = 65_536
+INLINE_UP_TO = 262_144
 
 
 class VectorIndex:
@@ -121,8 +120,12 @@ class Vectors:
         candidates = await _candidates(matrix, query, limit, inside)
         slots = matrix.codes.slots(candidates).tolist()
         rows = await self._handle.fetch("vectors_at", model=model, slots=slots)
-        read = self._read_now = _vectors(rows, dimensions)
-        return best(list(read), np.array(list(read.values())), query, limit)
+        rows = [row for row in rows if len(row["vector"]) == 4 * dimensions]
+        vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")
+        read = vectors.reshape(len(rows), dimensions)
+        ids = [row["item_id"] for row in rows]
+        self._read_now = dict(zip(ids, read, strict=True))
+        return best(ids, read, query, limit)
 
     async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""
@@ -222,12 +225,3 @@ async def _candidates(
     if len(findable) <= INLINE_UP_TO:
         return matrix.candidates(query, limit, findable)
     return await asyncio.to_thread(matrix.candidates, query, limit, findable)
-
-
-def _vectors(rows: Sequence[Row], dimensions: int) -> dict[str, Floats]:
-    size = 4 * dimensions
-    return {
-        row["item_id"]: np.frombuffer(row["vector"], dtype="<f4")
-        for row in rows
-        if len(row["vector"]) == size
-    }

@@ -13,17 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recall_server.domain.findable import Occurrence
 from recall_server.domain.fusion import NEIGHBOUR, WEIGHTS, Evidence, bm25, fuse
-from recall_server.domain.model import (
-    Hit,
-    Item,
-    ItemKind,
-    Occurrence,
-    Part,
-    Place,
-    Query,
-    SearchMode,
-)
+from recall_server.domain.model import Hit, Item, ItemKind, Part, Place, Query, SearchMode
 from recall_server.domain.periods import Period
 from recall_server.domain.ranking import bm25_weights, bm25plus
 

@@ -13,16 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.model import (
-    Citation,
-    Hit,
-    Item,
-    ItemKind,
-    Occurrence,
-    Query,
-    Scores,
-    Span,
-)
+from recall_server.domain.findable import Occurrence
+from recall_server.domain.model import Citation, Hit, Item, ItemKind, Query, Scores, Span
 from recall_server.domain.ranking import (
     DELTA,
     K1,

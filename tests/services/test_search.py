@@ -44,6 +44,7 @@ from tests.services.conversation import ALICE, drained, enter, entry, memories
 from tests.services.travelling import BOB
 
 QUOKKA = "Ann: The quokka eats jam and figs."
+FISH = "Cid: Fish and jam."
 HERON = "Ben: The heron of the harbour eats fish."
 ALL_STOP_WORDS = "what is that and who was it"
 MODES = list(SearchMode)
@@ -172,7 +173,7 @@ async def _far_and_near(house: House, *, topic: str = "life", agent: str | None 
     for namespace, session in ((ALICE, "shared"), (BOB, "other")):
         await enter(house, namespace)
         await tell(house, HERON, namespace, session="shared", agent="planner", topic="work")
-        await tell(house, "Cid: Fish and jam.", namespace, session="apart", agent="planner",
+        await tell(house, FISH, namespace, session="apart", agent="planner",
                    topic="work")  # fmt: skip
         await tell(house, QUOKKA, namespace, session=session, topic=topic, agent=agent)
 
@@ -194,7 +195,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_its_session(
             query = Query("quokka jam heron fish", mode=mode)
             near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
             assert scores(near) == scores(far)
-            assert set(texts(near)) == {"The heron of the harbour eats fish.", "Fish and jam."}
+            assert set(texts(near)) == {HERON, FISH}
 
         # The positive control: who reaches all of it is told otherwise.
         query = Query("quokka jam heron fish")
@@ -206,7 +207,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_hou
     preference, residence = "Ann: I prefer oolong tea.", "Ann: I live in Lisbon."
     reach = Reach(types=frozenset({MemoryType.PREFERENCE}))
     without = frozenset({Part.SESSION, Part.COSINE})
-    query = Query("Lisbon oolong porcelain", SearchMode.KEYWORD and 20, without=without)
+    query = Query("Lisbon oolong porcelain", without=without)
     async with open_house() as house:
         for namespace, told in (
             (ALICE, (f"{preference}\n{residence}",)),
@@ -232,7 +233,7 @@ async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_house: Op
         for namespace in (ALICE, BOB):
             await enter(house, namespace)
             await tell(house, HERON, namespace, topic="work")
-            await tell(house, "Cid: Fish and jam.", namespace, topic="work")
+            await tell(house, FISH, namespace, topic="work")
         await tell(house, QUOKKA, topic="home")
         await drained(house)
 
@@ -411,7 +412,7 @@ async def test_with_the_embedder_down_the_words_decide_in_every_mode(open_house:
         by_words = await looked(house, Query("quokka", mode=SearchMode.KEYWORD))
         for mode in MODES:
             found = await answered(house, Query("quokka", mode=mode))
-            assert texts(found.hits)[0] == "The quokka eats jam and figs."
+            assert texts(found.hits)[0] == QUOKKA
             assert bool(found.degraded) == (mode is not SearchMode.KEYWORD)
             assert {hit.scores.cosine for hit in found.hits} == {None}
             if mode is not SearchMode.RECALL:
@@ -427,7 +428,7 @@ async def test_a_question_without_a_direction_is_answered_by_its_words(open_hous
         by_words = await looked(house, Query("quokka", mode=SearchMode.KEYWORD))
         assert scores(await looked(house, Query("quokka"))) == scores(by_words)
         for mode in (SearchMode.HYBRID, SearchMode.RECALL, SearchMode.KEYWORD):
-            assert texts(await looked(house, Query("quokka", mode=mode)))[0].startswith("The quo")
+            assert texts(await looked(house, Query("quokka", mode=mode)))[0] == QUOKKA
         assert await looked(house, Query("quokka", mode=SearchMode.VECTOR)) == []
 
 

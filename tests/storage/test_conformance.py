@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recall_server.domain.findable import Findable
 from recall_server.domain.model import (
     Citation,
     Episode,
     Fact,
-    Findable,
     Job,
     JobState,
     Memory,

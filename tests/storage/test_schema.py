@@ -1,16 +1,19 @@
 """Migrations: in order, once, under a lock, whole or not at all."""
 
 import asyncio
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.files import shipped
 from recall_server.storage import driver_for
+from recall_server.storage.codes import code
 from recall_server.storage.schema import migrate, read
 from tests.conftest import NOON
 from tests.engines import ENGINES, Postgres
@@ -203,3 +206,45 @@ def test_the_application_role_sees_one_namespace_only(postgres: Postgres, migrat
 
     assert without == []
     assert seen == [("alice",)]
+
+
+@pytest.mark.parametrize("dimensions", [1, 8, 20, 256])
+async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
+    empty: Path | str, tmp_path: Path, dimensions: int
+) -> None:
+    rows = np.random.default_rng(1).standard_normal((5, dimensions)).astype(np.float32)
+    rows[0] = 0.0
+    rows[1, 0] = -0.0
+    for path in shipped("migrations").glob("*.sql"):
+        if path.name < "0014":
+            shutil.copy(path, tmp_path)
+    await run(empty, tmp_path)
+    driver = driver_for(empty)
+    await driver.open()
+    try:
+        async with driver.migration() as connection:
+            await connection.script(
+                "INSERT INTO namespaces (namespace, created_at) VALUES ('a', '2026-03-01')"
+            )
+            for number, row in enumerate(rows):
+                blob = row.astype("<f4").tobytes().hex()
+                await connection.script(
+                    "INSERT INTO embeddings (namespace, model, item_id, vector, version) "
+                    f"VALUES ('a', 'm', 'mem_{number}', {_blob(driver.engine, blob)}, 9 - {number})"
+                )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.migration() as connection:
+            found = await connection.fetch("SELECT item_id, slot, code FROM embeddings", {})
+    finally:
+        await driver.close()
+
+    codes = {row["item_id"]: row["code"] for row in found}
+    assert codes == {f"mem_{number}": code(row) for number, row in enumerate(rows)}
+    # In the order in which they were written.
+    assert {row["item_id"]: row["slot"] for row in found} == {
+        f"mem_{number}": 5 - number for number in range(5)
+    }
+
+
+def _blob(engine: str, digits: str) -> str:
+    return f"x'{digits}'" if engine == "sqlite" else f"decode('{digits}', 'hex')"

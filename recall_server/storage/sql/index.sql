@@ -68,17 +68,15 @@ WITH read AS MATERIALIZED (
   ORDER BY score DESC, p.item_id
   LIMIT :candidates
 )
-SELECT item_id, sum(score) AS score FROM (
-  SELECT item_id, score FROM found
-  UNION ALL
-  SELECT f.item_id, CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
-    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)
-  FROM looked_up w CROSS JOIN found f CROSS JOIN postings p
+SELECT f.item_id, f.score + COALESCE((
+  SELECT sum(CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
+    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER))
+  FROM looked_up w CROSS JOIN postings p
   WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id = f.item_id
     AND (w.before = '' OR f.item_id < w.before)
-)
-GROUP BY item_id
-ORDER BY score DESC, item_id
+), 0) AS score
+FROM found f
+ORDER BY 2 DESC, 1
 LIMIT :limit
 -- in: postgres
 WITH read AS MATERIALIZED (
@@ -105,19 +103,20 @@ WITH read AS MATERIALIZED (
 SELECT item_id, CAST(sum(score) AS bigint) AS score FROM (
   SELECT item_id, score FROM found
   UNION ALL
-  SELECT f.item_id, CAST(round(1000000 * w.weight * p.occurrences
+  SELECT p.item_id, CAST(round(1000000 * w.weight * p.occurrences
     * (CAST(:k1 AS double precision) + 1.0)
     / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
       + :b * p.length / CAST(:average AS double precision)))) AS bigint)
-  FROM looked_up w CROSS JOIN found f CROSS JOIN LATERAL (
-    SELECT occurrences, length FROM postings
-    WHERE namespace = :namespace AND term = w.term AND item_id = f.item_id
+  FROM looked_up w CROSS JOIN LATERAL (
+    SELECT item_id, occurrences, length FROM postings
+    WHERE namespace = :namespace AND term = w.term
+      AND item_id = ANY(ARRAY(SELECT f.item_id FROM found f))
+      AND (w.before = '' OR item_id < w.before)
     OFFSET 0
   ) p
-  WHERE w.before = '' OR f.item_id < w.before
 ) AS scored
 GROUP BY item_id
-ORDER BY score DESC, item_id
+ORDER BY 2 DESC, 1
 LIMIT :limit
 
 -- query: next_vector_version
