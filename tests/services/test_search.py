@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from recall_server.services import finding, search
 from recall_server.services.ingest import Submission
 from recall_server.services.recall import Found
 from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Store
 from tests.conftest import NOON, Chance, Clock, Open, settings_for
 from tests.engines import Postgres
@@ -46,11 +48,12 @@ from tests.services.travelling import BOB
 QUOKKA = "Ann: The quokka eats jam and figs."
 FISH = "Cid: Fish and jam."
 HERON = "Ben: The heron of the harbour eats fish."
+NAMESPACES = ("alic", "bob")  # stemmed
 ALL_STOP_WORDS = "what is that and who was it"
 MODES = list(SearchMode)
 
 
-async def tell(  # noqa: PLR0913
+async def tell(
     house: House,
     text: str,
     namespace: Namespace = ALICE,
@@ -93,8 +96,8 @@ def scores(hits: Sequence[Hit]) -> dict[str, tuple[float | None, ...]]:
 # --- both engines ---
 
 CONVERSATIONS = (
-    "--- 8 May 2023 ---\nCaroline: I live in Lisbon near the river.\nMel: I prefer green tea.\n"
-    "Caroline: The harbour was lovely last week.\nMel: My sister's dog ran off again.",
+    "--- 8 May 2023 ---\nCaroline: I live in Lisbon near the river.\nMel: I prefer green tea.",
+    "--- 8 May 2023 ---\nCaroline: The harbour was nice last week.\nMel: My sister's dog ran off.",
     "--- 9 July 2023 ---\nMel: I moved from Lisbon to Porto.\nCaroline: I am allergic to peanuts.",
     "User: I work at Initech.\nAssistant: Good to know!\nUser: I prefer tabs over spaces.",
     "Élodie: J'habite à Montréal.\nZoë: The café was closed, 小明 said so.\n小明: 我喜欢绿茶。",
@@ -140,6 +143,7 @@ async def alike(database: Database) -> AsyncIterator[House]:
         yield built
 
 
+@pytest.mark.slow
 async def test_both_engines_give_the_same_hits_with_the_same_scores(
     tmp_path: Path, postgres: Postgres, migrated: str
 ) -> None:
@@ -191,6 +195,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_its_session(
     reach, elsewhere = LIMITS[limit]
     async with open_house() as house:
         await _far_and_near(house, **elsewhere)
+        await drained(house)
         for mode in MODES:
             query = Query("quokka jam heron fish", mode=mode)
             near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
@@ -305,6 +310,35 @@ async def test_another_namespaces_speakers_and_words_change_no_question(open_hou
         assert await looked(house, query) == hits
 
 
+async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
+    open_house: Open,
+) -> None:
+    async with open_house() as house:
+        seen = {}
+        for namespace, turns in ((ALICE, 2), (BOB, 5)):
+            await enter(house, namespace)
+            await _long(house.store, namespace, turns, f"of {namespace}")
+        for namespace in (ALICE, BOB):
+            async with house.store.transaction(namespace, write=False) as tx:
+                (placed,) = await tx.findables.placed(["mem_1"])
+                of = await tx.findables.of(["mem_1"])
+                words = await tx.words.occurrences([*NAMESPACES, "quokka", "@ann"], ["mem_1"])
+                resting = [
+                    await tx.findables.resting_on([turn_id("ep_long", place)]) for place in (1, 4)
+                ]
+            seen[namespace] = (
+                placed.place and placed.place.position,
+                [found.said.split()[-1] for found in of.values()],
+                sorted((one.term, one.times) for one in words),
+                resting,
+            )
+
+    assert seen == {
+        ALICE: (1, ["alice."], [("@ann", 1), ("alic", 1), ("quokka", 2)], [{"mem_1"}, set()]),
+        BOB: (4, ["bob."], [("@ann", 1), ("bob", 1), ("quokka", 2)], [set(), {"mem_1"}]),
+    }
+
+
 # --- an index of an older release ---
 
 
@@ -312,22 +346,20 @@ async def _stale(store: Store, namespace: Namespace) -> None:
     """As an older release left it: by the memories' own words, here by none at all."""
     async with store.driver.transaction(namespace=namespace, write=True) as raw:
         for sql in (
-            f"DELETE FROM postings WHERE namespace = '{namespace}'",
-            f"UPDATE namespaces SET words_stale = TRUE, documents = 7, words = 70"
-            f" WHERE namespace = '{namespace}'",
+            "DELETE FROM postings WHERE namespace = '{}'",
+            "UPDATE namespaces SET words_stale = TRUE, documents = 7 WHERE namespace = '{}'",
         ):
-            await raw.fetch(sql, {})
+            await raw.fetch(sql.format(namespace), {})
 
 
 async def _index(store: Store) -> list[Sequence[Any]]:
     return [
-        await select(store, sql, namespace)
+        await select(store, sql.format(namespace), namespace)
         for namespace in (ALICE, BOB)
         for sql in (
-            f"SELECT term, item_id, occurrences, length FROM postings"
-            f" WHERE namespace = '{namespace}' ORDER BY term, item_id",
-            f"SELECT term, documents FROM terms WHERE namespace = '{namespace}' ORDER BY term",
-            f"SELECT documents, words FROM namespaces WHERE namespace = '{namespace}'",
+            "SELECT * FROM postings WHERE namespace = '{}' ORDER BY term, item_id",
+            "SELECT term, documents FROM terms WHERE namespace = '{}' ORDER BY term",
+            "SELECT documents, words FROM namespaces WHERE namespace = '{}'",
         )
     ]
 
@@ -432,48 +464,43 @@ async def test_a_question_without_a_direction_is_answered_by_its_words(open_hous
         assert await looked(house, Query("quokka", mode=SearchMode.VECTOR)) == []
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("failing", [False, True])
-async def test_in_an_empty_namespace_nothing_is_found(
-    open_house: Open, mode: SearchMode, failing: bool
-) -> None:
-    async with open_house(embedder=HashEmbedder(failing=failing)) as house:
+async def test_in_an_empty_namespace_nothing_is_found(open_house: Open) -> None:
+    embedder = HashEmbedder()
+    async with open_house(embedder=embedder) as house:
         await enter(house)
+        for mode, failing in product(MODES, (False, True)):
+            embedder.failing = failing
+            for text in ("quokka", ALL_STOP_WORDS, "?!", "in May 2023", "What did I say to Ana?"):
+                assert (await answered(house, Query(text, mode=mode))).hits == ()
 
-        for text in ("quokka", ALL_STOP_WORDS, "?!", "in May 2023", "What did I say to Ana?"):
-            assert (await answered(house, Query(text, mode=mode))).hits == ()
 
-
-@pytest.mark.parametrize("mode", MODES)
 async def test_a_question_of_stop_words_alone_is_answered_as_far_as_vectors_go(
-    open_house: Open, mode: SearchMode
+    open_house: Open,
 ) -> None:
     async with open_house() as house:
         await enter(house)
         await tell(house, f"{QUOKKA}\n{HERON}")
         await drained(house)
+        for mode in MODES:
+            found = (await answered(house, Query(ALL_STOP_WORDS, mode=mode))).hits
 
-        found = (await answered(house, Query(ALL_STOP_WORDS, mode=mode))).hits
-
-        assert len(found) == (0 if mode is SearchMode.KEYWORD else 2)
-        assert all(math.isfinite(hit.scores.final) for hit in found)
+            assert len(found) == (0 if mode is SearchMode.KEYWORD else 2)
+            assert all(math.isfinite(hit.scores.final) for hit in found)
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_of_a_long_question_the_first_terms_count(open_house: Open, mode: SearchMode) -> None:
+async def test_of_a_long_question_the_first_terms_count(open_house: Open) -> None:
+    many = " ".join(f"word{number}" for number in range(300))
     async with open_house() as house:
         await enter(house)
-        await tell(house, f"{QUOKKA}\n{HERON}")
+        await tell(house, QUOKKA)
         await drained(house)
+        for mode in MODES:
+            first = await looked(house, Query(f"quokka {many}", mode=mode))
+            last = await looked(house, Query(f"{many} quokka", mode=mode))
 
-        many = " ".join(f"word{number}" for number in range(300))
-        first = await looked(house, Query(f"quokka {many}", mode=mode))
-        last = await looked(house, Query(f"{many} quokka", mode=mode))
-
-        assert [bool(hit.scores.keyword) for hit in first].count(True) == (
-            0 if mode is SearchMode.VECTOR else len(first) if mode is not SearchMode.RECALL else 1
-        )
-        assert not any(hit.scores.keyword for hit in last)
+            by_words = [bool(hit.scores.keyword) for hit in first]
+            assert by_words == [mode is not SearchMode.VECTOR]
+            assert not any(hit.scores.keyword for hit in last)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -539,13 +566,13 @@ class Counted:
         return getattr(self._driver, name)
 
 
-async def _long(store: Store, namespace: Namespace, turns: int) -> None:
+async def _long(store: Store, namespace: Namespace, turns: int, words: str = "") -> None:
     """An episode of so many turns, and a memory of the last one."""
-    said = [f"Word {number} of the quokka. " for number in range(turns)]
+    said = [f"Word {number} of the quokka {words}. " for number in range(turns)]
     spans, end = [], 0
-    for words in said:
-        spans.append(Span(end, end + len(words)))
-        end += len(words)
+    for turn in said:
+        spans.append(Span(end, end + len(turn)))
+        end += len(turn)
     episode = Episode(
         id="ep_long",
         text="".join(said),
@@ -568,7 +595,7 @@ async def _long(store: Store, namespace: Namespace, turns: int) -> None:
         extractor="test",
     )
     async with store.transaction(namespace) as tx:
-        await tx.episodes.add(episode, None, "digest")
+        await tx.episodes.add(episode, "key", "digest")
         await tx.memories.add(memory)
         await finding.show(tx, ["mem_1"])
 
