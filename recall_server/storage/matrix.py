@@ -19,6 +19,8 @@ ROWS_UP_TO = 16_384
 # Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.5 % are
 # among 400 of 100,000, 98.8 % among 1,400 of 1,000,000.
 SHORTLIST_MIN = 400
+# Of vectors that are held here many more cost next to nothing.
+SHORTLIST_HELD = 1_600
 SHORTLIST_PER_HIT = 3
 SHORTLIST_PER_ROOT = 1.4
 # So many times as many are chosen by their bits alone, which are quicker to compare.
@@ -107,8 +109,9 @@ class Matrix:
         """The positions worth comparing: all findable ones, or those nearest by their codes."""
         if np.count_nonzero(findable) <= EXACT_UP_TO:
             return np.flatnonzero(findable)
+        least = SHORTLIST_HELD if self.holds_rows else SHORTLIST_MIN
         root = SHORTLIST_PER_ROOT * math.sqrt(len(findable))
-        last = max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit, int(root))
+        last = max(least, SHORTLIST_PER_HIT * limit, int(root))
         return self.codes.narrowed(query, findable, FIRST_PER_LAST * last, last)
 
     def rows(self, ids: Sequence[str]) -> dict[str, Floats]:
