@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,16 +102,17 @@ class Matrix:
         if within is not None:
             inside = np.array([self._position[i] for i in within if i in self._position], np.intp)
         candidates = self.candidates(query, limit, self.codes.findable(inside))
-        ids = [self._ids[position] for position in candidates.tolist()]
-        return best(ids, self._rows[candidates], query, limit)
+        return best(lambda i: self._ids[candidates[i]], self._rows[candidates], query, limit)
 
     def candidates(self, query: Floats, limit: int, findable: Flags) -> Positions:
         """The positions worth comparing: all findable ones, or those nearest by their codes."""
         if np.count_nonzero(findable) <= EXACT_UP_TO:
             return np.flatnonzero(findable)
-        least = SHORTLIST_HELD if self.holds_rows else SHORTLIST_MIN
+        if self.holds_rows:
+            last = max(SHORTLIST_HELD, SHORTLIST_PER_HIT * limit)
+            return self.codes.narrowed(query, findable, last, last)
         root = SHORTLIST_PER_ROOT * math.sqrt(len(findable))
-        last = max(least, SHORTLIST_PER_HIT * limit, int(root))
+        last = max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit, int(root))
         return self.codes.narrowed(query, findable, FIRST_PER_LAST * last, last)
 
     def rows(self, ids: Sequence[str]) -> dict[str, Floats]:
@@ -121,16 +122,16 @@ class Matrix:
         return {i: self._rows[self._position[i]] for i in ids if i in self._position}
 
 
-def best(ids: Sequence[str], rows: Floats, query: Floats, limit: int) -> dict[str, float]:
-    """The `limit` ids whose rows have the greatest cosine to `query`, with it; of equal ones the
+def best(id_at: Callable[[int], str], rows: Floats, query: Floats, limit: int) -> dict[str, float]:
+    """The ids of the `limit` rows with the greatest cosine to `query`, with it; of equal ones the
     lesser ids.
     """
-    if not ids:
+    if not len(rows):
         return {}
     cosines = _cosines(rows, query)
-    last = len(ids) - min(limit, len(ids))
+    last = len(rows) - min(limit, len(rows))
     chosen = np.flatnonzero(cosines >= np.partition(cosines, last)[last]).tolist()
-    found = {ids[i]: float(cosines[i]) for i in chosen}
+    found = {id_at(i): float(cosines[i]) for i in chosen}
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
 
 
