@@ -24,7 +24,7 @@ from recall_server.domain.model import namespace
 SEED = 20260303
 SIZES = (10_000, 100_000)
 CONCURRENCIES = (8, 32)
-OURS, PEER = "ours", f"szl-recall {VERSION}"
+OURS, PEER = "ours", "peer"
 
 Say = Callable[[str], None]
 
@@ -62,7 +62,7 @@ async def run(wishes: Wishes, say: Say) -> Run:
     statements = [texts.statement() for _ in range(max(SIZES))]
     with scratch("sqlite", None) as database:
         assert isinstance(database, Path)
-        say(f"installing {PEER}")
+        say(f"installing szl-recall {VERSION}")
         program = await asyncio.to_thread(installed, database.parent / "peer")
         say("writing memories")
         ours = await _filled(database, statements, say)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from recall_server.bench.load import FLOOR, Measured
 from recall_server.bench.peer import CONCURRENCIES, OURS, PEER, SIZES, Run
+from recall_server.bench.peer_server import VERSION
 from recall_server.bench.scale_report import Target
 
 _SMALL, _LARGE = (f"search {size:,}" for size in SIZES)
@@ -82,7 +83,10 @@ def show(run: Run, console: Console) -> None:
 
 
 def explain(console: Console) -> None:
-    console.print("\nBoth over SQLite, through the same client on a plain socket, in turn.")
+    console.print(
+        f"\nThe peer is szl-recall {VERSION}. Both over SQLite, through the same client on a plain "
+        "socket, in turn; neither extracts anything meanwhile."
+    )
 
 
 def _of(run: Run, operation: str, concurrency: int) -> Measured:
