@@ -1,5 +1,5 @@
 """SQLite: one writer behind a lock, several readers that cannot write, WAL, and commits that
-reach the disk before they are acknowledged (`synchronous=FULL`).
+reach the disk before they are acknowledged (`synchronous=FULL`), but for what need not last.
 """
 
 import asyncio
