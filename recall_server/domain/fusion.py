@@ -107,7 +107,7 @@ def _parts(
     beside = keyword if Part.NEIGHBOURS in query.without else _with_neighbours(pool, keyword)
     parts[Part.KEYWORD] = _to_one(beside)
     if evidence.cosines:
-        parts[Part.COSINE] = _from_least_to_most(evidence.cosines)
+        parts[Part.COSINE] = _nearness(evidence.cosines)
     if evidence.named:
         parts[Part.SPEAKER] = {
             one.item_id: 1.0 for one in evidence.occurrences if one.term in evidence.named
@@ -226,9 +226,15 @@ def _to_one(values: ById) -> dict[str, float]:
     return {key: value / most for key, value in values.items()} if most > 0 else {}
 
 
+def _nearness(cosines: ById) -> dict[str, float]:
+    """From 0, of the farthest, to 1; as they are, where all are as near: one alone is not far."""
+    if len(set(cosines.values())) == 1:
+        return {key: max(0.0, value) for key, value in cosines.items()}
+    return _from_least_to_most(cosines)
+
+
 def _from_least_to_most(values: Mapping[K, float]) -> dict[K, float]:
-    """From 0, of the least, to 1, of the greatest; as they are, where none is greater."""
+    """From 0, of the least, to 1, of the greatest."""
     least, most = min(values.values()), max(values.values())
-    if least == most:
-        return {key: max(0.0, value) for key, value in values.items()}
-    return {key: (value - least) / (most - least) for key, value in values.items()}
+    width = max(most - least, 1e-9)
+    return {key: (value - least) / width for key, value in values.items()}

@@ -1,0 +1,634 @@
+"""How a search goes, with the real services over both engines."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recall_server.app import House, house
+from recall_server.domain.model import (
+    Citation,
+    Episode,
+    Hit,
+    ItemKind,
+    Memory,
+    MemoryType,
+    Namespace,
+    Part,
+    Query,
+    SearchMode,
+    Source,
+    Span,
+    Turn,
+)
+from recall_server.domain.rights import EVERYTHING, Reach
+from recall_server.providers.embedding import Vectors
+from recall_server.services import finding, search
+from recall_server.services.ingest import Submission
+from recall_server.services.recall import Found
+from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.episodes import turn_id
+from recall_server.storage.store import Store
+from tests.conftest import NOON, Chance, Clock, Open, settings_for
+from tests.engines import Postgres
+from tests.fakes import HashEmbedder
+from tests.processes import Database
+from tests.security.erasing import select
+from tests.services.conversation import ALICE, drained, enter, entry, memories
+from tests.services.travelling import BOB
+
+QUOKKA = "Ann: The quokka eats jam and figs."
+FISH = "Cid: Fish and jam."
+HERON = "Ben: The heron of the harbour eats fish."
+NAMESPACES = ("alic", "bob")  # stemmed
+ALL_STOP_WORDS = "what is that and who was it"
+MODES = list(SearchMode)
+
+
+async def tell(
+    house: House,
+    text: str,
+    namespace: Namespace = ALICE,
+    *,
+    topic: str = "life",
+    session: str | None = None,
+    agent: str | None = None,
+) -> None:
+    await house.services.ingest.remember(
+        namespace,
+        Submission(text, topic, None, Source(session, agent)),
+        entry=entry(house, namespace),
+    )
+
+
+async def looked(
+    house: House, query: Query, namespace: Namespace = ALICE, reach: Reach = EVERYTHING
+) -> list[Hit]:
+    """The answer to a question, without its being counted as read."""
+    asked = await search.ask(house.store, house.embedder, namespace, query, reach)
+    async with house.store.transaction(namespace, write=False, reach=reach) as tx:
+        return search.choose(await search.narrow(tx, house.embedder, asked, NOON), query)
+
+
+async def answered(house: House, query: Query, reach: Reach = EVERYTHING) -> Found:
+    return await house.services.recall.search(
+        ALICE, query, cite=True, reach=reach, entry=entry(house)
+    )
+
+
+def texts(hits: Sequence[Hit]) -> list[str]:
+    return [hit.item.text for hit in hits]
+
+
+def scores(hits: Sequence[Hit]) -> dict[str, tuple[float | None, ...]]:
+    """Every score of every hit by its text: the ids of two namespaces differ."""
+    return {hit.item.text: hit.scores for hit in hits}
+
+
+# --- both engines ---
+
+CONVERSATIONS = (
+    "--- 8 May 2023 ---\nCaroline: I live in Lisbon near the river.\nMel: I prefer green tea.",
+    "--- 8 May 2023 ---\nCaroline: The harbour was nice last week.\nMel: My sister's dog ran off.",
+    "--- 9 July 2023 ---\nMel: I moved from Lisbon to Porto.\nCaroline: I am allergic to peanuts.",
+    "User: I work at Initech.\nAssistant: Good to know!\nUser: I prefer tabs over spaces.",
+    "Élodie: J'habite à Montréal.\nZoë: The café was closed, 小明 said so.\n小明: 我喜欢绿茶。",
+    "A plain note without anybody: the river floods in spring, and green tea is sold out.",
+    "Mel: The dog came back.\nMel: The dog came back.\nCaroline: The dog, the river, the harbour!",
+)
+QUESTIONS = (
+    "Where does Caroline live?",
+    "what did mel’s sister’s dog do",
+    "What did Caroline say about the harbour in May 2023?",
+    "Where do I work, and what do I prefer?",
+    "Which tea does Mel like since 2023?",
+    "What did Zoë and 小明 say of the café?",
+    "green tea river dog harbour Lisbon Porto",
+    "zyxgloop",
+    ALL_STOP_WORDS,
+    "@caroline",
+)
+SHAPES: tuple[Mapping[str, Any], ...] = (
+    {"limit": 50},
+    {"limit": 5, "mmr_lambda": 0.0},
+    {"limit": 20, "recency_weight": 1.0, "mmr_lambda": 1.0, "score_threshold": 0.2},
+)
+
+
+@asynccontextmanager
+async def alike(database: Database) -> AsyncIterator[House]:
+    """A house that has heard all conversations, with ids and times that are the same anywhere."""
+    clock = Clock()
+    async with house(
+        settings_for(database, extractor="rules"),
+        embedder=HashEmbedder(),
+        now=clock,
+        chance=Chance(),
+    ) as built:
+        await enter(built)
+        for number, text in enumerate(3 * CONVERSATIONS):
+            clock.pass_(timedelta(hours=7 if number % 3 else 0))
+            await tell(built, text, session=f"s{number % 4}" if number % 2 else None)
+            # Two of three are extracted: memories and turns are both among what is found.
+            if number % 3:
+                await drained(built)
+        yield built
+
+
+@pytest.mark.slow
+async def test_both_engines_give_the_same_hits_with_the_same_scores(
+    tmp_path: Path, postgres: Postgres, migrated: str
+) -> None:
+    asked = [
+        Query(text, mode=mode, **shape) for text in QUESTIONS for mode in MODES for shape in SHAPES
+    ]
+    kinds, parts = set(), set()
+    with postgres.database(migrated) as url:
+        async with alike(tmp_path / "recall.db") as ours, alike(url) as theirs:
+            for query in asked:
+                one, other = await looked(ours, query), await looked(theirs, query)
+                assert [hit.item for hit in one] == [hit.item for hit in other], query
+                for mine, its in zip(one, other, strict=True):
+                    assert mine.scores == pytest.approx(its.scores, abs=1e-6), query
+                kinds |= {hit.item.kind for hit in one}
+                parts |= {
+                    part for hit in one for part, value in hit.scores._asdict().items() if value
+                }
+
+    assert kinds == set(ItemKind)
+    assert {"keyword", "cosine", "speaker", "session", "time"} <= parts
+
+
+# --- what a limited token learns ---
+
+
+async def _far_and_near(house: House, *, topic: str = "life", agent: str | None = None) -> None:
+    """Two namespaces with the same words. In Alice's, what is elsewhere stands in the session of
+    the heron; in Bob's it does not.
+    """
+    for namespace, session in ((ALICE, "shared"), (BOB, "other")):
+        await enter(house, namespace)
+        await tell(house, HERON, namespace, session="shared", agent="planner", topic="work")
+        await tell(house, FISH, namespace, session="apart", agent="planner",
+                   topic="work")  # fmt: skip
+        await tell(house, QUOKKA, namespace, session=session, topic=topic, agent=agent)
+
+
+LIMITS = {
+    "topic": (Reach(topics=frozenset({"work"})), {"topic": "home", "agent": "planner"}),
+    "agent": (Reach(agent_id="planner"), {"topic": "work", "agent": "painter"}),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_what_is_out_of_reach_lends_nothing_to_its_session(
+    open_house: Open, limit: str
+) -> None:
+    reach, elsewhere = LIMITS[limit]
+    async with open_house() as house:
+        await _far_and_near(house, **elsewhere)
+        await drained(house)
+        for mode in MODES:
+            query = Query("quokka jam heron fish", mode=mode)
+            near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
+            assert scores(near) == scores(far)
+            assert set(texts(near)) == {HERON, FISH}
+
+        # The positive control: who reaches all of it is told otherwise.
+        query = Query("quokka jam heron fish")
+        near, far = [await looked(house, query, one) for one in (ALICE, BOB)]
+        assert scores(near) != scores(far)
+
+
+async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_house: Open) -> None:
+    preference, residence = "Ann: I prefer oolong tea.", "Ann: I live in Lisbon."
+    reach = Reach(types=frozenset({MemoryType.PREFERENCE}))
+    without = frozenset({Part.SESSION, Part.COSINE})
+    query = Query("Lisbon oolong porcelain", without=without)
+    async with open_house() as house:
+        for namespace, told in (
+            (ALICE, (f"{preference}\n{residence}",)),
+            (BOB, (preference, residence)),
+        ):
+            await enter(house, namespace)
+            for text in (*told, "Ann: I prefer porcelain."):
+                await tell(house, text, namespace, session="s")
+                await drained(house)
+
+        near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
+        assert scores(near) == scores(far)
+        assert len(near) == 2
+        near, far = [await looked(house, query, one) for one in (ALICE, BOB)]
+        assert scores(near) != scores(far), "the positive control"
+
+
+async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_house: Open) -> None:
+    """The scale of the vectors goes from the farthest to the nearest within reach."""
+    reach = Reach(topics=frozenset({"work"}))
+    others = frozenset(Part) - {Part.COSINE}
+    async with open_house() as house:
+        for namespace in (ALICE, BOB):
+            await enter(house, namespace)
+            await tell(house, HERON, namespace, topic="work")
+            await tell(house, FISH, namespace, topic="work")
+        await tell(house, QUOKKA, topic="home")
+        await drained(house)
+
+        for query in (
+            Query("quokka jam", without=others),
+            Query("quokka jam", mode=SearchMode.VECTOR),
+        ):
+            near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
+            assert scores(near) == scores(far)
+            assert {hit.scores.cosine for hit in near} != {None}
+            assert scores(await looked(house, query)) != scores(near)
+
+
+@pytest.mark.parametrize("limit", ["topic", "agent", "type"])
+async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
+    open_house: Open, limit: str
+) -> None:
+    reach = {
+        "topic": Reach(topics=frozenset({"work"})),
+        "agent": Reach(agent_id="planner"),
+        "type": Reach(types=frozenset({MemoryType.PREFERENCE})),
+    }[limit]
+    async with open_house() as house:
+        await enter(house)
+        await tell(house, "Ann: I prefer oolong.", topic="work", agent="planner")
+        await tell(house, "Ann: I live in Lisbon.\nBen: Oolong?", topic="home", agent="painter")
+        await drained(house)
+        await tell(house, "Ben: The oolong of Lisbon.", topic="home", agent="painter")
+        everything = await select(
+            house.store,
+            "SELECT id FROM memories WHERE namespace = 'alice'"
+            " UNION ALL SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open'",
+        )
+        ids = [row["id"] for row in everything]
+
+        async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
+            placed = [item.id for item in await tx.findables.placed(ids)]
+        async with house.store.transaction(ALICE, write=False) as tx:
+            all_placed = [item.id for item in await tx.findables.placed(ids)]
+        assert sorted(all_placed) == sorted(ids)
+        assert len(ids) > len(placed) == 1
+        for mode in MODES:
+            query = Query("Lisbon oolong Ben Ann", mode=mode, neighbours=5, limit=50)
+            found = await answered(house, query, reach)
+            assert [hit.item.id for hit in found.hits] == placed
+            told = str(found.hits)
+            assert "Lisbon" not in told
+            assert "Ben" not in told
+
+
+async def test_another_namespaces_speakers_and_words_change_no_question(open_house: Open) -> None:
+    query = Query("What did Ana's son say about the quokka?")
+    async with open_house() as house:
+        for namespace in (ALICE, BOB):
+            await enter(house, namespace)
+        await tell(house, QUOKKA)
+
+        async def asked(namespace: Namespace) -> search.Asked:
+            return await search.ask(house.store, house.embedder, namespace, query, EVERYTHING)
+
+        before, hits = await asked(ALICE), await looked(house, query)
+        await tell(house, "Ana: The quokka is mine.\nAna: I said so.", BOB)
+        after = await asked(ALICE)
+
+        assert (await asked(BOB)).named == {"@ana"}
+        assert before.named == after.named == frozenset()
+        assert (after.idf, after.statistics) == (before.idf, before.statistics)
+        assert np.array_equal(after.vector, before.vector)  # type: ignore[arg-type]
+        assert await looked(house, query) == hits
+
+
+async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
+    open_house: Open,
+) -> None:
+    async with open_house() as house:
+        seen = {}
+        for namespace, turns in ((ALICE, 2), (BOB, 5)):
+            await enter(house, namespace)
+            await _long(house.store, namespace, turns, f"of {namespace}")
+        for namespace in (ALICE, BOB):
+            async with house.store.transaction(namespace, write=False) as tx:
+                (placed,) = await tx.findables.placed(["mem_1"])
+                of = await tx.findables.of(["mem_1"])
+                words = await tx.words.occurrences([*NAMESPACES, "quokka", "@ann"], ["mem_1"])
+                resting = [
+                    await tx.findables.resting_on([turn_id("ep_long", place)]) for place in (1, 4)
+                ]
+            seen[namespace] = (
+                placed.place and placed.place.position,
+                [found.said.split()[-1] for found in of.values()],
+                sorted((one.term, one.times) for one in words),
+                resting,
+            )
+
+    assert seen == {
+        ALICE: (1, ["alice."], [("@ann", 1), ("alic", 1), ("quokka", 2)], [{"mem_1"}, set()]),
+        BOB: (4, ["bob."], [("@ann", 1), ("bob", 1), ("quokka", 2)], [set(), {"mem_1"}]),
+    }
+
+
+# --- an index of an older release ---
+
+
+async def _stale(store: Store, namespace: Namespace) -> None:
+    """As an older release left it: by the memories' own words, here by none at all."""
+    async with store.driver.transaction(namespace=namespace, write=True) as raw:
+        for sql in (
+            "DELETE FROM postings WHERE namespace = '{}'",
+            "UPDATE namespaces SET words_stale = TRUE, documents = 7 WHERE namespace = '{}'",
+        ):
+            await raw.fetch(sql.format(namespace), {})
+
+
+async def _index(store: Store) -> list[Sequence[Any]]:
+    return [
+        await select(store, sql.format(namespace), namespace)
+        for namespace in (ALICE, BOB)
+        for sql in (
+            "SELECT * FROM postings WHERE namespace = '{}' ORDER BY term, item_id",
+            "SELECT term, documents FROM terms WHERE namespace = '{}' ORDER BY term",
+            "SELECT documents, words FROM namespaces WHERE namespace = '{}'",
+        )
+    ]
+
+
+async def test_an_older_index_is_made_anew_when_a_server_starts(open_house: Open) -> None:
+    query = Query("Ana quokka", mode=SearchMode.KEYWORD)
+    async with open_house() as house:
+        for namespace in (ALICE, BOB):
+            await enter(house, namespace)
+            await tell(house, "Ana: I live in Lisbon with a quokka.\nBen: I see.", namespace)
+            await drained(house)
+            await tell(house, "Ben: Ana's quokka again.", namespace)
+        whole, hits = await _index(house.store), await looked(house, query)
+        assert len(hits) == 2
+        for namespace in (ALICE, BOB):
+            await _stale(house.store, namespace)
+        assert await looked(house, query) == []
+
+    async with open_house() as house:
+        assert await _index(house.store) == whole
+        assert await looked(house, query) == hits
+        # Once more there is nothing to do.
+        await finding.renew(house.store)
+        assert await _index(house.store) == whole
+
+
+async def test_two_servers_that_start_at_once_make_an_index_once(open_house: Open) -> None:
+    async with open_house() as house, open_house() as other:
+        for namespace in (ALICE, BOB):
+            await enter(house, namespace)
+            for number in range(30):
+                await tell(house, f"Ana: Quokka {number} eats jam.\nBen: I see.", namespace)
+        whole = await _index(house.store)
+        for namespace in (ALICE, BOB):
+            await _stale(house.store, namespace)
+
+        await asyncio.gather(
+            *(finding.renew(store) for store in (house.store, other.store, house.store))
+        )
+
+        assert await _index(other.store) == whole
+
+
+async def test_what_is_told_while_an_index_is_made_anew_is_in_it(open_house: Open) -> None:
+    async with open_house() as house:
+        await enter(house)
+        for number in range(10):
+            await tell(house, f"Ana: Quokka {number} eats jam.")
+        await _stale(house.store, ALICE)
+
+        await asyncio.gather(
+            finding.renew(house.store), *(tell(house, f"Ben: Heron {n}.") for n in range(10))
+        )
+
+        found = await looked(house, Query("quokka heron", limit=50, mode=SearchMode.KEYWORD))
+        assert len(found) == 20
+        kept = await _index(house.store)
+        await _stale(house.store, ALICE)
+        await finding.renew(house.store)
+        assert await _index(house.store) == kept
+
+
+# --- what may be lacking ---
+
+
+class Silent(HashEmbedder):
+    """Finds no direction in any text."""
+
+    model = "silent/64"
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        return np.zeros((len(texts), self.dimensions), dtype=np.float32)
+
+
+async def test_with_the_embedder_down_the_words_decide_in_every_mode(open_house: Open) -> None:
+    embedder = HashEmbedder()
+    async with open_house(embedder=embedder) as house:
+        await enter(house)
+        await tell(house, f"{QUOKKA}\n{HERON}")
+        embedder.failing = True
+
+        by_words = await looked(house, Query("quokka", mode=SearchMode.KEYWORD))
+        for mode in MODES:
+            found = await answered(house, Query("quokka", mode=mode))
+            assert texts(found.hits)[0] == QUOKKA
+            assert bool(found.degraded) == (mode is not SearchMode.KEYWORD)
+            assert {hit.scores.cosine for hit in found.hits} == {None}
+            if mode is not SearchMode.RECALL:
+                assert scores(found.hits) == scores(by_words)
+
+
+async def test_a_question_without_a_direction_is_answered_by_its_words(open_house: Open) -> None:
+    async with open_house(embedder=Silent()) as house:
+        await enter(house)
+        await tell(house, f"{QUOKKA}\n{HERON}")
+        await drained(house)
+
+        by_words = await looked(house, Query("quokka", mode=SearchMode.KEYWORD))
+        assert scores(await looked(house, Query("quokka"))) == scores(by_words)
+        for mode in (SearchMode.HYBRID, SearchMode.RECALL, SearchMode.KEYWORD):
+            assert texts(await looked(house, Query("quokka", mode=mode)))[0] == QUOKKA
+        assert await looked(house, Query("quokka", mode=SearchMode.VECTOR)) == []
+
+
+async def test_in_an_empty_namespace_nothing_is_found(open_house: Open) -> None:
+    embedder = HashEmbedder()
+    async with open_house(embedder=embedder) as house:
+        await enter(house)
+        for mode, failing in product(MODES, (False, True)):
+            embedder.failing = failing
+            for text in ("quokka", ALL_STOP_WORDS, "?!", "in May 2023", "What did I say to Ana?"):
+                assert (await answered(house, Query(text, mode=mode))).hits == ()
+
+
+async def test_a_question_of_stop_words_alone_is_answered_as_far_as_vectors_go(
+    open_house: Open,
+) -> None:
+    async with open_house() as house:
+        await enter(house)
+        await tell(house, f"{QUOKKA}\n{HERON}")
+        await drained(house)
+        for mode in MODES:
+            found = (await answered(house, Query(ALL_STOP_WORDS, mode=mode))).hits
+
+            assert len(found) == (0 if mode is SearchMode.KEYWORD else 2)
+            assert all(math.isfinite(hit.scores.final) for hit in found)
+
+
+async def test_of_a_long_question_the_first_terms_count(open_house: Open) -> None:
+    many = " ".join(f"word{number}" for number in range(300))
+    async with open_house() as house:
+        await enter(house)
+        await tell(house, QUOKKA)
+        await drained(house)
+        for mode in MODES:
+            first = await looked(house, Query(f"quokka {many}", mode=mode))
+            last = await looked(house, Query(f"{many} quokka", mode=mode))
+
+            by_words = [bool(hit.scores.keyword) for hit in first]
+            assert by_words == [mode is not SearchMode.VECTOR]
+            assert not any(hit.scores.keyword for hit in last)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_limits_thresholds_and_budgets_hold_in_every_mode(
+    open_house: Open, mode: SearchMode
+) -> None:
+    async with open_house() as house:
+        await enter(house)
+        for number in range(6):
+            turns = [f"Ann: Quokka {number} of island {turn} eats jam." for turn in range(10)]
+            await tell(house, "\n".join(turns))
+        await drained(house)
+        query = Query("quokka jam island", mode=mode, limit=50)
+        every = await looked(house, query)
+
+        assert len(every) == len({hit.item.id for hit in every}) == 50
+        assert len(await looked(house, replace(query, limit=1))) == 1
+        middle = sorted(hit.scores.final for hit in every)[25]
+        over = await looked(house, replace(query, score_threshold=middle))
+        assert over
+        assert min(hit.scores.final for hit in over) >= middle
+        assert await looked(house, replace(query, max_tokens=0)) == []
+        for tokens in (1, 8, 40, 10_000):
+            within = await looked(house, replace(query, max_tokens=tokens))
+            assert sum(-(-len(text) // 4) for text in texts(within)) <= tokens
+            assert [hit for hit in every if hit in within] == within
+        found = await answered(house, replace(query, max_tokens=40, neighbours=5))
+        around = [said.text for hit in found.hits for said in hit.around]
+        assert sum(-(-len(text) // 4) for text in (*texts(found.hits), *around)) <= 40
+
+
+# --- what it costs ---
+
+
+class _Counting:
+    """A connection that counts what it is told to do."""
+
+    def __init__(self, connection: Connection, statements: list[str]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        self._statements.append(sql)
+        return await self._connection.fetch(sql, params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class Counted:
+    """A driver that counts the statements of its transactions."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self.statements: list[str] = []
+
+    @asynccontextmanager
+    async def transaction(self, **given: Any) -> AsyncIterator[Any]:
+        async with self._driver.transaction(**given) as connection:
+            yield _Counting(connection, self.statements)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+async def _long(store: Store, namespace: Namespace, turns: int, words: str = "") -> None:
+    """An episode of so many turns, and a memory of the last one."""
+    said = [f"Word {number} of the quokka {words}. " for number in range(turns)]
+    spans, end = [], 0
+    for turn in said:
+        spans.append(Span(end, end + len(turn)))
+        end += len(turn)
+    episode = Episode(
+        id="ep_long",
+        text="".join(said),
+        topic="life",
+        occurred_at=NOON,
+        recorded_at=NOON,
+        content_hash="0" * 64,
+        job_id="job_1",
+        turns=tuple(Turn(i, span, "Ann", "s", NOON) for i, span in enumerate(spans)),
+    )
+    memory = Memory(
+        id="mem_1",
+        text="Ann counts quokkas.",
+        type=MemoryType.FACT,
+        topic="life",
+        citation=Citation("ep_long", spans[-1]),
+        said_at=NOON,
+        valid_from=NOON,
+        recorded_at=NOON,
+        extractor="test",
+    )
+    async with store.transaction(namespace) as tx:
+        await tx.episodes.add(episode, "key", "digest")
+        await tx.memories.add(memory)
+        await finding.show(tx, ["mem_1"])
+
+
+async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any(
+    open_house: Open,
+) -> None:
+    async with open_house() as house:
+        counts = {}
+        for namespace, turns in ((ALICE, 2_000), (BOB, 1)):
+            await enter(house, namespace)
+            await _long(house.store, namespace, turns)
+            counted = Counted(house.store.driver)
+            store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
+            asked = await search.ask(store, house.embedder, namespace, Query("quokka"), EVERYTHING)
+            async with store.transaction(namespace, write=False) as tx:
+                found = search.choose(
+                    await search.narrow(tx, house.embedder, asked, NOON), asked.query
+                )
+            counts[namespace] = len(counted.statements)
+            assert [hit.item.place and hit.item.place.position for hit in found] == [turns - 1]
+
+        assert counts[ALICE] == counts[BOB] <= 8
+
+
+async def test_memories_and_turns_answer_together(open_house: Open) -> None:
+    async with open_house() as house:
+        await enter(house)
+        await tell(house, "Ann: I prefer oolong tea.")
+        await drained(house)
+        await tell(house, "Ben: Oolong is sold out.")
+
+        found = await looked(house, Query("oolong"))
+
+        assert {hit.item.kind for hit in found} == set(ItemKind)
+        assert len(await memories(house)) == 1
