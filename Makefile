@@ -42,8 +42,9 @@ format: .venv/installed
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
 
-bench: .venv/installed  ## speed, as ratios
+bench: .venv/installed  ## speed, as ratios; PEER=1: beside szl-recall too, which is fetched from PyPI
 	$(RUN)/recall bench load
+	$(if $(PEER),$(RUN)/recall bench peer)
 	$(RUN)/recall bench tasks
 	$(RUN)/recall bench fairness
 

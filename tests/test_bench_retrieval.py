@@ -152,9 +152,10 @@ async def test_turns_beside_a_hit_are_delivered_with_it(folder: Path) -> None:
         "sqlite", wishes(folder, profile=SearchMode.KEYWORD, neighbours=2), lambda _: None
     )
 
-    second = done.answers[1]
-    assert second.found[0].docs == ("D1:2",)
-    assert second.delivered(1) == 1.0
+    first = done.answers[0]
+    assert [hit.docs for hit in first.found] == [("D1:3",)]
+    assert first.delivered == {"D1:1", "D1:2", "D1:3", "D1:4"}
+    assert as_json([done])[0]["delivered"]["mean"] == 1.0
 
 
 @pytest.mark.slow

@@ -39,7 +39,10 @@ def targets(run: Run) -> Iterator[Target]:
     )
     yield Target(f"errors at {_MANY} at once", errors, 0)
     yield Target(
-        f"the oldest of {SIZES[0]:,} is found", run.finds_the_oldest[OURS], 1, at_least=True
+        f"the oldest of {SIZES[0]:,} is found",
+        float(run.finds_the_oldest[OURS]),
+        1.0,
+        at_least=True,
     )
 
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from recall_server.app import House, house
@@ -31,6 +30,8 @@ from recall_server.domain.model import (
     namespace,
 )
 from recall_server.services.ingest import Submission
+from recall_server.services.recall import Found as Answered
+from recall_server.storage.episodes import turn_id
 
 SEED = 20261122
 TICK = timedelta(seconds=1)
@@ -71,6 +72,7 @@ class Ingested:
     lost: int
 
 
+DELIVERED_HITS = 10
 # Stands for a doc in the place of a hit that cites what another one did.
 AGAIN = ""
 
@@ -89,11 +91,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a question found, best first; `around`: the docs beside those of each hit, too."""
+    """What a question found, best first. `delivered`: all docs that come with the first
+    `DELIVERED_HITS`, where it was asked for the turns around them.
+    """
 
     question: Question
     found: tuple[Found, ...]
-    around: tuple[frozenset[str], ...]
+    delivered: frozenset[str] = frozenset()
 
     @cached_property
     def ranked(self) -> tuple[tuple[str, float], ...]:
@@ -107,11 +111,6 @@ class Answer:
             seen.update(new)
             ranked += [(doc, hit.score) for doc in new or [AGAIN]]
         return tuple(ranked)
-
-    def delivered(self, hits: int) -> float:
-        """The share of the evidence in the first hits and what stands beside them."""
-        shown = frozenset(chain.from_iterable(self.around[:hits]))
-        return len(shown & set(self.question.gold)) / len(set(self.question.gold))
 
 
 @dataclass(frozen=True)
@@ -189,6 +188,7 @@ class _Told:
         self._say: Say = lambda text: say(f"{engine}: {text}")
         self._tenants: dict[str, Namespace] = {}
         self._places: dict[str, Places] = {}
+        self._docs_of: dict[str, frozenset[str]] = {}
 
     async def take_in(self, data: DataSet) -> Ingested:
         for number, corpus in enumerate(data.corpora, 1):
@@ -228,31 +228,44 @@ class _Told:
             assert episode is not None
             open_turns = {item.id for item in await tx.episodes.open_turns(episode_id)}
             memories = await tx.memories.of_episode(episode_id)
-        self._places[episode_id] = session.places(episode.text)
+        places = self._places[episode_id] = session.places(episode.text)
+        for turn in episode.turns:
+            docs = frozenset(doc for span, doc in places if span.overlaps(turn.span))
+            self._docs_of[turn_id(episode_id, turn.index)] = docs
         state = _State(episode, open_turns, memories)
-        for name, count in state.counts(self._places[episode_id]).items():
+        for name, count in state.counts(places).items():
             counts[name] += count
 
     async def ask(
         self, data: DataSet, query: Query, neighbours: int
     ) -> tuple[tuple[Answer, ...], str | None]:
-        beside = _beside(data, neighbours)
         answers, degraded = [], None
         for number, question in enumerate(data.questions, 1):
             if number % 20 == 0:
                 self._say(f"question {number} of {len(data.questions)}")
-            tenant = self._tenants[question.corpus]
-            entry = self._built.services.audit.begin(tenant, "search_memories", "bench", None)
-            asked = replace(query, text=question.text)
-            answer = await self._built.services.recall.search(tenant, asked, cite=True, entry=entry)
+            answer = await self._search(question, query)
             degraded = degraded or answer.degraded
-            found = tuple(self._found(hit) for hit in answer.hits)
-            around = [
-                chain.from_iterable(beside[question.corpus, doc] for doc in hit.docs)
-                for hit in found
-            ]
-            answers.append(Answer(question, found, tuple(map(frozenset, around))))
+            answers.append(Answer(question, tuple(map(self._found, answer.hits))))
+        if neighbours:
+            # Asked again: the first hits leave those turns to the later ones that are hits too.
+            wider = replace(query, limit=DELIVERED_HITS, neighbours=neighbours)
+            answers = [await self._with_delivered(one, wider) for one in answers]
         return tuple(answers), degraded
+
+    async def _search(self, question: Question, query: Query) -> Answered:
+        services, tenant = self._built.services, self._tenants[question.corpus]
+        entry = services.audit.begin(tenant, "search_memories", "bench", None)
+        asked = replace(query, text=question.text)
+        return await services.recall.search(tenant, asked, cite=True, entry=entry)
+
+    async def _with_delivered(self, answer: Answer, query: Query) -> Answer:
+        self._say(f"the turns around what {answer.question.id} finds")
+        docs: set[str] = set()
+        for hit in (await self._search(answer.question, query)).hits:
+            docs.update(self._found(hit).docs)
+            for said in hit.around:
+                docs |= self._docs_of[said.turn_id]
+        return replace(answer, delivered=frozenset(docs))
 
     def _found(self, hit: Hit) -> Found:
         cited = hit.item.citation
@@ -275,7 +288,7 @@ class _State:
 
     def counts(self, places: Places) -> dict[str, int]:
         shown = [turn for turn in self.episode.turns if not turn.hidden]
-        opened = [t for t in shown if f"{self.episode.id}.{t.index}" in self.open_turns]
+        opened = [t for t in shown if turn_id(self.episode.id, t.index) in self.open_turns]
         cited = [memory.citation.span for memory in self.memories]
 
         def within(span: Span, spans: list[Span]) -> bool:
@@ -294,14 +307,3 @@ class _State:
             "covered": len(covered),
             "lost": sum(not within(span, cited) for span in covered),
         }
-
-
-def _beside(data: DataSet, neighbours: int) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Each doc with as many before and after it, as far as its session goes."""
-    return {
-        (session.corpus, doc.id): frozenset(
-            one.id for one in session.docs[max(0, at - neighbours) : at + neighbours + 1]
-        )
-        for session in data.sessions
-        for at, doc in enumerate(session.docs)
-    }

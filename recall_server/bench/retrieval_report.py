@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from recall_server.bench.retrieval import RetrievalRun, disagreement
+from recall_server.bench.retrieval import DELIVERED_HITS, RetrievalRun, disagreement
 from recall_server.bench.retrieval_data import UNANSWERABLE
-from recall_server.bench.retrieval_metrics import CUTS, Estimate, estimates, measures
+from recall_server.bench.retrieval_metrics import Estimate, estimates, measures
 
 # Whatever constant of the ranking was chosen by what it finds was chosen on these.
 TUNED_ON = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43")
@@ -35,7 +35,8 @@ def as_json(runs: list[RetrievalRun]) -> list[dict[str, Any]]:
                 name: {"questions": questions, **{m: asdict(e) for m, e in estimated.items()}}
                 for name, questions, estimated in _rows(run)
             },
-            f"delivered_with_{run.neighbours}_neighbours": asdict(_delivered(run)),
+            "neighbours": run.neighbours,
+            "delivered": asdict(_delivered(run)) if run.neighbours else None,
             "answered_unlike_" + runs[0].engine: disagreement(runs[0], run),
         }
         for run in runs
@@ -74,7 +75,7 @@ def show(run: RetrievalRun, console: Console) -> None:
     console.print(_table(run))
     if run.neighbours:
         console.print(
-            f"10 hits with the {run.neighbours} turns before and after each deliver "
+            f"{DELIVERED_HITS} hits with {run.neighbours} before and after each deliver "
             f"{_cell(_delivered(run), ' ')} of the evidence"
         )
 
@@ -131,8 +132,10 @@ def _rows(run: RetrievalRun) -> Iterator[tuple[str, int, dict[str, Estimate]]]:
 
 
 def _delivered(run: RetrievalRun) -> Estimate:
+    """The share of the evidence that comes with ten hits and the turns around them."""
     answers = [answer for answer in run.answers if answer.question.counts]
-    return estimates([{"delivered": a.delivered(CUTS[1])} for a in answers])["delivered"]
+    shares = [len(a.delivered & set(a.question.gold)) / len(set(a.question.gold)) for a in answers]
+    return estimates([{"delivered": share} for share in shares])["delivered"]
 
 
 def _cell(one: Estimate, gap: str) -> str:

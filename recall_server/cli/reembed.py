@@ -51,7 +51,7 @@ def reembed(
             if one.embedded or one.dropped:
                 typer.echo(f"{one.namespace}: {_told(one.embedded, one.dropped)}")
         embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
-        typer.echo(f"{len(done)} namespaces, {model}: {_told(embedded, dropped)}")
+        typer.echo(f"In all, of {model}: {_told(embedded, dropped)}")
 
     in_house(db, act)
 

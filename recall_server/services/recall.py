@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from recall_server.domain.abstention import WEAK_BELOW
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.model import (
     AuditEntry,
@@ -26,10 +27,18 @@ from recall_server.storage.store import Store, Transaction
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a search; `degraded` says why it is less than was asked for."""
+    """The answer to a search; `degraded` says why it is less than was asked for. `evidence` is how
+    likely it is that the answer is among what was found (`domain/abstention.py`).
+    """
 
     hits: tuple[Hit, ...]
     degraded: str | None
+    evidence: float = 0.0
+
+    @property
+    def weak_evidence(self) -> bool:
+        """Whether who asks had better say that they do not know."""
+        return self.evidence < WEAK_BELOW
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class Recall:
             entry.ids += [hit.item.id for hit in hits]
             entry.counts["hits"] = len(hits)
             entry.details["mode"] = asked.query.mode
-        return Found(tuple(hits), degraded)
+        return Found(tuple(hits), degraded, narrowed.evidence)
 
     async def inspect(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from recall_server.domain import fusion, ranking
+from recall_server.domain import abstention, fusion, ranking
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
 from recall_server.domain.findable import Occurrence
 from recall_server.domain.fusion import Evidence
@@ -102,6 +102,7 @@ class Narrowed:
 
     hits: Sequence[Hit]
     vectors: Mapping[str, Floats]
+    evidence: float
 
 
 async def narrow(
@@ -111,9 +112,11 @@ async def narrow(
     pool = await _pool(tx, embedder, asked)
     count = max(least, DIVERSE_PER_HIT * asked.query.limit)
     hits = await _shown(tx, _scored(pool, asked, now)[:count])
+    evidence = _evidence(pool, asked, embedder)
     if asked.vector is None or embedder is None:
-        return Narrowed(hits, {})
-    return Narrowed(hits, await tx.vectors.of(embedder.model, [hit.item.id for hit in hits]))
+        return Narrowed(hits, {}, evidence)
+    vectors = await tx.vectors.of(embedder.model, [hit.item.id for hit in hits])
+    return Narrowed(hits, vectors, evidence)
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,20 @@ def _scored(pool: _Pool, asked: Asked, now: datetime) -> list[Hit]:
         when(query.text, now).periods,
     )
     return fusion.fuse(pool.items, evidence, query, now)
+
+
+def _evidence(pool: _Pool, asked: Asked, embedder: Embedder | None) -> float:
+    if not pool.items:
+        return 0.0
+    coverage = abstention.coverage(
+        asked.question.asked,
+        pool.occurrences,
+        idf=asked.idf,
+        documents=asked.statistics.documents,
+        named=asked.named,
+    )
+    nearest = max(pool.cosines.values(), default=None)
+    return abstention.evidence(coverage, nearest, embedder.model if embedder else None)
 
 
 async def _shown(tx: Transaction, hits: Sequence[Hit]) -> list[Hit]:

@@ -300,10 +300,11 @@ TOOLS = (
         "search_memories",
         "Search memories",
         "Find what is remembered about a question, best first: memories, and passages that no "
-        "memory has been made of. 'degraded' says what was missing.",
+        "memory has been made of. With 'weak_evidence' the answer is likely not among them; "
+        "'degraded' says what was missing.",
         SearchMemories,
         search_memories,
-        ("results", "total", "degraded"),
+        ("results", "total", "weak_evidence", "degraded"),
         read_only=True,
         idempotent=True,
     ),

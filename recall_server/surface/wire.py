@@ -37,6 +37,8 @@ def found(answer: Found, *, explain: bool) -> Json:
     return {
         "results": [hit(one, explain=explain) for one in answer.hits],
         "total": len(answer.hits),
+        "evidence": round(answer.evidence, 4),
+        "weak_evidence": answer.weak_evidence,
         "degraded": answer.degraded,
     }
 

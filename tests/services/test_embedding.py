@@ -1,7 +1,7 @@
 """What a vector is made of, and that whatever lacks one gets it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from recall_server.app import House
 from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.model import Episode, Query, Span, Turn
 from recall_server.providers.embedding import Vectors
+from recall_server.providers.http_vectors import HttpEmbedder
 from recall_server.services.embedding import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
@@ -17,8 +18,8 @@ from recall_server.services.embedding import (
     of_memory,
     of_turns,
 )
-from tests.conftest import Open
-from tests.fakes import HashEmbedder
+from tests.conftest import Clock, Open
+from tests.fakes import HashEmbedder, Reply, ScriptedModel, json_reply
 from tests.services.conversation import ALICE, drained, enter, entry, remember
 
 TALK = "Ana: Shall we meet on Friday?\nBen: Yes, at noon.\nAna: Fine, in the park."
@@ -210,3 +211,26 @@ async def test_without_an_answer_of_the_embedder_the_job_waits(open_house: Open)
 
     assert found.degraded
     assert counts.backlog.pending_embeddings == 1
+
+
+async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
+    open_house: Open, clock: Clock
+) -> None:
+    down, text = Reply(status=503), "The heron stood by the pond."
+    answer = json_reply({"data": [{"index": 0, "embedding": [0.6, 0.8]}]})
+    async with ScriptedModel([down, down, answer, answer], path="/v1/embeddings") as endpoint:
+        embedder = HttpEmbedder("m", url=f"{endpoint.url}/v1", api_key=None, timeout_s=30, batch=32)
+        async with open_house(embedder=embedder) as house:
+            await enter(house)
+            await remember(house, text)
+            await drained(house)
+            words = await house.services.recall.search(ALICE, Query("heron"), entry=entry(house))
+            clock.pass_(timedelta(minutes=20))
+            await drained(house)
+            both = await house.services.recall.search(ALICE, Query("heron"), entry=entry(house))
+
+    assert words.degraded is not None
+    assert "answered 503" in words.degraded
+    assert [hit.item.text for hit in words.hits] == [text]
+    assert both.degraded is None
+    assert both.hits[0].scores.cosine is not None

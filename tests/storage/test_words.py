@@ -2,7 +2,7 @@
 
 import pytest
 
-from recall_server.domain.model import Findable
+from recall_server.domain.findable import Findable
 from recall_server.domain.ranking import bm25_weights
 from recall_server.storage import index
 from recall_server.storage.index import postings

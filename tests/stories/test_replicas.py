@@ -23,7 +23,7 @@ async def test_two_servers_and_two_workers_on_one_postgres_are_one_memory(
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database(migrated))
         token, other = await asyncio.gather(new_token(database, ALICE), new_token(database, ALICE))
-        servers = [Server(database, worker_jobs=0), Server(database, worker_jobs=0)]
+        servers = [Server(database, worker_jobs=0, turn_wait_s=60) for _ in range(2)]
         workers = [Process(database, "worker", worker_poll_s=0.05) for _ in range(2)]
         store = await stack.enter_async_context(opened(database))
         await asyncio.gather(*map(stack.enter_async_context, [*servers, *workers]))

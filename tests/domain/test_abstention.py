@@ -1,0 +1,82 @@
+"""Evidence is strong where one item of the right person says most of what is asked, else weak."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recall_server.domain.abstention import WEAK_BELOW, coverage, evidence
+from recall_server.domain.findable import Occurrence
+
+IDF = {"bake": 2.0, "bread": 1.0, "ana": 0.5}
+ANA, BEN = frozenset({"@ana"}), frozenset({"@ben"})
+
+
+def item(item_id: str, *terms: str) -> list[Occurrence]:
+    return [Occurrence(item_id, term, 1, 10) for term in terms]
+
+
+def share(asked: list[str], found: list[Occurrence], named: frozenset[str] = frozenset()) -> float:
+    return coverage(asked, found, idf=IDF, documents=99, named=named)
+
+
+def test_the_item_that_says_most_of_the_question_counts_and_rare_words_count_more() -> None:
+    found = [*item("one", "bake"), *item("two", "bread")]
+
+    assert share(["bake", "bread"], found) == pytest.approx(2 / 3)
+    assert share(["bake", "bread"], [*found, *item("three", "bake", "bread")]) == 1.0
+
+
+def test_what_no_item_of_the_namespace_says_is_as_rare_as_can_be() -> None:
+    assert share(["bake", "unheard"], item("one", "bake")) == pytest.approx(2 / (2 + math.log(100)))
+
+
+def test_of_somebody_named_only_what_they_said_counts() -> None:
+    found = [*item("one", "bake", "bread", "@ben"), *item("two", "bread", "@ana")]
+
+    assert share(["ana", "bake", "bread"], found, ANA) == pytest.approx(1 / 3)
+    assert share(["ben", "bake", "bread"], found, BEN) == 1.0
+    assert share(["ana", "ben", "bake", "bread"], found, ANA | BEN) == 1.0
+    assert share(["carl", "bread"], found, frozenset({"@carl"})) == 0.0
+
+
+def test_a_name_of_two_words_is_one_person() -> None:
+    found = [*item("one", "bake", "@ana", "@lima"), *item("two", "bake", "bread", "@ana", "@berg")]
+
+    assert share(["bake", "bread"], found, frozenset({"@ana", "@lima"})) == pytest.approx(2 / 3)
+
+
+def test_who_says_i_may_ask_for_what_others_said() -> None:
+    found = [*item("one", "bake", "@assistant"), *item("two", "bread", "@user")]
+
+    assert share(["bake"], found, frozenset({"@user"})) == 1.0
+
+
+def test_a_name_is_no_part_of_what_is_asked() -> None:
+    assert share(["ana", "bake"], item("one", "bake", "@ana"), ANA) == 1.0
+    assert share(["ana"], item("one", "ana", "@ana"), ANA) == 0.0
+
+
+def test_nothing_found_or_nothing_asked_covers_nothing() -> None:
+    assert share(["bake"], []) == 0.0
+    assert share([], item("one", "bake")) == 0.0
+    assert evidence(0.0, 0.0, "wordllama/256") < WEAK_BELOW
+    assert evidence(0.0, None, None) < WEAK_BELOW
+
+
+def test_a_model_that_was_not_measured_leaves_it_to_the_words() -> None:
+    assert evidence(0.6, 0.9, "somebody/else") == evidence(0.6, None, None)
+    assert evidence(0.6, 0.9, "wordllama/256/0.4+2") > evidence(0.6, 0.1, "wordllama/256/0.4+2")
+    assert evidence(0.6, 0.5, "sentence-transformers/all-MiniLM-L6-v2") != evidence(0.6, None, None)
+
+
+@given(
+    st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1), st.sampled_from(["wordllama", "x", None])
+)
+def test_evidence_is_a_share_and_grows_with_coverage(
+    less: float, more: float, cosine: float, model: str | None
+) -> None:
+    less, more = sorted((less, more))
+
+    assert 0.0 < evidence(less, cosine, model) <= evidence(more, cosine, model) < 1.0
