@@ -27,11 +27,9 @@ BREAKAGES = (
         "memories-placed-beyond-reach",
         "the reach of a token from the memories that are ranked",
         "recall_server/storage/sql/findable.sql",
-        "  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))\n"
-        "  AND (:any_agent OR m.agent_id = :agent)\n"
-        "UNION ALL\nSELECT t.id, FALSE,",
-        "  AND (TRUE OR m.topic IN (:topics...) OR m.type IN (:types...) OR m.agent_id = :agent)\n"
-        "UNION ALL\nSELECT t.id, FALSE,",
+        "    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))\n"
+        "    AND (:any_agent OR m.agent_id = :agent)\n",
+        "    AND (TRUE OR m.topic IN (:topics...) OR m.type IN (:types...) OR m.agent_id = :agent)\n",
         (
             "tests/services/test_search.py::test_nothing_out_of_reach_is_read_by_any_query_of_a_search",
         ),

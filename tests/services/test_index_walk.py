@@ -35,8 +35,7 @@ LINES = (
 )
 OPEN_TURNS = "SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open' ORDER BY id"
 HELD = (
-    "SELECT item_id AS id FROM quarantine"
-    " WHERE namespace = 'alice' AND state = 'held' ORDER BY id"
+    "SELECT item_id AS id FROM quarantine WHERE namespace = 'alice' AND state = 'held' ORDER BY id"
 )
 FOUND = (
     "SELECT id FROM memories WHERE namespace = 'alice' AND retired_at IS NULL"
