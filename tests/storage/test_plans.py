@@ -1,7 +1,7 @@
 """How the engines carry out what every search asks: by the keys, and never through a namespace.
 
-On tables of some size, as the server itself asks, behind row-level security, and with what the engine
-knows of them: of SQLite, which nobody tells to look, nothing.
+On tables of some size, as the server itself asks, behind row-level security, and with what the
+engine knows of them: of SQLite, which nobody tells to look, nothing.
 """
 
 import json
