@@ -130,7 +130,9 @@ class Extraction(_Strict):
 
 
 class Episode(_Strict):
-    """What was said, exactly, with its turns; `extraction` is null where nothing is left to do."""
+    """What was said, exactly, with its turns; `extraction` is null where nothing is left to do, and
+    `request_digest` empty where words of it were erased.
+    """
 
     kind: Literal["episode"]
     id: EpisodeId
@@ -150,7 +152,7 @@ class Episode(_Strict):
     recorded_at: Moment
     expired_at: Moment | None
     idempotency_key: Label
-    request_digest: Sha256
+    request_digest: Sha256 | Literal[""]
     job_id: Annotated[str, _id("(job|task)")]
     extraction: Extraction | None
     turns: list[Turn]

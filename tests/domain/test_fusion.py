@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
+ROOT = Path(__file__).parents[2]
 MODES = (SearchMode.HYBRID, SearchMode.KEYWORD, SearchMode.VECTOR)
 MAY_2023 = Period(
     datetime(2023, 5, 1, tzinfo=UTC), datetime(2023, 6, 1, tzinfo=UTC), "in May 2023", 31 * DAY
@@ -274,6 +276,23 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
     assert (a.scores.speaker, a.scores.session, a.scores.time) == (0.0, 1.0, 1.0)
     assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
+
+
+def test_the_readme_tells_what_each_part_counts_for() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    words = {
+        Part.KEYWORD: "words",
+        Part.COSINE: "vectors",
+        Part.SPEAKER: "a speaker",
+        Part.SESSION: "its session",
+        Part.TIME: "a time",
+        Part.RECENCY: "recency",
+    }
+
+    assert set(words) == set(WEIGHTS)
+    for part, weight in WEIGHTS.items():
+        assert f"{words[part]} {f'{weight:g}'.removeprefix('0')} " in readme
+    assert f"lent a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of it" in readme
 
 
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:

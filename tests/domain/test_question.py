@@ -61,6 +61,12 @@ def test_what_somebody_writes_never_becomes_the_term_of_a_speaker(text: str) -> 
     assert not any(term.startswith(SPEAKER) for term in Question.of(text).asked)
 
 
+@EXAMPLES
+@given(st.text(max_size=30))
+def test_a_speakers_term_is_none_that_a_text_can_have(label: str) -> None:
+    assert not set(speaker_terms(label)) & set(terms(label))
+
+
 def test_who_types_the_sign_of_a_speaker_asks_for_the_word_and_the_name() -> None:
     assert Question.of("@ana").asked == ("ana",)
     assert names("@ana") == {"@ana"}

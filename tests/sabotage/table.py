@@ -1,5 +1,11 @@
 """All breakages."""
 
-from tests.sabotage import book, edge, erasure, tenants
+from tests.sabotage import book, edge, erasure, finding, tenants
 
-BREAKAGES = (*tenants.BREAKAGES, *erasure.BREAKAGES, *book.BREAKAGES, *edge.BREAKAGES)
+BREAKAGES = (
+    *tenants.BREAKAGES,
+    *finding.BREAKAGES,
+    *erasure.BREAKAGES,
+    *book.BREAKAGES,
+    *edge.BREAKAGES,
+)

@@ -263,7 +263,7 @@ async def test_details_stand_beside_the_book_and_words_nowhere(open_house: Open)
             records = await tx.audit.chained(0, 10)
 
     details = [record.pop("details")["values"] for record in records]
-    assert details == [{"label": "laptop of alice"}, {"topic": "birds"}, {"mode": "recall"}]
+    assert details == [{"label": "laptop of alice"}, {"topic": "birds"}, {"mode": "hybrid"}]
     assert "canary" not in json.dumps(records) + json.dumps(details)
     assert "birds" not in json.dumps(records)
 

@@ -31,7 +31,7 @@ from tests.conftest import Chance, Clock, Open, settings_for
 from tests.engines import Postgres
 from tests.fakes import HashEmbedder
 from tests.processes import Database
-from tests.services.conversation import ALICE, drained, enter
+from tests.services.conversation import ALICE, drained, enter, memories
 from tests.services.travelling import (
     BOB,
     SAID,
@@ -243,6 +243,22 @@ async def test_taking_it_in_twice_changes_nothing(open_house: Open) -> None:
     assert first.new.total() == second.known.total() == at_home.known.total() == len(once)
     assert second.new.total() == second.conflicts == at_home.new.total() == 0
     assert (words.documents, words.words) == (alices.documents, alices.words)
+
+
+async def test_what_is_left_after_an_erasure_can_be_taken_in_elsewhere(open_house: Open) -> None:
+    async with open_house() as built:
+        await lived(built)
+        (memory, *_) = await memories(built)
+        entry = line_of(built, ALICE, "erase_memory")
+        await built.services.erase.memory(ALICE, memory.id, entry=entry)
+        file = await exported(built)
+        assert "" in [one["request_digest"] for one in records(file, "episode")]
+
+        await enter(built, BOB)
+        report = await taken_in(built, file, BOB)
+
+        assert (report.refused, report.orphans, report.left_out) == (0, 0, [])
+        assert report.new["episode"] == len(records(file, "episode"))
 
 
 async def test_what_has_become_of_a_memory_since_is_not_undone_by_its_export(

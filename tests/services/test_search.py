@@ -289,6 +289,56 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
             assert "Ben" not in told
 
 
+async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_house: Open) -> None:
+    """Though it fits better, and is more than is looked at."""
+    reach = Reach(topics=frozenset({"work"}))
+    async with open_house() as house:
+        await enter(house)
+        for number in range(4):
+            turns = [f"Ann: Quokka, quokka {turn} of {number}!" for turn in range(50)]
+            await tell(house, "\n".join(turns), topic="home")
+        words = "The one about the quokka, of which there is a great deal more to be told."
+        await tell(house, f"Cid: {words}", topic="work")
+        await drained(house)
+
+        for mode in MODES:
+            query = Query("quokka quokka", mode=mode, limit=5)
+            assert texts(await looked(house, query, reach=reach)) == [f"Cid: {words}"], mode
+            assert len(await looked(house, query)) == 5
+
+
+async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: Open) -> None:
+    async with open_house() as house:
+        await enter(house)
+        await tell(house, "Ann: I prefer oolong tea.")
+        await drained(house)
+        await tell(house, QUOKKA)
+        await drained(house)
+        (memory,) = await memories(house)
+        assert house.embedder is not None
+
+        async def nearest() -> dict[str, float]:
+            asked = await search.ask(
+                house.store, house.embedder, ALICE, Query("oolong"), EVERYTHING
+            )
+            assert house.embedder is not None
+            assert asked.vector is not None
+            async with house.store.transaction(ALICE, write=False) as tx:
+                return await tx.vectors.nearest(
+                    house.embedder.model,
+                    house.embedder.dimensions,
+                    asked.statistics,
+                    asked.vector,
+                    limit=9,
+                )
+
+        assert len(before := await nearest()) == 2
+        await house.services.recall.forget(ALICE, memory.id, entry=entry(house))
+        assert set(await nearest()) == set(before) - {memory.id}
+        await house.services.recall.restore(ALICE, memory.id, entry=entry(house))
+        assert await nearest() == before
+
+
 async def test_another_namespaces_speakers_and_words_change_no_question(open_house: Open) -> None:
     query = Query("What did Ana's son say about the quokka?")
     async with open_house() as house:

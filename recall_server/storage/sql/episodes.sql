@@ -60,12 +60,26 @@ WHERE t.namespace = :namespace AND t.state = 'open'
 -- query: turns_said
 -- Whether search finds them or not, unless they are held back, or a memory rests on them that is not
 -- believed any more.
+-- in: sqlite
+-- See memories_resting_on.
 SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
   AND NOT EXISTS (
-    SELECT 1 FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
-    WHERE c.namespace = t.namespace AND c.episode_id = t.episode_id
+    SELECT 1 FROM citations c INDEXED BY citations_by_episode CROSS JOIN memories m
+    WHERE c.namespace = :namespace AND c.episode_id = t.episode_id
+      AND m.namespace = :namespace AND m.id = c.memory_id
+      AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
+  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+  AND (:any_agent OR e.agent_id = :agent)
+-- in: postgres
+SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
+  AND NOT EXISTS (
+    SELECT 1 FROM citations c CROSS JOIN memories m
+    WHERE c.namespace = :namespace AND c.episode_id = t.episode_id
+      AND m.namespace = :namespace AND m.id = c.memory_id
       AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)

@@ -1,17 +1,23 @@
 -- query: findable
 -- What these items are found by: memories by their own words and those of the turn that they rest on
 -- first, turns by theirs. In whatever state they are: what was put into an index must come out.
-SELECT m.id, m.text, m.attribute, t.speaker,
+-- The turn is looked up before it is joined: Postgres would look it up for each turn of an episode.
+WITH cited AS MATERIALIZED (
+  SELECT m.id, m.text, m.attribute, c.episode_id, c.span_start, (
+    SELECT s.id FROM turns s
+    WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
+      AND s.span_start <= c.span_start
+    ORDER BY s.span_start DESC LIMIT 1) AS turn_id
+  FROM memories m
+  LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+  WHERE m.namespace = :namespace AND m.id IN (:ids...)
+)
+SELECT cited.id, cited.text, cited.attribute, t.speaker,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said
-FROM memories m
-LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-LEFT JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND c.span_start < t.span_end AND t.span_start = (
-    SELECT max(s.span_start) FROM turns s
-    WHERE s.namespace = c.namespace AND s.episode_id = c.episode_id
-      AND s.span_start <= c.span_start)
-WHERE m.namespace = :namespace AND m.id IN (:ids...)
+FROM cited
+LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
+LEFT JOIN turns t
+  ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
 UNION ALL
 SELECT t.id, NULL, NULL, t.speaker,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start)
@@ -37,11 +43,21 @@ WHERE namespace = :namespace AND episode_id = :episode_id AND state = 'open'
 
 -- query: memories_resting_on
 -- The active memories that are found by the words of one of these turns too.
-SELECT DISTINCT m.id FROM turns t
-JOIN citations c ON c.namespace = t.namespace AND c.episode_id = t.episode_id AND c.position = 0
+-- in: sqlite
+-- It takes a CROSS JOIN in the order in which it stands. By itself it would go through all memories
+-- or citations: knowing nothing of a namespace, it thinks that one has ten.
+SELECT DISTINCT m.id
+FROM turns t CROSS JOIN citations c INDEXED BY citations_by_episode CROSS JOIN memories m
+WHERE t.namespace = :namespace AND t.id IN (:ids...)
+  AND c.namespace = :namespace AND c.episode_id = t.episode_id AND c.position = 0
   AND c.span_start >= t.span_start AND c.span_start < t.span_end
-JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
-WHERE t.namespace = :namespace AND t.id IN (:ids...) AND m.retired_at IS NULL
+  AND m.namespace = :namespace AND m.id = c.memory_id AND m.retired_at IS NULL
+-- in: postgres
+SELECT DISTINCT m.id FROM turns t CROSS JOIN citations c CROSS JOIN memories m
+WHERE t.namespace = :namespace AND t.id IN (:ids...)
+  AND c.namespace = :namespace AND c.episode_id = t.episode_id AND c.position = 0
+  AND c.span_start >= t.span_start AND c.span_start < t.span_end
+  AND m.namespace = :namespace AND m.id = c.memory_id AND m.retired_at IS NULL
 
 -- query: stale_word_indexes
 -- across namespaces: each is made anew when the server starts
@@ -61,19 +77,26 @@ DELETE FROM terms WHERE namespace = :namespace
 
 -- query: placed
 -- What ranking needs of those of these items that search finds: no text, which lies far from the row.
-SELECT m.id, TRUE AS memory, m.recorded_at, m.valid_from, m.importance, m.access_count,
-  c.episode_id, e.session_id, t.session, t.position
-FROM memories m
-LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-LEFT JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
-LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
-  AND c.span_start < t.span_end AND t.span_start = (
-    SELECT max(s.span_start) FROM turns s
-    WHERE s.namespace = c.namespace AND s.episode_id = c.episode_id
-      AND s.span_start <= c.span_start)
-WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN (:ids...)
-  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-  AND (:any_agent OR m.agent_id = :agent)
+-- The turn of a memory is looked up as in findable.
+WITH cited AS MATERIALIZED (
+  SELECT m.id, m.recorded_at, m.valid_from, m.importance, m.access_count, c.episode_id,
+    c.span_start, (
+      SELECT s.id FROM turns s
+      WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
+        AND s.span_start <= c.span_start
+      ORDER BY s.span_start DESC LIMIT 1) AS turn_id
+  FROM memories m
+  LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+  WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN (:ids...)
+    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+    AND (:any_agent OR m.agent_id = :agent)
+)
+SELECT cited.id, TRUE AS memory, cited.recorded_at, cited.valid_from, cited.importance,
+  cited.access_count, cited.episode_id, e.session_id, t.session, t.position
+FROM cited
+LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
+LEFT JOIN turns t
+  ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
 UNION ALL
 SELECT t.id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
   t.access_count, t.episode_id, e.session_id, t.session, t.position
