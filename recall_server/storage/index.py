@@ -14,7 +14,8 @@ from recall_server.storage.driver import Document
 from recall_server.storage.handle import Handle
 
 # Postings that one search may read, whatever the size of the namespace, and how many of them are
-# enough to choose from. Measured: 10,000 take 8 ms on SQLite.
+# enough to choose from. On SQLite these take 3 ms. Of 100,000 bench texts, whose words are all
+# frequent, every one of the ten best by all postings is found so; with 500 it was 68 %.
 POSTINGS_READ = 4_000
 POSTINGS_ENOUGH = 2_000
 # Single postings that may be looked up beside them, for what was found: they take 1 us each.
