@@ -74,8 +74,9 @@ class Settings(BaseSettings):
     embedder_api_key: SecretStr | None = Field(
         None, description="the bearer token for that address, where it asks for one"
     )
+    # Less than deadline_s, so that a search that waits in vain has time to go on by words.
     embedder_timeout_s: float = Field(
-        30.0, gt=0, description="seconds for one batch of an embedder of another kind"
+        20.0, gt=0, description="seconds for one batch of a model of the extra or of an endpoint"
     )
     embedder_batch: int = Field(32, ge=1, le=2_048, description="texts in one such batch")
     reranker: str = Field(

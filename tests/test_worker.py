@@ -123,6 +123,26 @@ async def test_a_running_worker_is_woken_by_a_store(open_house: Open) -> None:
                 await done.wait()
 
 
+async def test_each_of_two_stores_wakes_one_who_rests_and_all_stop_at_once(
+    open_house: Open,
+) -> None:
+    extractor = Scripted(**{"I like tea": TEA})
+    both = asyncio.Barrier(3)
+
+    async def meet() -> None:
+        await both.wait()
+
+    extractor.meanwhile = meet
+    async with open_house(extractor=extractor, worker_poll_s=3_600, drain_s=3_600) as house:
+        await enter(house)
+        async with asyncio.timeout(30), working(house):
+            await remember(house, "Alice: I like tea.")
+            await remember(house, "Bob: I like tea.")
+            await both.wait()
+
+    assert extractor.asked == 2
+
+
 async def test_a_worker_told_to_stop_hands_back_what_a_slow_model_holds_up(
     open_house: Open,
 ) -> None:

@@ -64,9 +64,10 @@ def explain(console: Console) -> None:
     console.print(
         "\nA task is one sentence, sent with SendMessage and waited for. Ours is checked, written "
         "down, claimed by a worker, read, compared with what is known and committed as a memory "
-        "with its source, its events and its lines in the book; three commits reach the disk "
-        "before the answer. The echo is the SDK's own server, which keeps its "
-        "tasks in memory and says what it was told; it has no tokens, no worker and no disk."
+        "with its source, its events and its lines in the book; two commits reach the disk before "
+        "the answer, and on Postgres that of the claim. The echo is the SDK's own server, which "
+        "keeps its tasks in memory and says what it was told; it has no tokens, no worker and no "
+        "disk."
     )
 
 

@@ -15,6 +15,9 @@ from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
 
 # A vector of 8,192 numbers, each written out with 20 digits.
 ANSWER_BYTES_PER_TEXT = 262_144
+# How long an idle connection is kept: shorter than servers do (5 s and more), or one would ask on a
+# connection that is just being closed.
+IDLE_S = 2.0
 
 
 class HttpEmbedder:
@@ -110,6 +113,7 @@ class HttpEmbedder:
             self._client = httpx2.AsyncClient(
                 headers=self._headers,
                 timeout=self._timeout_s,
+                limits=httpx2.Limits(keepalive_expiry=IDLE_S),
                 follow_redirects=False,
                 trust_env=False,
             )

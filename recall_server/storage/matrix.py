@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,13 @@ EXACT_UP_TO = 4_096
 # (32 bytes), and those of the shortlist are read from the database.
 ROWS_UP_TO = 16_384
 # How many are compared exactly: as many for each hit, and more the more lie as close together.
-# Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.8 % are
-# among 600 of 100,000, 98.8 % among 1,500 of 1,000,000; of the 200 nearest 92 % and 94 %.
-SHORTLIST_MIN = 600
+# Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.5 % are
+# among 400 of 100,000, 98.8 % among 1,400 of 1,000,000.
+SHORTLIST_MIN = 400
+# Of vectors that are held here many more cost next to nothing.
+SHORTLIST_HELD = 1_600
 SHORTLIST_PER_HIT = 3
-SHORTLIST_PER_ROOT = 1.5
+SHORTLIST_PER_ROOT = 1.4
 # So many times as many are chosen by their bits alone, which are quicker to compare.
 FIRST_PER_LAST = 6
 # What Python takes to hold an id of 30 characters, in a list and as a key.
@@ -100,13 +102,15 @@ class Matrix:
         if within is not None:
             inside = np.array([self._position[i] for i in within if i in self._position], np.intp)
         candidates = self.candidates(query, limit, self.codes.findable(inside))
-        ids = [self._ids[position] for position in candidates.tolist()]
-        return best(ids, self._rows[candidates], query, limit)
+        return best(lambda i: self._ids[candidates[i]], self._rows[candidates], query, limit)
 
     def candidates(self, query: Floats, limit: int, findable: Flags) -> Positions:
         """The positions worth comparing: all findable ones, or those nearest by their codes."""
         if np.count_nonzero(findable) <= EXACT_UP_TO:
             return np.flatnonzero(findable)
+        if self.holds_rows:
+            last = max(SHORTLIST_HELD, SHORTLIST_PER_HIT * limit)
+            return self.codes.narrowed(query, findable, last, last)
         root = SHORTLIST_PER_ROOT * math.sqrt(len(findable))
         last = max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit, int(root))
         return self.codes.narrowed(query, findable, FIRST_PER_LAST * last, last)
@@ -118,16 +122,16 @@ class Matrix:
         return {i: self._rows[self._position[i]] for i in ids if i in self._position}
 
 
-def best(ids: Sequence[str], rows: Floats, query: Floats, limit: int) -> dict[str, float]:
-    """The `limit` ids whose rows have the greatest cosine to `query`, with it; of equal ones the
+def best(id_at: Callable[[int], str], rows: Floats, query: Floats, limit: int) -> dict[str, float]:
+    """The ids of the `limit` rows with the greatest cosine to `query`, with it; of equal ones the
     lesser ids.
     """
-    if not ids:
+    if not len(rows):
         return {}
     cosines = _cosines(rows, query)
-    last = len(ids) - min(limit, len(ids))
+    last = len(rows) - min(limit, len(rows))
     chosen = np.flatnonzero(cosines >= np.partition(cosines, last)[last]).tolist()
-    found = {ids[i]: float(cosines[i]) for i in chosen}
+    found = {id_at(i): float(cosines[i]) for i in chosen}
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
 
 

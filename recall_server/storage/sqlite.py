@@ -1,5 +1,5 @@
 """SQLite: one writer behind a lock, several readers that cannot write, WAL, and commits that
-reach the disk before they are acknowledged (`synchronous=FULL`).
+reach the disk before they are acknowledged (`synchronous=FULL`), but for what need not last.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 import aiosqlite
 from pydantic_core import to_json
 
-from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.turns import Turns
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
 
@@ -143,9 +143,13 @@ class SqliteDriver:
     ) -> Sequence[Row]:
         step = _step(sql, params)
         steps = [self._sound, step if lasting else _unsynced(step)]
-        with _translated(self._path):
-            async with self._turn(namespace, write=write) as raw:
-                return await raw.run(steps)
+        async with self._turn(namespace, write=write) as raw:
+            try:
+                with _translated(self._path):
+                    return await raw.run(steps)
+            except RecallError as error:
+                self._doubt(error)
+                raise
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
@@ -206,9 +210,12 @@ class SqliteDriver:
                 yield connection
                 await connection.commit()
             except BaseException as error:  # a caller that hung up must leave nothing behind
-                self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")
+                self._doubt(error)
                 await asyncio.shield(raw.rollback())
                 raise
+
+    def _doubt(self, error: BaseException) -> None:
+        self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")
 
     def _sound(self, _: sqlite3.Connection) -> Sequence[Any]:
         """A step. SQLite goes on in a file that was removed or replaced, and after a disk that lost

@@ -125,7 +125,7 @@ class Vectors:
         read = vectors.reshape(len(rows), dimensions)
         ids = [row["item_id"] for row in rows]
         self._read_now = dict(zip(ids, read, strict=True))
-        return best(ids, read, query, limit)
+        return best(ids.__getitem__, read, query, limit)
 
     async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""

@@ -1,9 +1,13 @@
 """The reader of named queries."""
 
+import sqlite3
+
 import pytest
 
+from recall_server.files import shipped
 from recall_server.storage.driver import Engine
 from recall_server.storage.queries import load, parse
+from recall_server.storage.schema import read
 from tests.engines import ENGINES
 
 TENANT = "WHERE namespace = :namespace"
@@ -55,3 +59,38 @@ def test_a_query_without_namespace_must_say_why() -> None:
 
     reason = "-- query: q\n-- across namespaces: the operator asks\nSELECT 1\n"
     assert parse(reason, "sqlite")[0].across
+
+
+@pytest.mark.parametrize("due", [0, 1])
+def test_a_claim_looks_at_no_job_that_is_for_later(due: int) -> None:
+    """Each task that has ended leaves one, for as long as it is kept."""
+    few, many = (_steps_of_a_claim(later, due) for later in (10, 1_000))
+
+    assert many < few + 20
+
+
+def _steps_of_a_claim(later: int, due: int) -> int:
+    """How many steps SQLite takes, with so many jobs in each of two namespaces."""
+    raw = sqlite3.connect(":memory:")
+    for migration in read(shipped("migrations"), "sqlite"):
+        raw.executescript(migration.sql)
+    jobs = [(f"{n}", f"{i}", "2030") for n in ("a", "b") for i in range(later)]
+    jobs += [("b", "due", "2025")] * due
+    raw.execute("PRAGMA foreign_keys=OFF")
+    raw.executemany(
+        "INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)"
+        " VALUES (?, ?, 'discard', '{}', 'queued', ?, '2025')",
+        jobs,
+    )
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    raw.set_progress_handler(count, 1)
+    given = {"after": "a", "now": "2026", "lease_until": "2027"}
+    found = raw.execute(load("sqlite")["claim_job"].sql, given).fetchall()
+    raw.close()
+    assert [row[1] for row in found] == ["due"] * due
+    return steps
