@@ -617,7 +617,7 @@ class Counted:
 
 
 async def _long(store: Store, namespace: Namespace, turns: int, words: str = "") -> None:
-    """An episode of so many turns, and a memory of the last one."""
+    """An episode of so many turns, a memory of the last one, and one of every twentieth before."""
     said = [f"Word {number} of the quokka {words}. " for number in range(turns)]
     spans, end = [], 0
     for turn in said:
@@ -644,15 +644,22 @@ async def _long(store: Store, namespace: Namespace, turns: int, words: str = "")
         recorded_at=NOON,
         extractor="test",
     )
+    others = [
+        replace(memory, id=f"mem_of_{place}", citation=Citation("ep_long", spans[place]))
+        for place in range(0, turns - 1, 20)
+    ]
     async with store.transaction(namespace) as tx:
         await tx.episodes.add(episode, "key", "digest")
-        await tx.memories.add(memory)
-        await finding.show(tx, ["mem_1"])
+        for one in (memory, *others):
+            await tx.memories.add(one)
+        await finding.show(tx, [one.id for one in (memory, *others)])
 
 
 async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any(
     open_house: Open,
 ) -> None:
+    """Nor more of any: on Postgres one that takes ten seconds would be stopped."""
+    query = Query("quokka", limit=50, mmr_lambda=1.0)
     async with open_house() as house:
         counts = {}
         for namespace, turns in ((ALICE, 2_000), (BOB, 1)):
@@ -660,13 +667,17 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
             await _long(house.store, namespace, turns)
             counted = Counted(house.store.driver)
             store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
-            asked = await search.ask(store, house.embedder, namespace, Query("quokka"), EVERYTHING)
+            asked = await search.ask(store, house.embedder, namespace, query, EVERYTHING)
             async with store.transaction(namespace, write=False) as tx:
                 found = search.choose(
                     await search.narrow(tx, house.embedder, asked, NOON), asked.query
                 )
             counts[namespace] = len(counted.statements)
-            assert [hit.item.place and hit.item.place.position for hit in found] == [turns - 1]
+            places = {hit.item.id: hit.item.place and hit.item.place.position for hit in found}
+            assert places == {
+                i: turns - 1 if i == "mem_1" else int(i.removeprefix("mem_of_")) for i in places
+            }
+            assert len(places) == min(50, 1 + len(range(0, turns - 1, 20)))
 
         assert counts[ALICE] == counts[BOB] <= 8
 

@@ -1,7 +1,7 @@
 """How the engines carry out what every search asks: by the keys, and never through a namespace.
 
 On tables of some size, as the server itself asks, behind row-level security, and with what the
-engine knows of them: of SQLite, which nobody tells to look, nothing.
+engine knows of them: SQLite, which nobody tells to look, knows nothing.
 """
 
 import json
@@ -35,7 +35,6 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "memory_items": {"ids": IDS},
     "memories_by_id": {"ids": IDS},
     "citations": {"ids": IDS},
-    "bare_of_episodes": {"episodes": ["ep_1", "ep_2"], "model": "hash/64"},
     "slots_of": {"ids": IDS, "model": "hash/64"},
     "turn_items": {"ids": TURN_IDS},
     "turns_said": {"ids": TURN_IDS},
