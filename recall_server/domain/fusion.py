@@ -53,43 +53,61 @@ class Evidence(NamedTuple):
     periods: tuple[Period, ...] = ()
 
 
-def fuse(pool: Sequence[Item], evidence: Evidence, query: Query, now: datetime) -> list[Hit]:
-    """Every item of the pool at or above the threshold, the best first, with what spoke for it.
+def fuse(
+    pool: Sequence[Item],
+    evidence: Evidence,
+    query: Query,
+    now: datetime,
+    *,
+    limit: int | None = None,
+) -> list[Hit]:
+    """The items of the pool at or above the threshold, the best first, `limit` at most, with what
+    spoke for each.
 
     The final score is the weighted mean of the parts that the question gives reason for: whom it
     names, which time. Ties stand in the order of `recorded_at`, the newest first, then of ids.
     """
     parts = _parts(pool, evidence, query, now)
+    weighted = [(_weight(part, query), values) for part, values in parts.items()]
     total = math.fsum(WEIGHTS[part] for part in parts)
+    finals = [
+        (min(1.0, sum([weight * values.get(item.id, 0.0) for weight, values in weighted]) / total))
+        if total
+        else 0.0
+        for item in pool
+    ]
+    best = sorted(zip(finals, pool, strict=True), key=lambda pair: pair[1].id)
+    best.sort(key=lambda pair: (pair[0], pair[1].recorded_at), reverse=True)
     keyword_ranks = ranks(parts.get(Part.KEYWORD, {}))
     cosine_ranks = ranks(evidence.cosines)
-    hits = []
-    for item in pool:
-        share = {part: values.get(item.id, 0.0) for part, values in parts.items()}
-        # What a query gives weight to goes on top of what answers it.
-        weights = {part: WEIGHTS[part] for part in parts}
-        if Part.RECENCY in weights:
-            weights[Part.RECENCY] *= query.recency_weight
-        final = math.fsum(weights[part] * value for part, value in share.items())
-        scores = Scores(
-            final=min(1.0, final / total) if total else 0.0,
+
+    def scores(item: Item, final: float) -> Scores:
+        said = {part: values.get(item.id, 0.0) for part, values in parts.items()}
+        return Scores(
+            final=final,
             rrf=0.0,
-            recency=share.get(Part.RECENCY, 0.0),
+            recency=said.get(Part.RECENCY, 0.0),
             importance=item.importance,
             strength=0.0,
-            keyword=share.get(Part.KEYWORD) or None,
+            keyword=said.get(Part.KEYWORD) or None,
             keyword_rank=_rank(keyword_ranks, item.id),
             cosine=evidence.cosines.get(item.id),
             cosine_rank=_rank(cosine_ranks, item.id),
-            speaker=share.get(Part.SPEAKER),
-            session=share.get(Part.SESSION),
-            time=share.get(Part.TIME),
+            speaker=said.get(Part.SPEAKER),
+            session=said.get(Part.SESSION),
+            time=said.get(Part.TIME),
         )
-        if scores.final >= query.score_threshold:
-            hits.append(Hit(item, scores))
-    hits.sort(key=lambda hit: hit.item.id)
-    hits.sort(key=lambda hit: (hit.scores.final, hit.item.recorded_at), reverse=True)
-    return hits
+
+    return [
+        Hit(item, scores(item, final))
+        for final, item in best[:limit]
+        if final >= query.score_threshold
+    ]
+
+
+def _weight(part: Part, query: Query) -> float:
+    """What a query gives weight to goes on top of what answers it."""
+    return WEIGHTS[part] * (query.recency_weight if part is Part.RECENCY else 1.0)
 
 
 def _rank(ranked: ById, item_id: str) -> int | None:

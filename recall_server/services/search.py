@@ -111,7 +111,7 @@ async def narrow(
     """The best of all that is findable here: a few more than wanted, and `least` of them."""
     pool = await _pool(tx, embedder, asked)
     count = max(least, DIVERSE_PER_HIT * asked.query.limit)
-    hits = await _shown(tx, _scored(pool, asked, now)[:count])
+    hits = await _shown(tx, _scored(pool, asked, now, count))
     evidence = _evidence(pool, asked, embedder)
     if asked.vector is None or embedder is None:
         return Narrowed(hits, {}, evidence)
@@ -200,7 +200,7 @@ async def _read(
     )
 
 
-def _scored(pool: _Pool, asked: Asked, now: datetime) -> list[Hit]:
+def _scored(pool: _Pool, asked: Asked, now: datetime, limit: int) -> list[Hit]:
     query = asked.query
     if query.mode is SearchMode.RECALL:
         keyword = ranking.bm25plus_of(
@@ -208,7 +208,7 @@ def _scored(pool: _Pool, asked: Asked, now: datetime) -> list[Hit]:
             idf=asked.idf,
             average_length=asked.statistics.average_length,
         )
-        return ranking.score(pool.items, keyword, pool.cosines, query, now)
+        return ranking.score(pool.items, keyword, pool.cosines, query, now)[:limit]
     evidence = Evidence(
         pool.occurrences,
         asked.idf,
@@ -217,7 +217,7 @@ def _scored(pool: _Pool, asked: Asked, now: datetime) -> list[Hit]:
         asked.named,
         when(query.text, now).periods,
     )
-    return fusion.fuse(pool.items, evidence, query, now)
+    return fusion.fuse(pool.items, evidence, query, now, limit=limit)
 
 
 def _evidence(pool: _Pool, asked: Asked, embedder: Embedder | None) -> float:
