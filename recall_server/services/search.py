@@ -26,6 +26,10 @@ from recall_server.storage.store import Store, Transaction
 # the backbone's formula find most among few.
 POOL_MIN = 100
 POOL_PER_HIT = 3
+# Of both together, to be read and weighed: on LoCoMo 120 of some 170 find as much among ten hits,
+# and half a point less among twenty.
+READ_MIN = 120
+READ_PER_HIT = 6
 RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # Of the best, those among which the answer is made diverse, for each hit wanted.
@@ -178,10 +182,9 @@ async def _pool(tx: Transaction, embedder: Embedder | None, asked: Asked) -> _Po
             limit=size,
             within=within,
         )
-    ids = list(dict.fromkeys([*looked_up.result(), *nearest]))
-    if recalling:
-        # What stands low in both lists cannot become an answer: it need not be read.
-        ids = list(ranking.rrf([_order(looked_up.result()), _order(nearest)]))[:size]
+    # What stands low in both lists cannot become an answer: it need not be read.
+    read = size if recalling else max(READ_MIN, READ_PER_HIT * query.limit)
+    ids = list(ranking.rrf([_order(looked_up.result()), _order(nearest)]))[:read]
     vectors = await tx.vectors.of(embedder.model, [i for i in ids if i not in nearest])
     cosines = dict(zip(vectors, cosines_to(asked.vector, list(vectors.values())), strict=True))
     cosines |= {i: nearest[i] for i in ids if i in nearest}
