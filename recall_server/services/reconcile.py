@@ -5,7 +5,7 @@ contradiction is settled by policy: *decide* lets the claim stated later win, *a
 of it, the others always choose the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -37,6 +37,9 @@ from recall_server.domain.words import terms
 from recall_server.storage.store import Transaction
 
 SIMILAR_LOOKED_AT = 8
+# Who says the same says the same rare words: of the others no more are looked at than make as many
+# postings, as each memory that is planned asks for them.
+SIMILAR_POSTINGS = 500
 # So much less confidence in the newer claim speaks for the older one.
 SURE = 0.2
 
@@ -283,9 +286,23 @@ class _Known:
     async def similar(self, memory: Memory) -> list[Memory]:
         """Memories in nearly the same words."""
         statistics = await self.tx.words.statistics(terms(memory.text))
-        weights = bm25_weights(statistics.frequencies, statistics.documents)
+        often = statistics.frequencies
+        weights = bm25_weights(
+            {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
+        )
         pool = await self.tx.words.pool(
             weights, statistics, SIMILAR_LOOKED_AT, await self.tx.reachable()
         )
         stored = await self.tx.memories.active(pool)
         return [other for other in [*stored, *self._added] if other.id not in self._dropped]
+
+
+def _rarest(often: Mapping[str, int], postings: int) -> list[str]:
+    """The rarest terms that make up so many postings together, and one at least."""
+    chosen: list[str] = []
+    for term in sorted(often, key=lambda term: (often[term], term)):
+        postings -= often[term]
+        if chosen and postings < 0:
+            break
+        chosen.append(term)
+    return chosen
