@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from recall_server.domain.findable import Occurrence
 from recall_server.domain.model import Hit, Item, Part, Query, Scores, SearchMode
 from recall_server.domain.periods import Period, affinity
-from recall_server.domain.ranking import DAY_S, DELTA, K1, B, ById, ranks
+from recall_server.domain.ranking import DELTA, K1, B, ById, ranks, recency
 
 K = TypeVar("K")
 
@@ -136,7 +136,7 @@ def _parts(
             item.id: max(affinity(period, item.valid_from) for period in evidence.periods)
             for item in pool
         }
-    parts[Part.RECENCY] = {item.id: _recency(item, now) for item in pool}
+    parts[Part.RECENCY] = {item.id: recency(item, now) for item in pool}
     return {part: values for part, values in parts.items() if part not in query.without}
 
 
@@ -230,12 +230,6 @@ def _sessions(pool: Sequence[Item], evidence: Evidence) -> dict[str, float]:
 
 def _session(item: Item) -> str:
     return item.place.session if item.place is not None else item.id
-
-
-def _recency(item: Item, now: datetime) -> float:
-    """FEATURES D06."""
-    age_days = max(0.0, (now - item.recorded_at).total_seconds() / DAY_S)
-    return math.exp(-age_days / (1 + max(0, item.access_count)))
 
 
 def _to_one(values: ById) -> dict[str, float]:

@@ -149,6 +149,12 @@ def weights(recency_weight: float) -> Weights:
     return Weights(0.7 - 0.3 * r, 0.4 * r, 0.2 - 0.1 * r, 0.1)
 
 
+def recency(item: Item, now: datetime) -> float:
+    """How fresh an item is, 1 at first; each access makes it fade more slowly (FEATURES D06)."""
+    age_days = max(0.0, (now - item.recorded_at).total_seconds() / DAY_S)
+    return math.exp(-age_days / (1 + max(0, item.access_count)))
+
+
 def score(
     pool: Sequence[Item], keyword: ById, cosine: ById, query: Query, now: datetime
 ) -> list[Hit]:
@@ -188,17 +194,16 @@ class _Pool:
 
     def scores(self, item: Item) -> Scores:
         accesses = max(0, item.access_count)
-        age_days = max(0.0, (self.now - item.recorded_at).total_seconds() / DAY_S)
         relevance = self.fused.get(item.id, 0.0)
-        recency = math.exp(-age_days / (1 + accesses))
+        fresh = recency(item, self.now)
         importance = min(1.0, max(0.0, item.importance))
         strength = math.log1p(accesses) / self.busiest if accesses else 0.0
         keyword, cosine = self.keyword.get(item.id), self.cosine.get(item.id)
-        parts = (relevance, recency, importance, strength)
+        parts = (relevance, fresh, importance, strength)
         return Scores(
             min(1.0, math.fsum(map(mul, self.weights, parts))),
             relevance,
-            recency,
+            fresh,
             importance,
             strength,
             keyword,

@@ -12,6 +12,22 @@ Vectors = NDArray[np.float32]
 TEXT_CHARS_MAX = 8_000
 
 
+def said(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The beginnings of texts, and the places of those not blank, which alone a model sees."""
+    begun = [text[:TEXT_CHARS_MAX] for text in texts]
+    return begun, [place for place, text in enumerate(begun) if text.strip()]
+
+
+def in_places(
+    parts: Sequence[Vectors], places: Sequence[int], count: int, dimensions: int
+) -> Vectors:
+    """The rows of `parts`, one after the other, in these places of `count`; zeros elsewhere."""
+    vectors = np.zeros((count, dimensions), dtype=np.float32)
+    if parts:
+        vectors[places] = np.concatenate(parts)
+    return vectors
+
+
 class Embedder(Protocol):
     """Turns texts into L2-normalised float32 rows, the same text always into the same row.
 

@@ -11,7 +11,7 @@ import httpx2
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
+from recall_server.providers.embedding import Vectors, in_places, said
 
 # A vector of 8,192 numbers, each written out with 20 digits.
 ANSWER_BYTES_PER_TEXT = 262_144
@@ -62,16 +62,12 @@ class HttpEmbedder:
             await self._client.aclose()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        sent = [text[:TEXT_CHARS_MAX] for text in texts]
-        told = [number for number, text in enumerate(sent) if text.strip()]
+        sent, told = said(texts)
         parts = [
             await self._asked([sent[number] for number in told[start : start + self._batch]])
             for start in range(0, len(told), self._batch)
         ]
-        vectors = np.zeros((len(texts), self._dimensions), dtype=np.float32)
-        if parts:
-            vectors[told] = np.concatenate(parts)
-        return vectors
+        return in_places(parts, told, len(texts), self._dimensions)
 
     async def _asked(self, texts: list[str]) -> Vectors:
         try:

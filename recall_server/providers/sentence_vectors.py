@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
+from recall_server.providers.embedding import Vectors, in_places, said
 from recall_server.providers.torch_models import ModelThread
 
 DEFAULT = "BAAI/bge-small-en-v1.5"
@@ -59,9 +59,8 @@ class SentenceEmbedder:
         await self._thread.close()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        sent = [text[:TEXT_CHARS_MAX] for text in texts]
+        sent, told = said(texts)
         # All of a batch are padded to its longest.
-        told = [number for number, text in enumerate(sent) if text.strip()]
         told.sort(key=lambda number: len(sent[number]))
         parts = [
             await self._thread.run(partial(_rows, texts=[sent[n] for n in told[start:end]]))
@@ -69,10 +68,7 @@ class SentenceEmbedder:
         ]
         if parts:
             self._dimensions = parts[0].shape[1]
-        vectors = np.zeros((len(texts), self._dimensions), dtype=np.float32)
-        if parts:
-            vectors[told] = np.concatenate(parts)
-        return vectors
+        return in_places(parts, told, len(texts), self._dimensions)
 
     def _pieces(self, count: int) -> list[tuple[int, int]]:
         return [(start, start + self._batch) for start in range(0, count, self._batch)]

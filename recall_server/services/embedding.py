@@ -106,7 +106,7 @@ async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
     for memory in memories:
         of_episode.setdefault(memory.citation.episode_id, []).append(memory)
     known = {memory.id for memory in memories}
-    turns = await tx.vectors.findable([i for i in ids if i not in known])
+    turns = await tx.findables.found([i for i in ids if i not in known])
     found: dict[str, Texts] = {}
     for episode_id in sorted({*of_episode, *map(episode_of, turns)}):
         episode = await tx.episodes.get(episode_id)
@@ -240,7 +240,7 @@ class Embedding:
                 # A vector is made of other turns, too: it must not bring back what was erased.
                 if (await tx.words.statistics()).erase_epoch != epoch:
                     raise Stale
-                still = await tx.vectors.findable(list(vectors))
+                still = await tx.findables.found(list(vectors))
                 vectors = {i: vector for i, vector in vectors.items() if i in still}
                 await tx.vectors.put(self.embedder.model, vectors)
             line.counts["embedded"] = len(vectors)

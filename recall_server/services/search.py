@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from recall_server.domain import abstention, fusion, ranking
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
@@ -48,14 +49,14 @@ class Asked:
     vector: Floats | None
     degraded: str | None
 
-    @property
+    @cached_property
     def idf(self) -> Mapping[str, float]:
         """The weights of the terms asked for, in their order."""
         known = self.statistics.frequencies
         frequencies = {term: known[term] for term in self.question.asked if term in known}
         return ranking.bm25_weights(frequencies, self.statistics.documents)
 
-    @property
+    @cached_property
     def named(self) -> frozenset[str]:
         """The terms of the speakers of the namespace that the question names."""
         return frozenset(self.question.names).intersection(self.statistics.frequencies)
@@ -79,8 +80,8 @@ async def ask(
     (FEATURES D23).
     """
     question = Question.of(query.text)
-    async with store.transaction(namespace, write=False, reach=reach) as tx:
-        statistics = await tx.words.statistics([*question.asked, *question.names])
+    words = store.alone(namespace, reach=reach).words
+    statistics = await words.statistics([*question.asked, *question.names])
     asked = Asked(query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return asked

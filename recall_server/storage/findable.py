@@ -47,6 +47,11 @@ class Findables:
         rows = await self._handle.fetch("memories_resting_on", ids=sorted(turn_ids))
         return {row["id"] for row in rows}
 
+    async def found(self, ids: Collection[str]) -> set[str]:
+        """Those of `ids` that search finds."""
+        rows = await self._handle.fetch("found_among", ids=sorted(ids)) if ids else []
+        return {row["id"] for row in rows}
+
     async def pages(self) -> AsyncIterator[list[str]]:
         """The ids of all that search finds."""
         for what in KINDS:

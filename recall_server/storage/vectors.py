@@ -143,11 +143,6 @@ class Vectors:
         having = {row["item_id"] for row in rows}
         return [i for i in ids if i not in having]
 
-    async def findable(self, ids: Sequence[str]) -> set[str]:
-        """Those of `ids` that search finds."""
-        rows = await self._handle.fetch("findable_among", ids=list(ids)) if ids else []
-        return {row["id"] for row in rows}
-
     async def count(self, model: str) -> int:
         """How many vectors of the model a search looks at."""
         (row,) = await self._handle.fetch("count_vectors", model=model)

@@ -30,7 +30,7 @@ LIMITED = Reach(topics=frozenset({"topic 1"}), agent_id="planner")
 PARAMS: Mapping[str, Mapping[str, Any]] = {
     "findable": {"ids": [*IDS, *TURN_IDS]},
     "placed": {"ids": [*IDS, *TURN_IDS]},
-    "findable_among": {"ids": [*IDS, *TURN_IDS]},
+    "found_among": {"ids": [*IDS, *TURN_IDS]},
     "memories_resting_on": {"ids": TURN_IDS},
     "memory_items": {"ids": IDS},
     "memories_by_id": {"ids": IDS},

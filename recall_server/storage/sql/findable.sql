@@ -34,6 +34,12 @@ ORDER BY id LIMIT :limit
 SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id > :after
 ORDER BY id LIMIT :limit
 
+-- query: found_among
+SELECT id FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
+UNION ALL
+SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
+
 -- query: items_of_episode
 SELECT memory_id AS id FROM citations
 WHERE namespace = :namespace AND episode_id = :episode_id AND position = 0

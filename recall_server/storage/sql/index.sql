@@ -204,12 +204,6 @@ WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 SELECT item_id FROM embeddings
 WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 
--- query: findable_among
-SELECT id FROM memories
-WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
-UNION ALL
-SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
-
 -- query: count_vectors
 SELECT count(*) AS vectors FROM embeddings
 WHERE namespace = :namespace AND model = :model AND findable
