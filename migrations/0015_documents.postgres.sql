@@ -7,7 +7,7 @@ ALTER TABLE namespaces ADD COLUMN last_slot BIGINT NOT NULL DEFAULT 0;
 CREATE TABLE documents (
   namespace TEXT NOT NULL REFERENCES namespaces (namespace),
   slot BIGINT NOT NULL,
-  item_id TEXT COLLATE "C" NOT NULL,
+  item_id TEXT NOT NULL,
   findable BOOLEAN NOT NULL DEFAULT TRUE,
   version BIGINT NOT NULL,
   PRIMARY KEY (namespace, slot)

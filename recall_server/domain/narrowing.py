@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from recall_server.domain.findable import Postings
 from recall_server.domain.ranking import K1, RRF_K, B
 
+# Of so many scores the best are looked for first.
+SOME = 4_096
+
 Slots = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -37,10 +40,13 @@ def by_words(
     found = np.flatnonzero(scores)
     found = found[allowed[found]]
     values = scores[found]
-    if len(found) > limit:
-        last = len(found) - limit
-        chosen = values >= np.partition(values, last)[last]
-        found, values = found[chosen], values[chosen]
+    # What is not among the best of some is not among the best of all, and is told in no time.
+    for many in (SOME, len(values)):
+        part = values[:many]
+        if len(part) > limit:
+            last = len(part) - limit
+            chosen = values >= np.partition(part, last)[last]
+            found, values = found[chosen], values[chosen]
     return found[np.lexsort((found, -values))[:limit]]
 
 

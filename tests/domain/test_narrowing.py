@@ -56,6 +56,26 @@ def test_of_many_the_best_are_found_and_equals_by_their_slots() -> None:
     assert by_words(postings, idf, 2.0, np.ones(5, np.bool_), 3).tolist() == [1, 4, 0]
 
 
+def test_among_tens_of_thousands_the_best_are_those_of_a_full_sort() -> None:
+    made = np.random.default_rng(5)
+    count = 30_000
+    postings = {
+        "a": Postings(
+            np.arange(count, dtype=np.uint32),
+            made.integers(1, 9, count).astype(np.uint16),
+            made.integers(9, 60, count).astype(np.uint32),
+        )
+    }
+    allowed = made.random(count) < 0.9
+
+    found = by_words(postings, {"a": 1.0}, 30.0, allowed, 50)
+
+    _, times, lengths = postings["a"]
+    scores = times * 2.2 / (times + 1.2 * (0.25 + 0.75 / 30.0 * lengths))
+    best = [slot for slot in np.lexsort((np.arange(count), -scores.round(12))) if allowed[slot]]
+    assert found.tolist() == best[:50]
+
+
 def test_what_is_not_allowed_or_not_known_yet_is_not_found() -> None:
     postings = postings_of([["a"], ["a"], ["a"]])
 

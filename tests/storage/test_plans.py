@@ -156,7 +156,8 @@ async def _plan(
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if "Relation Name" in plan or "Index Name" in plan:
+    reads = plan["Node Type"] != "ModifyTable"
+    if reads and ("Relation Name" in plan or "Index Name" in plan):
         yield plan
     for child in plan.get("Plans", ()):
         yield from _nodes(child)
