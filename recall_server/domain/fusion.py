@@ -45,7 +45,7 @@ JUDGED = 0.7
 
 
 class Pool(NamedTuple):
-    """Items as columns, in the order of their slots. Moments are seconds since 1970; items of one
+    """Items as columns, in the order of their ids. Moments are seconds since 1970; items of one
     session, and of one episode, have its number there, and such as have no place one below 0.
     """
 

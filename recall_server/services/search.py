@@ -201,12 +201,10 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
         most = size if recalling else max(READ_MIN, READ_PER_HIT * query.limit)
         slots = narrowing.joined([by_words, nearest.slots], most)
         cosines = await vectors.cosines(asked.vector, slots)
-    # In the order of the slots, which is that of ties.
-    order = np.argsort(slots)
-    slots, cosines = slots[order], cosines[order]
     await tx.words.know(documents, slots)
-    known = documents.known(slots)
-    slots, cosines = slots[known], cosines[known]
+    # In the order of the ids, which is that of ties: slots are others where it was taken in anew.
+    order = documents.by_id(slots)
+    slots, cosines = slots[order], cosines[order]
     return _Pool(documents, slots, words_in(slots, postings), cosines)
 
 

@@ -174,10 +174,12 @@ class Documents:
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
 
-    def known(self, slots: Slots) -> Flags:
-        """For each of these whether what ranking needs is here."""
-        known: Flags = self._columns["known"][slots]
-        return known
+    def by_id(self, slots: Slots) -> list[int]:
+        """The places of those of these slots of which ranking knows all, by their ids."""
+        named = [
+            (self.ids[slot], place) for place, slot in enumerate(slots.tolist()) if slot in self.ids
+        ]
+        return [place for _, place in sorted(named)]
 
     def columns(self, slots: Slots) -> list[NDArray[Any]]:
         """What ranking needs of these slots, in the order of `fusion.Pool`."""
