@@ -18,5 +18,10 @@ def derived_id(prefix: str, origin_id: str, *parts: object) -> str:
     return f"{prefix}_{_spelled(digest[:16])}"
 
 
+def is_of(prefix: str, made_id: str) -> bool:
+    """Whether an id was made with this prefix."""
+    return made_id.startswith(f"{prefix}_")
+
+
 def _spelled(data: bytes) -> str:
     return base64.b32encode(data).decode().rstrip("=").translate(_ALPHABET)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from recall_server.domain.attributes import canonical, normal_attribute, normal_entity
 from recall_server.domain.contradiction import Verdict, compare, same_statement
-from recall_server.domain.ids import derived_id
+from recall_server.domain.ids import derived_id, is_of
 from recall_server.domain.model import (
     Candidate,
     Citation,
@@ -241,6 +241,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         session_id=episode.source.session_id,
         agent_id=episode.source.agent_id,
         extractor=extractor,
+        container=episode.container,
     )
 
 
@@ -290,10 +291,12 @@ class _Known:
         weights = bm25_weights(
             {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
         )
-        pool = await self.tx.words.pool(
-            weights, statistics, SIMILAR_LOOKED_AT, await self.tx.reachable()
-        )
+        pool = await self.tx.words.pool(weights, statistics, SIMILAR_LOOKED_AT)
         stored = await self.tx.memories.active(pool)
+        if len(stored) < sum(is_of("mem", item_id) for item_id in pool):
+            # Those that are out of reach must not hide those behind them.
+            pool = await self.tx.words.pool(weights, statistics, SIMILAR_POSTINGS)
+            stored = await self.tx.memories.active(pool)
         return [other for other in [*stored, *self._added] if other.id not in self._dropped]
 
 

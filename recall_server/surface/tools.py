@@ -58,6 +58,7 @@ class StoreMemory(Arguments):
     idempotency_key: str = Field("", description="same key and text: stored once")
     session_id: str = ""
     agent_id: str = ""
+    container: str = Field("", description="a room to keep it in")
 
 
 class SearchMemories(Arguments):
@@ -69,6 +70,7 @@ class SearchMemories(Arguments):
     max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
+    container: str = ""
     explain: bool = Field(default=False, description="add scores and the cited words")
 
 
@@ -77,6 +79,7 @@ class InspectMemories(Arguments):
     offset: int = Field(0, ge=0, le=INT64_MAX)
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     topic: str = ""
+    container: str = ""
     memory_id: str = Field("", description="show the history of this one")
 
 
@@ -111,6 +114,7 @@ async def store_memory(call: Call, given: StoreMemory) -> Json:
             given.topic,
             given.idempotency_key or None,
             Source(given.session_id or None, given.agent_id or None, call.client),
+            given.container,
         ),
         reach=call.reach,
         entry=call.entry,
@@ -132,12 +136,18 @@ async def search_memories(call: Call, given: SearchMemories) -> Json:
             mmr_lambda=given.mmr_lambda,
             score_threshold=given.score_threshold,
             max_tokens=given.max_tokens or None,
+            containers=_only(given.container),
         ),
         cite=given.explain,
         reach=call.reach,
         entry=call.entry,
     )
     return wire.found(answer, explain=given.explain)
+
+
+def _only(container: str) -> frozenset[str] | None:
+    """Where to look, where a container is named."""
+    return frozenset({container}) if container else None
 
 
 async def inspect_memories(call: Call, given: InspectMemories) -> Json:
@@ -152,6 +162,7 @@ async def inspect_memories(call: Call, given: InspectMemories) -> Json:
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
+        containers=_only(given.container),
         reach=call.reach,
         entry=call.entry,
     )
@@ -278,6 +289,8 @@ def _plain(schema: Json) -> Json:
             key: strip(value)
             for key, value in node.items()
             if value != INT64_MAX
+            # What leaving an argument out means anyway, too.
+            and not (key == "default" and (value == "" or value is False))
             if (not (key == "title" and isinstance(value, str)) and key != "description")
             or (key == "description" and value and "type" in node and "properties" not in node)
         }

@@ -17,11 +17,13 @@ BREAKAGES = (
         "recall_server/storage/sql/memories.sql",
         "WHERE m.namespace = :namespace AND m.id IN (:ids...)\n"
         "  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))\n"
-        "  AND (:any_agent OR m.agent_id = :agent)\n\n"
+        "  AND (:any_agent OR m.agent_id = :agent)\n"
+        "  AND (:any_container OR m.container IN (:containers...))\n\n"
         "-- query: memory_items\n",
         "WHERE (m.namespace = :namespace OR TRUE) AND m.id IN (:ids...)\n"
         "  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))\n"
-        "  AND (:any_agent OR m.agent_id = :agent)\n\n"
+        "  AND (:any_agent OR m.agent_id = :agent)\n"
+        "  AND (:any_container OR m.container IN (:containers...))\n\n"
         "-- query: memory_items\n",
         (
             "tests/security/test_wall.py::test_no_query_of_memories_finds_anothers_by_its_id[sqlite]",

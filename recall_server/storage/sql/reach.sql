@@ -5,11 +5,13 @@ SELECT id FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
   AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 UNION ALL
 SELECT t.id FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state = 'open'
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))
 
 -- query: job_counts_in_reach
 -- Jobs about texts only: the others tell of no topic.
@@ -19,4 +21,5 @@ FROM operations o JOIN episodes e
 WHERE o.namespace = :namespace AND o.state IN ('queued', 'processing', 'failed')
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))
 GROUP BY o.kind, o.state
