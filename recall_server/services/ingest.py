@@ -62,11 +62,15 @@ class Submission:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The answer to a submission; `cached` where its key was used before for the same."""
+    """The answer to a submission; `cached` where its key was used before for the same, `container`
+    where it is in one, and `new_room` where nothing was in that before.
+    """
 
     episode_id: str
     job_id: str
     cached: bool
+    container: str = NONE
+    new_room: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,21 @@ class Ingest:
                     {"episode_id": episode.id, **limit},
                     episode.recorded_at,
                 )
-                accepted = Accepted(episode.id, episode.job_id, cached=False)
+                room = episode.container
+                accepted = Accepted(
+                    *(episode.id, episode.job_id),
+                    cached=False,
+                    container=room,
+                    new_room=bool(room) and await tx.episodes.first_in(room),
+                )
             else:
                 before = await tx.episodes.receipt(key)
                 assert before is not None
                 if before.request_digest != digest:
                     raise IdempotencyConflict
-                accepted = Accepted(before.episode_id, before.job_id, cached=True)
+                accepted = Accepted(
+                    before.episode_id, before.job_id, cached=True, container=submission.container
+                )
             entry.ids += [accepted.episode_id, accepted.job_id]
             entry.counts["queued"] = int(not accepted.cached)
         self.wake()

@@ -106,6 +106,11 @@ class Episodes:
         )
         return True
 
+    async def first_in(self, container: str) -> bool:
+        """Whether there is but one episode in a container."""
+        rows = await self._handle.fetch("episodes_in_container", container=container, limit=2)
+        return len(rows) == 1
+
     async def receipt(self, key: str) -> Receipt | None:
         """What was answered to `key`, if it was used."""
         rows = await self._handle.fetch("episode_by_key", idempotency_key=key)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from recall_server.domain.containers import NONE
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.storage import queries
@@ -49,9 +50,12 @@ class Transaction:
 
     async def reachable(self) -> list[str] | None:
         """The ids of all that a search may find here; None where there is no limit."""
-        if self.handle.reach.everything:
+        reach = self.handle.reach
+        if reach.everything:
             return None
-        return [row["id"] for row in await self.handle.fetch("items_in_reach")]
+        rooms = reach.containers is not None and NONE not in reach.containers
+        found = await self.handle.fetch("items_in_containers" if rooms else "items_in_reach")
+        return [row["id"] for row in found]
 
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""

@@ -60,6 +60,12 @@ class StoreMemory(Arguments):
     agent_id: str = ""
     container: str = Field("", description="a room to keep it in")
 
+    def submission(self, client: str | None) -> Submission:
+        source = Source(self.session_id or None, self.agent_id or None, client)
+        return Submission(
+            self.text, self.topic, self.idempotency_key or None, source, self.container
+        )
+
 
 class SearchMemories(Arguments):
     query: str
@@ -72,6 +78,19 @@ class SearchMemories(Arguments):
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
     container: str = ""
     explain: bool = Field(default=False, description="add scores and the cited words")
+
+    def asked(self) -> Query:
+        return Query(
+            text=self.query,
+            limit=self.limit,
+            mode=self.mode,
+            neighbours=self.neighbours,
+            recency_weight=self.recency_weight,
+            mmr_lambda=self.mmr_lambda,
+            score_threshold=self.score_threshold,
+            max_tokens=self.max_tokens or None,
+            containers=_only(self.container),
+        )
 
 
 class InspectMemories(Arguments):
@@ -109,13 +128,7 @@ class ConsolidateMemories(Arguments):
 async def store_memory(call: Call, given: StoreMemory) -> Json:
     accepted = await call.services.ingest.remember(
         call.namespace,
-        Submission(
-            given.text,
-            given.topic,
-            given.idempotency_key or None,
-            Source(given.session_id or None, given.agent_id or None, call.client),
-            given.container,
-        ),
+        given.submission(call.client),
         reach=call.reach,
         entry=call.entry,
     )
@@ -127,17 +140,7 @@ async def store_memory(call: Call, given: StoreMemory) -> Json:
 async def search_memories(call: Call, given: SearchMemories) -> Json:
     answer = await call.services.recall.search(
         call.namespace,
-        Query(
-            text=given.query,
-            limit=given.limit,
-            mode=given.mode,
-            neighbours=given.neighbours,
-            recency_weight=given.recency_weight,
-            mmr_lambda=given.mmr_lambda,
-            score_threshold=given.score_threshold,
-            max_tokens=given.max_tokens or None,
-            containers=_only(given.container),
-        ),
+        given.asked(),
         cite=given.explain,
         reach=call.reach,
         entry=call.entry,

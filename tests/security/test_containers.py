@@ -8,9 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from recall_server.domain.model import Namespace
 from recall_server.domain.rights import Rights, Scope
 from recall_server.services.access import Wanted
 from tests.security.test_reach import Json, code, data, limited, told
+from tests.services.travelling import records, taken_in
 from tests.surface.agents import at_work
 from tests.surface.bindings import HOOK, Wire, message
 from tests.surface.conftest import Running
@@ -351,3 +353,81 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
                 assert {hit["container"] for hit in await found(child, "Bea")} == {RED}
                 assert await code(child, "store_memory", text="x", container=BLUE) == "OUT_OF_REACH"
     assert (await ann.get("/v1/whoami")).json()["data"]["containers"] is None
+
+
+# --- the other doors ---
+
+
+async def test_a_container_is_made_by_being_named(running: Running) -> None:
+    """B10, B13: and it is told once that it is new."""
+    async with as_(running, limited()) as http:
+        given = {"text": "Hal: I prefer the pike.", "container": RED, "idempotency_key": "one"}
+        answers = [
+            await http.post("/v1/process", json=given),
+            await http.post("/v1/process", json=given),
+            await http.post("/v1/process", json={"text": "Hal: I prefer the carp.",
+                                                 "container": RED}),
+            await http.post("/v1/process", json={"text": "Hal: I prefer the eel."}),
+        ]  # fmt: skip
+        wrong = await http.post("/v1/process", json={"text": "x", "container": "a room"})
+        await running.extract()
+        searched = await http.post("/v1/search", json={"query": "Hal", "containers": [RED]})
+        loose = await http.post("/v1/search", json={"query": "Hal", "containers": [""]})
+        both = await http.post("/v1/search", json={"query": "Hal", "containers": ["", RED]})
+        bad = await http.post("/v1/search", json={"query": "Hal", "containers": ["a room"]})
+
+    told_ = [answer.json()["data"] for answer in answers]
+    assert {answer.status_code for answer in answers} == {202}
+    assert [one["created_containers"] for one in told_] == [[RED], [], [], []]
+    assert [one["container"] for one in told_] == [RED, RED, RED, None]
+    assert [one["cached"] for one in told_] == [False, True, False, False]
+    assert told_[0]["job_id"] == told_[1]["job_id"]
+    assert all(one["accepted"] and not one["created_user"] for one in told_)
+    assert all(re.fullmatch(r"2026-03-01T12:00:\d\dZ", one["accepted_at"]) for one in told_)
+    assert (wrong.status_code, bad.status_code) == (400, 400)
+    fish = [set(re.findall("pike|carp|eel", one.text)) for one in (searched, loose, both)]
+    assert fish == [{"pike", "carp"}, {"eel"}, {"pike", "carp", "eel"}]
+
+
+async def test_the_plain_routes_are_held_to_the_containers_of_a_token(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    """I20."""
+    query = {"query": "Bea heron otter swan quay tower path", "limit": 50}
+    async with as_(running, IN_RED) as http:
+        stored = (await http.post("/v1/process", json={"text": "Ida: I ski."})).json()["data"]
+        refused = await http.post("/v1/process", json={"text": "Ida: I ski.", "container": BLUE})
+        found_ = await http.post("/v1/search", json={**query, "explain": True, "neighbours": 5})
+        other = await http.post("/v1/search", json={**query, "containers": [BLUE, ""]})
+        mixed = await http.post("/v1/search", json={**query, "containers": [BLUE, RED]})
+    everything = await ann.post("/v1/search", json=query)
+
+    assert stored["container"] == RED
+    assert (refused.status_code, refused.json()["code"]) == (403, "OUT_OF_REACH")
+    assert other.json()["data"]["results"] == []
+    for answer in (found_, mixed):
+        assert set(re.findall("heron|otter|swan|quay|tower|path", answer.text)) == {"heron", "quay"}
+    assert {"heron", "otter", "swan"} < set(re.findall(r"\w+", everything.text))
+
+
+async def test_an_export_carries_containers_and_erasing_somebody_strikes_their_names(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    """EXP-01, ERS-03: a room may be named after somebody."""
+    await data(ann, "store_memory", text="Bea: I like figs.", container="chats/with-cleo")
+    await running.extract()
+    before = (await ann.get("/v1/export")).text
+    erased = await ann.post("/v1/erasure", json={"subject": "Cleo"})
+    after = (await ann.get("/v1/export")).text
+
+    rooms_ = {one["container"] for one in records(before.encode(), "episode", "memory")}
+    assert rooms_ == {RED, BLUE, "", "chats/with-cleo"}
+    assert erased.status_code == 200, erased.text
+    left = records(after.encode(), "episode", "memory")
+    assert not [one for one in left if "cleo" in one["container"]]
+    assert {RED, BLUE, ""} < {one["container"] for one in left}
+    async with running.http(await running.token("bob")):
+        await taken_in(running.house, after.encode(), Namespace("bob"))
+    async with running.http(await running.token("bob")) as bob:
+        assert rooms(await listed(bob)) == {RED, BLUE, None}
+        assert {hit["container"] for hit in await found(bob, "heron", container=RED)} == {RED}

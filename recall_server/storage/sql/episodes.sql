@@ -17,6 +17,10 @@ WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 -- query: episode
 SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
 
+-- query: episodes_in_container
+SELECT id FROM episodes
+WHERE namespace = :namespace AND container <> '' AND container = :container LIMIT :limit
+
 -- query: add_turn
 INSERT INTO turns (
   namespace, id, episode_id, position, span_start, span_end, speaker, session, said_at,
