@@ -76,7 +76,7 @@ class SearchMemories(Arguments):
     max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
-    container: str = ""
+    container: str = Field("", description="this room only")
     explain: bool = Field(default=False, description="add scores and the cited words")
 
     def asked(self) -> Query:
@@ -89,7 +89,7 @@ class SearchMemories(Arguments):
             mmr_lambda=self.mmr_lambda,
             score_threshold=self.score_threshold,
             max_tokens=self.max_tokens or None,
-            containers=_only(self.container),
+            containers=frozenset({self.container}) if self.container else None,
         )
 
 
@@ -121,6 +121,7 @@ class Whoami(Arguments):
 
 class ConsolidateMemories(Arguments):
     topic: str
+    container: str = ""
     similarity_threshold: float = Field(0.85, ge=0, le=1)
     dry_run: bool = Field(default=False, description="show the plan only")
 
@@ -148,11 +149,6 @@ async def search_memories(call: Call, given: SearchMemories) -> Json:
     return wire.found(answer, explain=given.explain)
 
 
-def _only(container: str) -> frozenset[str] | None:
-    """Where to look, where a container is named."""
-    return frozenset({container}) if container else None
-
-
 async def inspect_memories(call: Call, given: InspectMemories) -> Json:
     if given.memory_id:
         chain = await call.services.recall.history(
@@ -165,7 +161,7 @@ async def inspect_memories(call: Call, given: InspectMemories) -> Json:
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
-        containers=_only(given.container),
+        containers=[given.container] if given.container else None,
         reach=call.reach,
         entry=call.entry,
     )
@@ -206,6 +202,7 @@ async def consolidate_memories(call: Call, given: ConsolidateMemories) -> Json:
             similarity_threshold=given.similarity_threshold,
             dry_run=given.dry_run,
             source=Source(client=call.client),
+            container=given.container,
         ),
         reach=call.reach,
         entry=call.entry,
@@ -292,8 +289,8 @@ def _plain(schema: Json) -> Json:
             key: strip(value)
             for key, value in node.items()
             if value != INT64_MAX
-            # What leaving an argument out means anyway, too.
-            and not (key == "default" and (value == "" or value is False))
+            # "", 0 and false are what leaving an argument out means anyway.
+            and (key != "default" or value)
             if (not (key == "title" and isinstance(value, str)) and key != "description")
             or (key == "description" and value and "type" in node and "properties" not in node)
         }

@@ -97,6 +97,26 @@ BREAKAGES = (
         ("tests/security/test_reach.py::test_reading_shows_its_topics_only[sqlite]",),
     ),
     Breakage(
+        "container-not-asked",
+        "the containers that a token is limited to, in every query",
+        "recall_server/storage/handle.py",
+        '"any_container": reach.containers is None,',
+        '"any_container": True,',
+        (
+            "tests/security/test_containers.py::test_tasks_and_questions_of_other_rooms_are_not_there[sqlite]",
+        ),
+    ),
+    Breakage(
+        "rooms-without-walls",
+        "that what is said in a container is compared with what is known there",
+        "recall_server/services/ingest.py",
+        ".inside({episode.container})\n",
+        "\n",
+        (
+            "tests/security/test_containers.py::test_what_is_said_in_one_room_changes_nothing_in_another[sqlite]",
+        ),
+    ),
+    Breakage(
         "token-widens-itself",
         "that a token issues none that may do more than it",
         "recall_server/services/access.py",

@@ -303,7 +303,12 @@ async def test_a_task_is_started_within_the_rooms_of_its_token(
 
 async def test_a_merge_stays_within_each_room(running: Running) -> None:
     """What becomes one is in the room that its parts were in."""
-    async with as_(running, limited()) as ann, as_(running, IN_RED) as http, at_work(running):
+    async with (
+        as_(running, limited()) as ann,
+        as_(running, IN_RED) as http,
+        as_(running, IN_BOTH) as both,
+        at_work(running),
+    ):
         for room in (RED, BLUE, ""):
             for text in ("Gus: I prefer the black tea.", "Gus: I prefer the black coffee."):
                 await data(ann, "store_memory", text=text, container=room)
@@ -313,14 +318,13 @@ async def test_a_merge_stays_within_each_room(running: Running) -> None:
         given = {"topic": "general", "similarity_threshold": 0.0}
         narrow = await data(http, "consolidate_memories", **given)
         after = await listed(ann)
-        body = {"skill": "consolidate_memories", "input": {**given, "container": BLUE}}
-        assert (await ann.post("/a2a", json=body)).status_code == 202
-        while len(await listed(ann, container=BLUE)) > 1:
-            pass
+        blue = await data(ann, "consolidate_memories", container=BLUE, **given)
+        assert await code(both, "consolidate_memories", **given) == "OUT_OF_REACH"
         wide = await data(ann, "consolidate_memories", **given)
 
     assert (len(before), len(after)) == (6, 5)
-    assert (narrow["groups_found"], wide["groups_found"]) == (1, 1)
+    assert [one["groups_found"] for one in (narrow, blue, wide)] == [1, 1, 1]
+    assert {one["container"] for one in blue["created"]} == {BLUE}
     assert {one["container"] for one in narrow["created"]} == {RED}
     assert {one["container"] for one in wide["created"]} == {None}
 
