@@ -95,7 +95,7 @@ class Consolidate:
         """
         request = self._checked(request).held_to(reach)
         request = replace(request, text=await self.masking.text(request.text, entry))
-        entry.details |= {"mode": request.mode}
+        entry.details |= {"mode": request.mode} | request.source.told()
         if request.mode is not Mode.APPLY:
             entry.details |= told(request.topic, request.container, request.source)
         now = self.runs.now()

@@ -262,6 +262,9 @@ async def test_tasks_and_questions_of_other_rooms_are_not_there(running: Running
             hook = {"taskId": tasks[room]["id"], "url": HOOK}
             fault = await own.fault("CreateTaskPushNotificationConfig", **hook)
             assert fault == "TASK_NOT_FOUND"
+        # Somebody else's in one's own room is one's own business.
+        hook = {"taskId": tasks[RED]["id"], "url": HOOK}
+        assert (await own.result("CreateTaskPushNotificationConfig", **hook))["url"] == HOOK
 
         questions = (await ann.get("/v1/conflicts")).json()["data"]["conflicts"]
         mine = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
