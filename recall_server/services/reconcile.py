@@ -241,6 +241,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         session_id=episode.source.session_id,
         agent_id=episode.source.agent_id,
         extractor=extractor,
+        container=episode.container,
     )
 
 

@@ -82,6 +82,7 @@ class Episodes:
             source=episode.source.client,
             occurred_at=episode.occurred_at,
             recorded_at=episode.recorded_at,
+            container=episode.container,
         )
         if not added:
             return False
@@ -104,6 +105,11 @@ class Episodes:
             ],
         )
         return True
+
+    async def first_in(self, container: str) -> bool:
+        """Whether there is but one episode in a container."""
+        rows = await self._handle.fetch("episodes_in_container", container=container, limit=2)
+        return len(rows) == 1
 
     async def receipt(self, key: str) -> Receipt | None:
         """What was answered to `key`, if it was used."""
@@ -128,6 +134,7 @@ class Episodes:
             job_id=row["job_id"],
             source=Source(row["session_id"], row["agent_id"], row["source"]),
             turns=tuple(_turn(turn) for turn in turns),
+            container=row["container"],
         )
 
     async def open_turns(self, episode_id: str) -> list[Item]:
@@ -191,4 +198,5 @@ def _item(row: Row) -> Item:
         citation=Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at),
         importance=row["importance"],
         access_count=row["access_count"],
+        container=row["container"],
     )
