@@ -102,10 +102,13 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """An active memory has been stated again. Expects to find it active."""
+    """An active memory has been stated again; `counts` where that is evidence besides what it
+    rests on already. Expects to find it active.
+    """
 
     memory_id: str
     citation: Citation
+    counts: bool = True
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.run import Proposal, Request, Work
 from recall_server.domain.screening import orders
 from recall_server.domain.suspicion import suspicions
+from recall_server.domain.trust import Trust, corroborations, trust
 from recall_server.providers.merging import Merger
 from recall_server.services.embedding import ItemEmbedder
 from recall_server.storage.codes import Floats
@@ -56,7 +57,17 @@ class Merging:
         async with self.store.transaction(namespace, write=False, reach=request.reach) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
-        found = clusters(memories, vectors, request.similarity_threshold)
+            witnesses = await tx.memories.witnesses([memory.id for memory in memories])
+        # Those that are trusted alike: what a program fetched does not get a person's word.
+        found = [
+            group
+            for trusted in Trust
+            for group in clusters(
+                [one for one in memories if trust(witnesses.get(one.id, ())) is trusted],
+                vectors,
+                request.similarity_threshold,
+            )
+        ]
         return tuple(tuple(memory.id for memory in group) for group in found)
 
     async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
@@ -76,7 +87,9 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
         ):
             continue
         citations = await tx.memories.citations(proposal.source_ids)
-        merged = _canonical(sources, proposal, now)
+        heard = await tx.memories.witnesses(proposal.source_ids)
+        witnesses = [one for source in sources for one in heard[source.id]]
+        merged = _canonical(sources, proposal, corroborations(witnesses), now)
         also = tuple(
             citation
             for citation in citations
@@ -88,7 +101,9 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
     return Plan(tuple(changes))
 
 
-def _canonical(sources: Sequence[Memory], proposal: Proposal, now: datetime) -> Memory:
+def _canonical(
+    sources: Sequence[Memory], proposal: Proposal, corroborated: int, now: datetime
+) -> Memory:
     newest = max(sources, key=lambda memory: (memory.said_at, memory.id))
     return replace(
         newest,
@@ -99,7 +114,7 @@ def _canonical(sources: Sequence[Memory], proposal: Proposal, now: datetime) -> 
         fact=_leading_fact(sources),
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
-        reinforcements=sum(source.reinforcements for source in sources) + len(sources) - 1,
+        reinforcements=corroborated,
         extractor=proposal.by,
     )
 
