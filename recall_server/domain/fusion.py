@@ -58,11 +58,8 @@ def fuse(
     evidence: Evidence,
     query: Query,
     now: datetime,
-    *,
-    limit: int | None = None,
 ) -> list[Hit]:
-    """The items of the pool at or above the threshold, the best first, `limit` at most, with what
-    spoke for each.
+    """The items of the pool at or above the threshold, the best first, with what spoke for each.
 
     The final score is the weighted mean of the parts that the question gives reason for: whom it
     names, which time. Ties stand in the order of `recorded_at`, the newest first, then of ids.
@@ -99,9 +96,7 @@ def fuse(
         )
 
     return [
-        Hit(item, scores(item, final))
-        for final, item in best[:limit]
-        if final >= query.score_threshold
+        Hit(item, scores(item, final)) for final, item in best if final >= query.score_threshold
     ]
 
 

@@ -13,6 +13,7 @@ from recall_server.domain.fusion import Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
 from recall_server.domain.question import Question
 from recall_server.domain.rights import Reach
+from recall_server.domain.spreading import others, spread
 from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
@@ -116,7 +117,8 @@ async def narrow(
     """The best of all that is findable here: a few more than wanted, and `least` of them."""
     pool = await _pool(tx, embedder, asked)
     count = max(least, DIVERSE_PER_HIT * asked.query.limit)
-    hits = await _shown(tx, _scored(pool, asked, now, count))
+    found = spread(_scored(pool, asked, now), count, others(asked.query.limit))
+    hits = await _shown(tx, found)
     evidence = _evidence(pool, asked, embedder)
     if asked.vector is None or embedder is None:
         return Narrowed(hits, {}, evidence)
@@ -156,7 +158,8 @@ def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
         alike = ranking.likeness(hits, vectors, words)
         if query.mode is not SearchMode.RECALL:
             alike = ranking.repetition(alike)
-        hits = ranking.diversify(hits, alike, query.mmr_lambda, query.limit)
+        hits = ranking.diversify(hits, alike, query.mmr_lambda, len(hits))
+        hits = spread(hits, query.limit, others(query.limit))
     return ranking.fit_budget(hits[: query.limit], query.max_tokens)
 
 
@@ -204,7 +207,7 @@ async def _read(
     )
 
 
-def _scored(pool: _Pool, asked: Asked, now: datetime, limit: int) -> list[Hit]:
+def _scored(pool: _Pool, asked: Asked, now: datetime) -> list[Hit]:
     query = asked.query
     if query.mode is SearchMode.RECALL:
         keyword = ranking.bm25plus_of(
@@ -212,7 +215,7 @@ def _scored(pool: _Pool, asked: Asked, now: datetime, limit: int) -> list[Hit]:
             idf=asked.idf,
             average_length=asked.statistics.average_length,
         )
-        return ranking.score(pool.items, keyword, pool.cosines, query, now)[:limit]
+        return ranking.score(pool.items, keyword, pool.cosines, query, now)
     evidence = Evidence(
         pool.occurrences,
         asked.idf,
@@ -221,7 +224,7 @@ def _scored(pool: _Pool, asked: Asked, now: datetime, limit: int) -> list[Hit]:
         asked.named,
         when(query.text, now).periods,
     )
-    return fusion.fuse(pool.items, evidence, query, now, limit=limit)
+    return fusion.fuse(pool.items, evidence, query, now)
 
 
 def _evidence(pool: _Pool, asked: Asked, embedder: Embedder | None) -> float:
