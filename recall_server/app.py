@@ -44,6 +44,7 @@ from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.search import Reranking
 from recall_server.services.signed import JsonWebTokens
+from recall_server.services.sources import Sources
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
@@ -226,6 +227,7 @@ async def house(
                     timedelta(days=settings.forget_days),
                     Reranking(second, settings.rerank_min_score) if second else None,
                 ),
+                sources=Sources(store, now, id_of, woken),
                 tasks=tasks,
             ),
             worker,

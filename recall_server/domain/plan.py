@@ -13,6 +13,9 @@ from enum import StrEnum
 
 from recall_server.domain.model import Citation, Memory
 
+PERSON = "person"
+"""Stands for an extractor where somebody who was asked wrote the text of a memory."""
+
 
 class Choice(StrEnum):
     """What may become of two statements that contradict each other."""

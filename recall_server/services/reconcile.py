@@ -22,6 +22,7 @@ from recall_server.domain.model import (
     Status,
 )
 from recall_server.domain.plan import (
+    PERSON,
     Add,
     Change,
     Choice,
@@ -181,7 +182,7 @@ def _chosen(
                 id=derived_id("mem", memory.id, resolution.question_id, resolution.text),
                 text=resolution.text,
                 fact=None,
-                extractor="person",
+                extractor=PERSON,
             )
             also = tuple(other.citation for other in clashing)
             known.rests(merged, [memory, *clashing])

@@ -23,6 +23,7 @@ from recall_server.storage.quarantine import Quarantine
 from recall_server.storage.rates import Rates
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
+from recall_server.storage.sources import Sources
 from recall_server.storage.vectors import VectorIndex, Vectors
 
 
@@ -44,6 +45,7 @@ class Transaction:
         self.rates = Rates(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
+        self.sources = Sources(handle)
         self.vectors = Vectors(handle, cache)
         self.words = WordIndex(handle)
 

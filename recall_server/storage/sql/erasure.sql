@@ -154,7 +154,7 @@ SELECT id, text, topic, session_id, agent_id, source FROM episodes
 WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: turns_of_episodes
-SELECT id, episode_id, span_start, span_end, speaker, session, state FROM turns
+SELECT id, episode_id, position, span_start, span_end, speaker, session, state FROM turns
 WHERE namespace = :namespace AND episode_id IN (:ids...) ORDER BY episode_id, position
 
 -- query: turn_by_id
