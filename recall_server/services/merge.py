@@ -14,6 +14,7 @@ from recall_server.domain.screening import orders
 from recall_server.domain.suspicion import suspicions
 from recall_server.domain.trust import Trust, corroborations, trust
 from recall_server.providers.merging import Merger
+from recall_server.services.budget import Budget
 from recall_server.services.embedding import ItemEmbedder
 from recall_server.storage.codes import Floats
 from recall_server.storage.store import Store, Transaction
@@ -29,6 +30,7 @@ class Merging:
     store: Store
     merger: Merger
     embedder: ItemEmbedder | None
+    budget: Budget
 
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
@@ -42,7 +44,11 @@ class Merging:
             ids = work.groups[number]
             async with self.store.transaction(namespace, write=False, reach=request.reach) as tx:
                 found = await tx.memories.get(ids)
-            merged = await self.merger.merge([found[i] for i in ids if i in found])
+            async with self.budget.call(namespace, self.merger) as settle:
+                merged = await self.merger.merge([found[i] for i in ids if i in found])
+                # What was refused unread was paid for, and nobody knows how much.
+                if merged is not None and (merged.usage.input_tokens or not merged.refused):
+                    settle(merged.usage)
             proposals = work.proposals
             if merged is not None:
                 work = replace(work, usage=work.usage + merged.usage)

@@ -1,4 +1,4 @@
-"""Whose word counts for how much, and taking it back."""
+"""Whose word counts for how much, taking it back, and what a namespace may use."""
 
 from tests.sabotage.breakage import Breakage
 
@@ -62,6 +62,26 @@ BREAKAGES = (
         "",
         (
             "tests/security/test_sources.py::test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again[sqlite-agent]",
+        ),
+    ),
+    Breakage(
+        "room-without-end",
+        "that a namespace keeps no more than it may",
+        "recall_server/storage/sql/limits.sql",
+        "stored_bytes + :bytes <= :bytes_max",
+        "(stored_bytes + :bytes <= :bytes_max OR TRUE)",
+        (
+            "tests/security/test_quota.py::test_what_is_written_at_once_has_the_room_only_once[sqlite]",
+        ),
+    ),
+    Breakage(
+        "spent-before-reserved",
+        "that what a call may cost is reserved before it is made",
+        "recall_server/storage/sql/limits.sql",
+        "WHERE model_spend.tokens + excluded.tokens <= :tokens_max",
+        "WHERE model_spend.tokens <= :tokens_max",
+        (
+            "tests/security/test_budget.py::test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not[sqlite]",
         ),
     ),
 )

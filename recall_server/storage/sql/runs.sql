@@ -1,8 +1,9 @@
 -- query: add_run
 INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
-  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id)
+  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id, stored_bytes)
 VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :created_at,
-  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id)
+  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id,
+  :stored_bytes)
 
 -- query: run
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
@@ -54,7 +55,7 @@ WHERE namespace = :namespace
   AND (:any_agent OR agent_id = :agent)
 
 -- query: delete_run
-DELETE FROM runs WHERE namespace = :namespace AND id = :id
+DELETE FROM runs WHERE namespace = :namespace AND id = :id RETURNING stored_bytes
 
 -- query: delete_run_events
 DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id
