@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from recall_server.domain.model import Span
+from recall_server.domain.model import Memory, Span
 
 _FETCHERS = frozenset(
     {"tool", "tools", "function", "plugin", "web", "webpage", "website", "browser", "crawler"}
@@ -49,11 +49,11 @@ class Witness(NamedTuple):
         """
         if _FETCHING_AGENT.match(self.agent_id or ""):
             return Trust.FETCHED
-        words = re.findall(r"[^\W_]+", (self.speaker or "").casefold())
-        ends = {words[0], words[-1]} if words else set[str]()
-        if ends & _FETCHERS:
+        words = re.findall(r"[^\W\d_]{2,}", (self.speaker or "").casefold()) or [""]
+        if _FETCHERS.intersection((words[0], words[-1])):
             return Trust.FETCHED
-        return Trust.MODEL if ends & _MODELS else Trust.PERSON
+        # By the last word alone: "Claude" and "AI assistant", but not "Claude Monet".
+        return Trust.MODEL if words[-1] in _MODELS else Trust.PERSON
 
     @property
     def author(self) -> str:
@@ -67,6 +67,12 @@ class Witness(NamedTuple):
     def source(self) -> str:
         """Where they were said: a session, or else the text by itself."""
         return self.session_id or self.episode_id
+
+
+def witness(memory: Memory) -> Witness:
+    """Whose words a memory rests on first, as far as it tells by itself."""
+    cited = memory.citation
+    return Witness(cited.episode_id, cited.span, cited.speaker, memory.session_id, memory.agent_id)
 
 
 def least(witnesses: Sequence[Witness]) -> Witness:

@@ -101,7 +101,9 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
         same = [other for other in alike if same_statement(memory.text, other.text)][:1]
     await known.look_up([*same, *clashing])
     mine = known.trust(memory)
-    decide = draft.settling.policy is Policy.DECIDE or candidate.correction
+    decide = draft.settling.policy is Policy.DECIDE or (
+        candidate.correction and all(known.trust(other) <= mine for other in clashing)
+    )
     for other in same:
         if known.trust(other) >= mine:
             weaker = [one for one in clashing if known.trust(one) < mine] if decide else []

@@ -7,7 +7,7 @@ BREAKAGES = (
         "everybody-trusted-alike",
         "that what a program fetched is trusted less than a person",
         "recall_server/domain/trust.py",
-        "        if ends & _FETCHERS:\n            return Trust.FETCHED\n",
+        "        if _FETCHERS.intersection((words[0], words[-1])):\n            return Trust.FETCHED\n",
         "",
         (
             "tests/security/test_trust.py::test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that[sqlite]",

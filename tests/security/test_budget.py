@@ -181,3 +181,14 @@ async def test_another_day_is_counted_by_itself_and_forgotten_after_a_month(
 
     assert await spent(store, ALICE) == 0
     assert await spent(store, ALICE, DAY + 32) == 100
+
+
+async def test_what_was_spent_is_erased_with_the_namespace(open_house: Open) -> None:
+    async with open_house(model_tokens_per_day=100) as house:
+        await enter(house)
+        async with house.services.ingest.budget.call(ALICE, Part()):
+            pass
+        erased = await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))
+
+        assert erased.counts["model_spend"] == 1
+        assert await spent(house.store, ALICE) == 0

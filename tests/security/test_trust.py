@@ -21,6 +21,7 @@ from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.run import Mode, Request
 from recall_server.providers.extraction import Passage
 from recall_server.services.ingest import Submission
+from recall_server.surface import wire
 from tests.conftest import Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories
 
@@ -107,6 +108,8 @@ async def test_what_was_fetched_never_supersedes_what_a_person_said(
         both = await cities(house)
 
         assert set(both) == {"Lisbon", "Moscow"}
+        assert wire.memory(both["Lisbon"])["trust"] == "person"
+        assert wire.memory(both["Moscow"])["trust"] in ("fetched", "model")
         assert both["Lisbon"].citation.speaker == "Ana"
         assert both["Moscow"].citation.quote in text
         for memory in both.values():
@@ -155,15 +158,18 @@ async def test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_t
         assert set(await cities(house)) == {"Lisbon", "Moscow"}
 
 
+@pytest.mark.parametrize(
+    "text", ["Tool: Ana lives in Moscow.", "Tool: Ana moved from Lisbon to Moscow."]
+)
 async def test_a_question_leans_to_the_person_and_their_answer_holds(
-    open_house: Open, clock: Clock
+    open_house: Open, clock: Clock, text: str
 ) -> None:
-    """LLM-03: who is asked may decide for what was fetched."""
+    """LLM-03: who is asked may decide for what was fetched, which corrects nothing by itself."""
     async with open_house(extractor=Stating()) as house:
         await enter(house)
         await tell(house, "Ana: Ana lives in Lisbon.")
         clock.pass_(timedelta(days=1))
-        request = Request(Mode.INGEST, "life", text="Tool: Ana lives in Moscow.")
+        request = Request(Mode.INGEST, "life", text=text)
         await house.services.consolidate.start(ALICE, request, entry=entry(house))
         await drained(house)
         (found,) = await house.services.tasks.questions(ALICE, limit=10)
