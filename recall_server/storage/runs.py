@@ -127,6 +127,11 @@ class Runs:
         rows = await self._handle.fetch("count_of_runs", **_filtering(wanted))
         return int(rows[0]["runs"])
 
+    async def hand_over(self, run_id: str) -> None:
+        """The text of the run becomes an episode, in the room that it has already."""
+        await self._handle.send("give_room_of_run_back", id=run_id)
+        await self._handle.send("empty_run", id=run_id)
+
     async def remove(self, run_id: str) -> None:
         """Forget the run and all that happened to it."""
         await self._handle.send("delete_run_events", id=run_id)

@@ -8,7 +8,7 @@ import pytest
 from recall_server.app import House
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.domain.model import Namespace, Query
-from recall_server.domain.run import Mode, Request
+from recall_server.domain.run import Mode, Request, RunState
 from recall_server.services.ingest import Submission
 from tests.conftest import Clock, Open
 from tests.security.conftest import Serve
@@ -96,6 +96,19 @@ async def test_what_was_counted_is_what_is_there(open_house: Open, clock: Clock)
         file = await exported(house)
         await taken_in(house, file, BOB)
         assert await room(house, BOB) == len(text.encode())
+
+
+async def test_a_task_that_was_taken_on_finds_its_room(open_house: Open) -> None:
+    """DOS-08: the text that it becomes has the room that it had itself."""
+    async with open_house(namespace_bytes_max=FULL) as house:
+        await enter(house)
+        task = Request(Mode.INGEST, "life", text=FACT)
+        run = await house.services.consolidate.start(ALICE, task, entry=entry(house))
+        await drained(house)
+        ended = await house.services.tasks.get(ALICE, run.id)
+
+        assert ended.status.state is RunState.COMPLETED
+        assert await room(house) == FULL
 
 
 async def test_an_import_ends_where_the_room_does(open_house: Open) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from typer.testing import CliRunner
 from recall_server.app import House, house
 from recall_server.cli.commands import app
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Query, Source, Status
+from recall_server.domain.model import Extraction, Query, Source, Status
 from recall_server.domain.plan import Choice
 from recall_server.domain.quarantine import Held
 from recall_server.domain.run import Mode, Request
+from recall_server.providers.extraction import Passage
 from recall_server.services.ingest import Submission
 from recall_server.services.sources import BadSource, Purged
 from tests.conftest import Clock, Open, settings_for
@@ -22,6 +24,17 @@ from tests.security.test_trust import Stating, cities, tell
 from tests.services.conversation import ALICE, drained, enter, entry, memories
 
 DAY = timedelta(days=1)
+
+
+class Reading(Stating):
+    """Something happens while it reads."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def extract(self, passage: Passage) -> Extraction:
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().extract(passage)
 
 
 async def purge(house: House, source: BadSource, *, dry_run: bool = False) -> Purged:
@@ -162,6 +175,25 @@ async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
         assert done.runs == [run.id]
         assert set(await cities(house)) == {"Lisbon"}
         assert not await house.services.tasks.questions(ALICE, limit=10)
+
+
+async def test_what_a_worker_has_just_read_of_a_bad_source_does_not_arrive(
+    open_house: Open,
+) -> None:
+    """Control: what it reads of another one does."""
+    reading = Reading()
+    async with open_house(extractor=reading) as house:
+        await enter(house)
+
+        async def purge_once() -> None:
+            reading.meanwhile = None
+            source = BadSource(agent_id="mole")
+            await house.services.sources.purge(ALICE, source, dry_run=False, entry=entry(house))
+
+        for agent, remembered in (("mole", set[str]()), ("good", {"Lisbon"})):
+            reading.meanwhile = purge_once
+            await tell(house, "Ana: Ana lives in Lisbon.", agent=agent)
+            assert set(await cities(house)) == remembered
 
 
 async def test_a_persons_merge_with_a_lie_is_undone(open_house: Open, clock: Clock) -> None:

@@ -7,6 +7,14 @@ RETURNING namespace
 -- query: give_room_back
 UPDATE namespaces SET stored_bytes = stored_bytes - :bytes WHERE namespace = :namespace
 
+-- query: give_room_of_run_back
+UPDATE namespaces SET stored_bytes = stored_bytes - COALESCE(
+  (SELECT r.stored_bytes FROM runs r WHERE r.namespace = :namespace AND r.id = :id), 0)
+WHERE namespace = :namespace
+
+-- query: empty_run
+UPDATE runs SET stored_bytes = 0 WHERE namespace = :namespace AND id = :id
+
 -- query: reserve_tokens
 -- Nothing where the day has not as many left. Who comes at the same time waits for the row.
 INSERT INTO model_spend (namespace, day, tokens)
