@@ -25,6 +25,7 @@ from recall_server.services import Services, finding
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
+from recall_server.services.budget import Budget
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.delegation import Delegation
@@ -44,6 +45,7 @@ from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
 from recall_server.services.search import Reranking
 from recall_server.services.signed import JsonWebTokens
+from recall_server.services.sources import Sources
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
 from recall_server.storage.push import PUSH
@@ -108,7 +110,12 @@ async def house(
         await driver.open()
         await migrate(driver, shipped("migrations"), now())
         key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
-        store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
+        store = Store(
+            driver,
+            cache_bytes_max=settings.cache_bytes_max,
+            mac_key=key.derive(PURPOSE),
+            room=settings.namespace_bytes_max,
+        )
         await finding.renew(store)
         issuers = parts.issuers(settings)
         identity = Identity(store, now, issuers)
@@ -131,9 +138,10 @@ async def house(
         checkpoints = Checkpoints(proof, parts.checkpoint_places(settings), settings.checkpoint_s)
         stack.push_async_callback(checkpoints.close)
         digests, masking = Digests(key.derive("erased")), parts.masking(settings)
+        budget = Budget(store, now, settings.model_tokens_per_day)
         ingest = Ingest(
-            *(store, chosen, vectors is not None, now, chance),
-            *(settings.text_chars_max, lease, woken, digests, masking),
+            *(store, chosen, vectors is not None, now, chance, settings.text_chars_max),
+            *(lease, woken, digests, masking, budget),
         )
         embedding = Embedding(store, vectors, now, lease)
         receipts = Receipts(key)
@@ -159,7 +167,7 @@ async def house(
             Bell(poll_s=settings.task_poll_s),
             push.announce,
         )
-        merging = Merging(store, merger or parts.merger(settings), vectors)
+        merging = Merging(store, merger or parts.merger(settings), vectors, budget)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
             store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
@@ -226,6 +234,7 @@ async def house(
                     timedelta(days=settings.forget_days),
                     Reranking(second, settings.rerank_min_score) if second else None,
                 ),
+                sources=Sources(store, now, id_of, woken),
                 tasks=tasks,
             ),
             worker,

@@ -147,6 +147,15 @@ class Settings(BaseSettings):
     bad_tokens_per_minute: int = Field(
         300, ge=0, description="401 answers to one address in a minute, then 429; 0: any number"
     )
+    namespace_bytes_max: int = Field(
+        1_073_741_824, ge=0, description="bytes of texts that a namespace may keep; 0: any number"
+    )
+    model_tokens_per_day: int = Field(
+        10_000_000,
+        ge=0,
+        description="tokens in and out that a namespace may use of a language model in a day, in "
+        "UTC; 0: any number",
+    )
     calls_at_once: int = Field(16, ge=1, description="calls that are worked on at once")
     namespace_calls_at_once: int = Field(
         2, ge=1, description="calls of one namespace that are worked on at once; others wait"

@@ -26,6 +26,7 @@ from recall_server.cli.shared import (
     run,
     settings,
 )
+from recall_server.cli.sources import purge_source
 from recall_server.services.overview import overview
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ app.command("erase-allow")(erase_allow)
 app.command("verify-erasure")(verify_erasure)
 app.command("verify-receipt")(verify_receipt)
 app.command("restore")(restore)
+app.command("purge-source")(purge_source)
 app.command("key")(key)
 app.command("export")(export_)
 app.command("import")(import_)

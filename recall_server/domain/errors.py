@@ -86,6 +86,14 @@ class TooManyStreams(LimitReached):
     code = "TOO_MANY_STREAMS"
 
 
+class QuotaExceeded(LimitReached):
+    """This namespace holds as much text as it may. What is there can be read, exported and erased;
+    ask the operator for more room.
+    """
+
+    code = "QUOTA_EXCEEDED"
+
+
 class Unavailable(RecallError):
     """A part the server needs does not answer. Send the call again in a few seconds."""
 
@@ -314,6 +322,14 @@ class ModelUnavailable(Unavailable):
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.permanent = permanent
+
+
+class BudgetSpent(ModelUnavailable):
+    """This namespace has used the language model as much as it may today. The text is kept and
+    searchable, and memories are made of it tomorrow.
+    """
+
+    code = "BUDGET_SPENT"
 
 
 class ModelAnswerInvalid(Unavailable):

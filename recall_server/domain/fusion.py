@@ -72,50 +72,36 @@ class Evidence(NamedTuple):
     periods: tuple[Period, ...] = ()
 
 
-def fuse(
-    pool: Pool,
-    evidence: Evidence,
-    query: Query,
-    now: datetime,
-    *,
-    limit: int | None = None,
-) -> list[tuple[int, Scores]]:
-    """The places in the pool of the items at or above the threshold, the best first, `limit` at
-    most, with what spoke for each.
+class Fused(NamedTuple):
+    """What speaks for each item of a pool, in its order."""
 
-    The final score is the weighted mean of the parts that the question gives reason for: whom it
-    names, which time. Ties stand in the order of `recorded_at`, the newest first, then of the pool.
-    """
-    parts = _parts(pool, evidence, query, now)
-    total = math.fsum(WEIGHTS[part] for part in parts)
-    finals = np.zeros(len(pool.recorded_at))
-    for part, values in parts.items():
-        finals += _weight(part, query) * values
-    finals = np.minimum(1.0, finals / total) if total else finals
-    best = np.lexsort((-pool.recorded_at, -finals))[:limit]
-    best = best[finals[best] >= query.score_threshold]
-    keyword = parts.get(Part.KEYWORD, np.zeros(len(finals)))
-    keyword_rank = _ranks(np.where(keyword > 0.0, keyword, np.nan), best)
-    cosine_rank = _ranks(evidence.cosines, best)
-    said = {part: values[best].tolist() for part, values in parts.items()}
-    nothing = [None] * len(best)
-    columns = zip(
-        best.tolist(),
-        finals[best].tolist(),
-        said.get(Part.RECENCY, [0.0] * len(best)),
-        pool.importance[best].tolist(),
-        keyword[best].tolist(),
-        keyword_rank,
-        evidence.cosines[best].tolist(),
-        cosine_rank,
-        said.get(Part.SPEAKER, nothing),
-        said.get(Part.SESSION, nothing),
-        said.get(Part.TIME, nothing),
-        strict=True,
-    )
-    return [
-        (
-            place,
+    pool: Pool
+    parts: Mapping[Part, Column]
+    cosines: Column
+    finals: Column
+    order: Counts
+    """The places of the items at or above the threshold, the best first."""
+
+    def scores(self, places: Sequence[int]) -> list[Scores]:
+        """What spoke for the items at these places."""
+        at = np.array(places, np.int64)
+        keyword = self.parts.get(Part.KEYWORD, np.zeros(len(self.finals)))
+        told = {part: values[at].tolist() for part, values in self.parts.items()}
+        nothing = [None] * len(at)
+        columns = zip(
+            self.finals[at].tolist(),
+            told.get(Part.RECENCY, [0.0] * len(at)),
+            self.pool.importance[at].tolist(),
+            keyword[at].tolist(),
+            _ranks(np.where(keyword > 0.0, keyword, np.nan), at),
+            self.cosines[at].tolist(),
+            _ranks(self.cosines, at),
+            told.get(Part.SPEAKER, nothing),
+            told.get(Part.SESSION, nothing),
+            told.get(Part.TIME, nothing),
+            strict=True,
+        )
+        return [
             Scores(
                 final=final,
                 rrf=0.0,
@@ -129,22 +115,37 @@ def fuse(
                 speaker=speaker,
                 session=session,
                 time=time,
-            ),
-        )
-        for (
-            place,
-            final,
-            fresh,
-            importance,
-            words,
-            words_rank,
-            cosine,
-            cosine_rank,
-            speaker,
-            session,
-            time,
-        ) in columns
-    ]
+            )
+            for (
+                final,
+                fresh,
+                importance,
+                words,
+                words_rank,
+                cosine,
+                cosine_rank,
+                speaker,
+                session,
+                time,
+            ) in columns
+        ]
+
+
+def fuse(pool: Pool, evidence: Evidence, query: Query, now: datetime) -> Fused:
+    """The items in the order of what speaks for them.
+
+    The final score is the weighted mean of the parts that the question gives reason for: whom it
+    names, which time. Ties stand in the order of `recorded_at`, the newest first, then of the pool.
+    """
+    parts = _parts(pool, evidence, query, now)
+    total = math.fsum(WEIGHTS[part] for part in parts)
+    finals = np.zeros(len(pool.recorded_at))
+    for part, values in parts.items():
+        finals += _weight(part, query) * values
+    finals = np.minimum(1.0, finals / total) if total else finals
+    order = np.lexsort((-pool.recorded_at, -finals))
+    order = order[finals[order] >= query.score_threshold]
+    return Fused(pool, parts, evidence.cosines, finals, order)
 
 
 def _weight(part: Part, query: Query) -> float:

@@ -220,11 +220,14 @@ class ItemKind(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where an item comes from: the session, and the turn of an episode."""
+    """Where an item comes from: the session, and the turn of an episode. `source` is the session
+    or the text as whoever handed it in named it, whatever headings it has.
+    """
 
     session: str
     episode_id: str
     position: int
+    source: str = ""
 
 
 class Item(NamedTuple):

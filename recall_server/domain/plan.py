@@ -13,6 +13,9 @@ from enum import StrEnum
 
 from recall_server.domain.model import Citation, Memory
 
+PERSON = "person"
+"""Stands for an extractor where somebody who was asked wrote the text of a memory."""
+
 
 class Choice(StrEnum):
     """What may become of two statements that contradict each other."""
@@ -102,10 +105,13 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """An active memory has been stated again. Expects to find it active."""
+    """An active memory has been stated again; `counts` where that is evidence besides what it
+    rests on already. Expects to find it active.
+    """
 
     memory_id: str
     citation: Citation
+    counts: bool = True
 
 
 @dataclass(frozen=True)

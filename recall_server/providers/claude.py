@@ -11,7 +11,7 @@ from typing import Unpack
 
 from recall_server.domain.model import Extraction
 from recall_server.providers.claude_answer import OUTPUT, entries_of, read_entries
-from recall_server.providers.claude_api import ClaudeApi, Connection, Prompt
+from recall_server.providers.claude_api import CALL_TOKENS_MAX, ClaudeApi, Connection, Prompt
 from recall_server.providers.extraction import Passage
 
 # About a thousand tokens: seldom holds more than five memories, and the prompt is twice as long.
@@ -27,6 +27,11 @@ class ClaudeExtractor:
         self._prompt = prompt
         self._attributes = attributes
         self._claude = ClaudeApi(**connection)
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens that one call costs at most; what has no such number is free."""
+        return CALL_TOKENS_MAX
 
     @property
     def name(self) -> str:

@@ -28,6 +28,8 @@ from recall_server.domain.model import Usage
 ANSWER_BYTES_MAX = 1_000_000
 # Five entries take under 2,000; the rest is for models that cannot be told not to think first.
 OUTPUT_TOKENS_MAX = 8_192
+# Of one call, in and out: a merge is asked about with 20,000 characters at most, and a prompt.
+CALL_TOKENS_MAX = OUTPUT_TOKENS_MAX + 24_000
 RETRIES_MAX = 2
 BACKOFF_S = 0.5
 RETRY_AFTER_S_MAX = 86_400.0

@@ -20,7 +20,14 @@ from recall_server.domain.errors import ModelAnswerInvalid
 from recall_server.domain.model import Memory, Usage
 from recall_server.domain.screening import orders
 from recall_server.domain.words import terms
-from recall_server.providers.claude_api import ClaudeApi, Connection, Line, Prompt, form_of
+from recall_server.providers.claude_api import (
+    CALL_TOKENS_MAX,
+    ClaudeApi,
+    Connection,
+    Line,
+    Prompt,
+    form_of,
+)
 from recall_server.providers.merging import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.providers.rules.merge import NAME as RULES
 from recall_server.providers.rules.merge import all_said
@@ -38,6 +45,11 @@ class ClaudeMerger(Merger):
     def __init__(self, *, prompt: Prompt, **connection: Unpack[Connection]) -> None:
         self._prompt = prompt
         self._claude = ClaudeApi(**connection)
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens that one call costs at most; what has no such number is free."""
+        return CALL_TOKENS_MAX
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from recall_server.services.purge import Purge
 from recall_server.services.push import Push
 from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
+from recall_server.services.sources import Sources
 from recall_server.services.tasks import Tasks
 
 
@@ -39,4 +40,5 @@ class Services:
     push: Push
     quarantine: Quarantine
     recall: Recall
+    sources: Sources
     tasks: Tasks

@@ -37,8 +37,8 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             await tx.memories.add(memory)
             for citation in also:
                 await tx.memories.cite(memory.id, citation)
-        case Reinforce(memory_id, citation):
-            if not await tx.memories.reinforce(memory_id):
+        case Reinforce(memory_id, citation, counts):
+            if not await tx.memories.reinforce(memory_id, counts=counts):
                 raise Stale
             await tx.memories.cite(memory_id, citation)
         case Supersede(memory_id, by, valid_until):

@@ -91,7 +91,7 @@ class Consolidate:
         is done in the same transaction.
 
         Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
-        erased here, `NotFound` where there is no such plan in this namespace, `OutOfReach`.
+        erased here, `NotFound` where there is no such plan here, `OutOfReach`, `QuotaExceeded`.
         """
         request = self._checked(request).held_to(reach)
         request = replace(request, text=await self.masking.text(request.text, entry))
@@ -173,7 +173,7 @@ class Consolidate:
         if run.work.expected:
             return run
         steps = (
-            self._passages(text.episode, run.work)
+            self._passages(job.namespace, text.episode, run.work)
             if text
             else self.merging.steps(job.namespace, run.request, run.work)
         )
@@ -184,11 +184,12 @@ class Consolidate:
                 run, saved_at = await self._save(run, job), self.runs.now()
         return run
 
-    async def _passages(self, episode: Episode, work: Work) -> AsyncIterator[Work]:
+    async def _passages(self, ns: Namespace, episode: Episode, work: Work) -> AsyncIterator[Work]:
         for number, passage in passages(episode, self.extractor.passage_chars):
             if passage is None or number <= work.next:
                 continue
-            found = sound(await self.extractor.extract(passage), passage)
+            said = await self.merging.budget.extract(ns, self.extractor, passage)
+            found = sound(said, passage)
             work = replace(
                 work,
                 next=number,

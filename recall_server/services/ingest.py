@@ -26,6 +26,7 @@ from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, reconcile
+from recall_server.services.budget import Budget
 from recall_server.services.embedding import EMBED
 from recall_server.services.keeping import keep, read
 from recall_server.services.masking import Masking
@@ -87,6 +88,7 @@ class Ingest:
     wake: Callable[[], None]
     digests: Digests
     masking: Masking
+    budget: Budget
 
     async def remember(
         self,
@@ -100,7 +102,8 @@ class Ingest:
         one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
 
         Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else, `ErasedContent` where the text was erased here, `OutOfReach`.
+        used for something else, `ErasedContent` where the text was erased here, `OutOfReach`,
+        `QuotaExceeded`.
         """
         submission = _signed(self._checked(submission), reach)
         entry.details |= told(submission.topic, submission.container, submission.source)
@@ -171,8 +174,8 @@ class Ingest:
         """Work through an episode, passage by passage, each with its memories in one transaction
         and the place reached in the same (FEATURES B04, B07): a crash repeats nothing.
 
-        Raises what the extractor raises; the text stays findable by its words. Raises `Fenced`
-        where the job has changed hands.
+        Raises what the extractor raises, and `BudgetSpent`; the text stays findable by its words.
+        Raises `Fenced` where the job has changed hands.
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
@@ -181,7 +184,8 @@ class Ingest:
             for number, passage in passages(episode, chars, only=only):
                 if passage is None or number <= job.payload.get("next", 0):
                     continue
-                found = sound(await self.extractor.extract(passage), passage)
+                said = await self.budget.extract(job.namespace, self.extractor, passage)
+                found = sound(said, passage)
                 await self._take_in(job, episode, found, number, entry(EXTRACT))
         await self._finish(job, episode)
 

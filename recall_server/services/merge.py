@@ -14,7 +14,9 @@ from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.run import Proposal, Request, Work
 from recall_server.domain.screening import orders
 from recall_server.domain.suspicion import suspicions
+from recall_server.domain.trust import Trust, corroborations, trust
 from recall_server.providers.merging import Merger
+from recall_server.services.budget import Budget
 from recall_server.services.embedding import ItemEmbedder
 from recall_server.storage.codes import Floats
 from recall_server.storage.store import Store, Transaction
@@ -30,6 +32,7 @@ class Merging:
     store: Store
     merger: Merger
     embedder: ItemEmbedder | None
+    budget: Budget
 
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
@@ -43,7 +46,11 @@ class Merging:
             ids = work.groups[number]
             async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
                 found = await tx.memories.get(ids)
-            merged = await self.merger.merge([found[i] for i in ids if i in found])
+            async with self.budget.call(namespace, self.merger) as settle:
+                merged = await self.merger.merge([found[i] for i in ids if i in found])
+                # What was refused unread was paid for, and nobody knows how much.
+                if merged is not None and (merged.usage.input_tokens or not merged.refused):
+                    settle(merged.usage)
             proposals = work.proposals
             if merged is not None:
                 work = replace(work, usage=work.usage + merged.usage)
@@ -58,13 +65,16 @@ class Merging:
         async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
-        rooms: dict[str, list[Memory]] = {}
+            witnesses = await tx.memories.witnesses([memory.id for memory in memories])
+        # Of one room, and trusted alike: what a program fetched does not get a person's word.
+        alike: dict[tuple[str, Trust], list[Memory]] = {}
         for memory in memories:
-            rooms.setdefault(memory.container, []).append(memory)
+            key = memory.container, trust(witnesses.get(memory.id, ()))
+            alike.setdefault(key, []).append(memory)
         return tuple(
             tuple(memory.id for memory in group)
-            for room in rooms.values()
-            for group in clusters(room, vectors, request.similarity_threshold)
+            for some in alike.values()
+            for group in clusters(some, vectors, request.similarity_threshold)
         )
 
     async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
@@ -84,7 +94,9 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
         ):
             continue
         citations = await tx.memories.citations(proposal.source_ids)
-        merged = _canonical(sources, proposal, now)
+        heard = await tx.memories.witnesses(proposal.source_ids)
+        witnesses = [one for source in sources for one in heard[source.id]]
+        merged = _canonical(sources, proposal, corroborations(witnesses), now)
         also = tuple(
             citation
             for citation in citations
@@ -96,7 +108,9 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
     return Plan(tuple(changes))
 
 
-def _canonical(sources: Sequence[Memory], proposal: Proposal, now: datetime) -> Memory:
+def _canonical(
+    sources: Sequence[Memory], proposal: Proposal, corroborated: int, now: datetime
+) -> Memory:
     newest = max(sources, key=lambda memory: (memory.said_at, memory.id))
     return replace(
         newest,
@@ -107,7 +121,7 @@ def _canonical(sources: Sequence[Memory], proposal: Proposal, now: datetime) -> 
         fact=_leading_fact(sources),
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
-        reinforcements=sum(source.reinforcements for source in sources) + len(sources) - 1,
+        reinforcements=corroborated,
         extractor=proposal.by,
     )
 

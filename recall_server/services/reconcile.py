@@ -2,14 +2,15 @@
 
 A stated correction, an exact duplicate and a multi-valued attribute settle themselves. Any other
 contradiction is settled by policy: *decide* lets the claim stated later win, *ask* makes a question
-of it, the others always choose the same.
+of it, the others always choose the same. What is less trusted replaces nothing that is trusted
+more, unless somebody says so (SECURITY LLM-03): both stay, and it is noted that they contradict.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from recall_server.domain.attributes import canonical, normal_attribute, normal_entity
+from recall_server.domain.attributes import canonical
 from recall_server.domain.contradiction import Verdict, compare, same_statement
 from recall_server.domain.ids import derived_id
 from recall_server.domain.model import (
@@ -17,9 +18,11 @@ from recall_server.domain.model import (
     Citation,
     Episode,
     Memory,
+    Span,
     Status,
 )
 from recall_server.domain.plan import (
+    PERSON,
     Add,
     Change,
     Choice,
@@ -27,21 +30,18 @@ from recall_server.domain.plan import (
     Plan,
     Policy,
     Question,
-    Reinforce,
     Resolution,
     Settling,
     Supersede,
 )
-from recall_server.domain.ranking import bm25_weights
-from recall_server.domain.words import terms
+from recall_server.domain.trust import Witness, least
+from recall_server.services.known import Known
 from recall_server.storage.store import Transaction
 
-SIMILAR_LOOKED_AT = 8
-# Who says the same says the same rare words: of the others no more are looked at than make as many
-# postings, as each memory that is planned asks for them.
-SIMILAR_POSTINGS = 500
 # So much less confidence in the newer claim speaks for the older one.
 SURE = 0.2
+# Who decided that both stay, where the one that would win is trusted less.
+TRUST = "trust"
 
 
 async def plan(
@@ -66,9 +66,10 @@ async def plan(
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
     before = await tx.memories.get(list(proposals))
-    draft = _Draft(_Known(tx), settling or Settling(), now)
+    draft = _Draft(Known(tx), settling or Settling(), now)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
+            draft.known.heard(memory, _witness(episode, candidate.span))
             draft.changes += await _settle(candidate, memory, draft)
     return Plan(tuple(draft.changes), await _quoted(tx, draft.questions), tuple(draft.decisions))
 
@@ -77,7 +78,7 @@ async def plan(
 class _Draft:
     """The plan as far as it has come."""
 
-    known: "_Known"
+    known: Known
     settling: Settling
     now: datetime
     changes: list[Change] = field(default_factory=list)
@@ -87,40 +88,75 @@ class _Draft:
 
 async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[Change]:
     known = draft.known
+    same: list[Memory] = []
     clashing: list[Memory] = []
     for other in await known.related(candidate):
         verdict = compare(candidate, other)
         if verdict is Verdict.SAME:
-            return [Reinforce(other.id, memory.citation)]
-        if verdict is Verdict.CLASHES:
+            same.append(other)
+        elif verdict is Verdict.CLASHES:
             clashing.append(other)
+    if not clashing and not same:
+        alike = await known.similar(memory)
+        same = [other for other in alike if same_statement(memory.text, other.text)][:1]
+    await known.look_up([*same, *clashing])
+    mine = known.trust(memory)
+    decide = draft.settling.policy is Policy.DECIDE or (
+        candidate.correction and all(known.trust(other) <= mine for other in clashing)
+    )
+    for other in same:
+        if known.trust(other) >= mine:
+            weaker = [one for one in clashing if known.trust(one) < mine] if decide else []
+            given_way = [one for one in weaker if one.said_at <= memory.said_at]
+            return [*known.reinforce(other, memory), *_supersede(given_way, other, memory, known)]
     if not clashing:
-        for other in await known.similar(memory):
-            if same_statement(memory.text, other.text):
-                return [Reinforce(other.id, memory.citation)]
-    if not clashing:
-        known.add(memory)
-        return [Add(memory)]
-    if draft.settling.policy is Policy.DECIDE or candidate.correction:
-        newer = [other for other in clashing if other.said_at > memory.said_at]
-        if newer:
-            # Told late: it is history already, and the oldest of what came after it ended it.
-            return [Add(_outdated(memory, min(newer, key=lambda other: other.said_at)))]
-        return _replace(clashing, memory, known)
+        # Said on better evidence than it was: the better words are kept.
+        return _replace(same, memory, known)
+    if decide:
+        return _decide(memory, same, clashing, draft)
     return _resolve(memory, clashing, draft)
+
+
+def _decide(
+    memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
+) -> list[Change]:
+    """The claim that was said later wins, unless it is trusted less: then both stay."""
+    known = draft.known
+    mine = known.trust(memory)
+    newer = [one for one in clashing if one.said_at > memory.said_at]
+    ending = [one for one in newer if known.trust(one) >= mine]
+    if ending:
+        # Told late: it is history already, and the oldest of what came after it ended it.
+        return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
+    giving_way = [one for one in clashing if one not in newer and known.trust(one) <= mine]
+    staying = [one for one in clashing if one not in giving_way]
+    if staying:
+        both = Resolution(_asked(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
+        draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
+    return _replace([*giving_way, *same], memory, known)
+
+
+def _asked(memory: Memory, clashing: Sequence[Memory]) -> str:
+    """The id of the question which of these holds."""
+    return derived_id("q", memory.id, *sorted(other.id for other in clashing))
 
 
 def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Change]:
     """What the answer, or a policy that needs none, makes of a contradiction; a question where
     there is neither.
     """
-    question_id = derived_id("q", memory.id, *sorted(other.id for other in clashing))
+    clashing = sorted(clashing, key=draft.known.trust, reverse=True)
+    question_id = _asked(memory, clashing)
     by_policy = draft.settling.policy.choice
     resolution = draft.settling.resolutions.get(question_id)
+    # Above 0 where what is known is trusted more than what is new.
+    above = draft.known.trust(clashing[0]) - draft.known.trust(memory)
     if resolution is None and by_policy is not None:
         resolution = Resolution(question_id, by_policy, "policy", draft.now)
+        if above and by_policy is (Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING):
+            resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None:
-        reason, recommended = _weighed(memory, clashing)
+        reason, recommended = _weighed(memory, clashing, above)
         draft.questions.append(Question(question_id, memory, tuple(clashing), reason, recommended))
         return []
     changes, also = _chosen(resolution, memory, clashing, draft.known)
@@ -130,7 +166,7 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
 
 
 def _chosen(
-    resolution: Resolution, memory: Memory, clashing: list[Memory], known: "_Known"
+    resolution: Resolution, memory: Memory, clashing: list[Memory], known: Known
 ) -> tuple[list[Change], tuple[str, ...]]:
     """The changes, and the ids of memories that only the choice brought about."""
     match resolution.choice:
@@ -148,27 +184,31 @@ def _chosen(
                 id=derived_id("mem", memory.id, resolution.question_id, resolution.text),
                 text=resolution.text,
                 fact=None,
-                extractor="person",
+                extractor=PERSON,
             )
             also = tuple(other.citation for other in clashing)
+            known.rests(merged, [memory, *clashing])
             given_way = _replace(clashing, merged, known, also=also)
             return [*given_way, Add(_outdated(memory, merged))], (merged.id,)
 
 
 def _replace(
-    old: list[Memory], new: Memory, known: "_Known", *, also: tuple[Citation, ...] = ()
+    old: list[Memory], new: Memory, known: Known, *, also: tuple[Citation, ...] = ()
 ) -> list[Change]:
     known.add(new)
-    changes: list[Change] = [Add(new, also)]
+    return [Add(new, also), *_supersede(old, new, new, known)]
+
+
+def _supersede(old: list[Memory], by: Memory, said: Memory, known: Known) -> list[Change]:
+    """`old` gives way to `by`, because of what was `said`."""
     for other in old:
         known.drop(other)
-        changes.append(Supersede(other.id, new.id, _end_of(other, new)))
-    return changes
+    return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
 
 
-def _weighed(memory: Memory, clashing: list[Memory]) -> tuple[str, Choice]:
-    """Why nobody can tell, and which side the evidence leans to: to what was said later, unless
-    it is much less sure.
+def _weighed(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
+    """Why nobody can tell, and which side the evidence leans to: to what is trusted more, else to
+    what was said later, unless it is much less sure.
     """
     new, old = memory.fact, clashing[0].fact
     assert new is not None
@@ -180,6 +220,10 @@ def _weighed(memory: Memory, clashing: list[Memory]) -> tuple[str, Choice]:
             f"'{new.attribute}' has one value at a time, and the text does not say that the old "
             "one ended."
         )
+    if above:
+        less = "new" if above > 0 else "old"
+        reason += f" The {less} one rests on what a program fetched or a model said."
+        return reason, Choice.KEEP_EXISTING if above > 0 else Choice.KEEP_NEW
     later = all(memory.said_at >= other.said_at for other in clashing)
     surer = all(memory.confidence >= other.confidence - SURE for other in clashing)
     return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
@@ -245,63 +289,8 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
     )
 
 
-@dataclass
-class _Known:
-    """What is believed, as the plan so far would leave it."""
-
-    tx: Transaction
-    _added: list[Memory] = field(default_factory=list)
-    _dropped: set[str] = field(default_factory=set)
-
-    def add(self, memory: Memory) -> None:
-        self._added.append(memory)
-
-    def drop(self, memory: Memory) -> None:
-        self._dropped.add(memory.id)
-        self._added = [other for other in self._added if other.id != memory.id]
-
-    async def related(self, candidate: Candidate) -> list[Memory]:
-        """Memories of the same entity that the candidate's fact may touch."""
-        fact = candidate.fact
-        if fact is None:
-            return []
-        # A stated correction may name a value that was kept under another attribute.
-        anywhere = candidate.correction and candidate.replaces is not None
-        stored = await (
-            self.tx.memories.of_entity(fact.entity)
-            if anywhere
-            else self.tx.memories.about(fact.entity, fact.attribute)
-        )
-        planned = [
-            memory
-            for memory in self._added
-            if memory.fact
-            and normal_entity(memory.fact.entity) == normal_entity(fact.entity)
-            and (
-                anywhere
-                or normal_attribute(memory.fact.attribute) == normal_attribute(fact.attribute)
-            )
-        ]
-        return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
-
-    async def similar(self, memory: Memory) -> list[Memory]:
-        """Memories in nearly the same words."""
-        statistics = await self.tx.words.statistics(terms(memory.text))
-        often = statistics.frequencies
-        weights = bm25_weights(
-            {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
-        )
-        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
-        stored = await self.tx.memories.active(pool)
-        return [other for other in [*stored, *self._added] if other.id not in self._dropped]
-
-
-def _rarest(often: Mapping[str, int], postings: int) -> list[str]:
-    """The rarest terms that make up so many postings together, and one at least."""
-    chosen: list[str] = []
-    for term in sorted(often, key=lambda term: (often[term], term)):
-        postings -= often[term]
-        if chosen and postings < 0:
-            break
-        chosen.append(term)
-    return chosen
+def _witness(episode: Episode, span: Span) -> Witness:
+    """Whose words a span of an episode is; where several speak, those of the least trusted."""
+    source = (episode.source.session_id, episode.source.agent_id)
+    speakers = [turn.speaker for turn in episode.turns if turn.span.overlaps(span)] or [None]
+    return least([Witness(episode.id, span, speaker, *source) for speaker in speakers])

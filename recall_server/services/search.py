@@ -14,6 +14,7 @@ from recall_server.domain.fusion import Column, Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, Scores, SearchMode
 from recall_server.domain.question import Question
 from recall_server.domain.rights import Reach
+from recall_server.domain.spreading import others, spread
 from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
@@ -177,7 +178,9 @@ def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
         alike = ranking.likeness(hits, vectors, words)
         if query.mode is not SearchMode.RECALL:
             alike = ranking.repetition(alike)
-        hits = ranking.diversify(hits, alike, query.mmr_lambda, query.limit)
+        hits = ranking.diversify(hits, alike, query.mmr_lambda, len(hits))
+        sources = narrowed.documents.sources([narrowed.slots[hit.item.id] for hit in hits])
+        hits = spread(hits, sources, query.limit, others(query.limit))
     return ranking.fit_budget(hits[: query.limit], query.max_tokens)
 
 
@@ -211,22 +214,29 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
 async def _scored(
     tx: Transaction, pool: _Pool, asked: Asked, now: datetime, limit: int
 ) -> list[tuple[int, Scores]]:
-    """The best of the pool by their slots, with what spoke for each."""
+    """The best of the pool by their slots, with what spoke for each; no source has all of them."""
     query = asked.query
-    average = asked.statistics.average_length
+    reserved = others(query.limit)
     if query.mode is SearchMode.RECALL:
-        return await _as_the_backbone(tx, pool, asked, now, limit)
+        found = await _as_the_backbone(tx, pool, asked, now)
+        sources = pool.documents.sources([slot for slot, _ in found])
+        return spread(found, sources, limit, reserved)
     evidence = Evidence(
-        pool.words, asked.idf, average, pool.cosines, asked.named, when(query.text, now).periods
+        pool.words,
+        asked.idf,
+        asked.statistics.average_length,
+        pool.cosines,
+        asked.named,
+        when(query.text, now).periods,
     )
-    columns = fusion.Pool(*pool.documents.columns(pool.slots))
-    found = fusion.fuse(columns, evidence, query, now, limit=limit)
-    slots = pool.slots.tolist()
-    return [(slots[place], scores) for place, scores in found]
+    fused = fusion.fuse(fusion.Pool(*pool.documents.columns(pool.slots)), evidence, query, now)
+    slots = pool.slots[fused.order].tolist()
+    places = spread(fused.order.tolist(), pool.documents.sources(slots), limit, reserved)
+    return list(zip(pool.slots[places].tolist(), fused.scores(places), strict=True))
 
 
 async def _as_the_backbone(
-    tx: Transaction, pool: _Pool, asked: Asked, now: datetime, limit: int
+    tx: Transaction, pool: _Pool, asked: Asked, now: datetime
 ) -> list[tuple[int, Scores]]:
     slots = pool.slots.tolist()
     items = await tx.findables.placed(slots)
@@ -242,7 +252,7 @@ async def _as_the_backbone(
         now,
     )
     slot_of = {item.id: slot for slot, item in items.items()}
-    return [(slot_of[hit.item.id], hit.scores) for hit in hits[:limit]]
+    return [(slot_of[hit.item.id], hit.scores) for hit in hits]
 
 
 def _evidence(pool: _Pool, asked: Asked, embedder: Embedder | None) -> float:

@@ -51,7 +51,7 @@ class Documents:
         self.loading = asyncio.Lock()
         self.ids: dict[int, str] = {}
         self._last = 0
-        kinds = {**RANKED, "known": np.bool_, "findable": np.bool_}
+        kinds = {**RANKED, "source": np.int64, "known": np.bool_, "findable": np.bool_}
         self._columns: dict[str, NDArray[Any]] = {
             name: np.zeros(0, kind) for name, kind in kinds.items()
         }
@@ -163,6 +163,10 @@ class Documents:
                 self._number(place.session) if place else -1 - slot
                 for slot, place in zip(items, placed, strict=True)
             ],
+            "source": [
+                self._number(place.source) if place else -1 - slot
+                for slot, place in zip(items, placed, strict=True)
+            ],
             "episode": [self._number(place.episode_id) if place else -1 for place in placed],
             "position": [place.position if place else 0 for place in placed],
         }
@@ -184,6 +188,11 @@ class Documents:
     def columns(self, slots: Slots) -> list[NDArray[Any]]:
         """What ranking needs of these slots, in the order of `fusion.Pool`."""
         return [self._columns[name][slots] for name in RANKED]
+
+    def sources(self, slots: Sequence[int]) -> list[int]:
+        """The session or text that each of these comes from, as a number."""
+        numbers: list[int] = self._columns["source"][list(slots)].tolist()
+        return numbers
 
     def count_accesses(self, slots: Sequence[int]) -> None:
         """Once more for each. What other processes have counted is taken in with the item."""

@@ -12,6 +12,7 @@ from recall_server.domain.importance import importance
 from recall_server.domain.model import Citation, Episode, Item, ItemKind, Said, Source, Span, Turn
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
+from recall_server.storage.limits import take_room
 from recall_server.storage.rows import moment, moment_or_none, span
 
 
@@ -66,7 +67,7 @@ class Episodes:
         self, episode: Episode, key: str, digest: str, *, covered: Collection[str] = ()
     ) -> bool:
         """Write the episode and its turns, of which memories speak for those `covered` (ids). False
-        where `key` was used before (nothing written).
+        where `key` was used before (nothing written). Raises `QuotaExceeded`.
         """
         added = await self._handle.fetch(
             "add_episode",
@@ -86,6 +87,7 @@ class Episodes:
         )
         if not added:
             return False
+        await take_room(self._handle, episode.text)
         await self._handle.many(
             "add_turn",
             [

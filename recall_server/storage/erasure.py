@@ -11,6 +11,7 @@ from recall_server.domain.erasure import Kind, Stage
 from recall_server.domain.model import Namespace
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
+from recall_server.storage.limits import give_room_back
 from recall_server.storage.rows import document, moment, moment_or_none
 
 # In this order: who changes a run at the same time holds its row, so nothing of it can be added
@@ -33,6 +34,7 @@ DELETED = (
     "audit_details",
     "call_counts",
     "revoked_children",
+    "model_spend",
 )
 KEPT: Mapping[str, str] = {
     "namespaces": "the name and its settings at their defaults; all counts are zero",
@@ -232,7 +234,9 @@ class Erasures:
 
     async def remove_runs(self, ids: Sequence[str]) -> None:
         """Runs with their events and push configs."""
-        for query in ("erase_runs", "erase_run_events", "erase_push_configs"):
+        rows = await self._handle.fetch("erase_runs", ids=list(ids))
+        await give_room_back(self._handle, sum(row["stored_bytes"] for row in rows))
+        for query in ("erase_run_events", "erase_push_configs"):
             await self._handle.send(query, ids=list(ids))
 
     async def remove_memories(self, ids: Sequence[str]) -> None:

@@ -95,5 +95,5 @@ def _item(row: Row) -> Item:
 def _place(row: Row) -> Place | None:
     if row["position"] is None:
         return None
-    session = f"{row['session_id'] or row['episode_id']} {row['session'] or ''}"
-    return Place(session, row["episode_id"], row["position"])
+    source = row["session_id"] or row["episode_id"]
+    return Place(f"{source} {row['session'] or ''}", row["episode_id"], row["position"], source)

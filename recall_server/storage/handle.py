@@ -9,6 +9,8 @@ from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.storage.driver import Connection, Row
 from recall_server.storage.queries import Query
 
+ANY = 2**62
+
 
 @dataclass(frozen=True)
 class Handle:
@@ -20,6 +22,8 @@ class Handle:
     queries: Mapping[str, Query]
     namespace: Namespace | None
     reach: Reach = EVERYTHING
+    # Bytes of texts that the namespace may keep.
+    room: int = ANY
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

@@ -13,6 +13,7 @@ from recall_server.domain.model import (
     Status,
 )
 from recall_server.domain.plan import Choice, Decision, Resolution
+from recall_server.domain.trust import Witness, least
 from recall_server.storage.driver import Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import fact, moment, moment_or_none, span
@@ -50,6 +51,7 @@ class Memories:
             superseded_by=memory.superseded_by,
             importance=memory.importance,
             confidence=memory.confidence,
+            reinforcements=memory.reinforcements,
             session_id=memory.session_id,
             agent_id=memory.agent_id,
             extractor=memory.extractor,
@@ -105,9 +107,23 @@ class Memories:
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
 
-    async def reinforce(self, memory_id: str) -> bool:
-        """Count one more source; False where the memory is no longer active."""
-        return bool(await self._handle.fetch("reinforce_memory", id=memory_id))
+    async def reinforce(self, memory_id: str, *, counts: bool) -> bool:
+        """Count one more witness, if it `counts`; False where the memory is no longer active."""
+        return bool(await self._handle.fetch("reinforce_memory", id=memory_id, more=int(counts)))
+
+    async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
+        """Whose words each of these memories rests on, those it was first found in first. Of words
+        that several speak, the least trusted is the one.
+        """
+        spoken: dict[tuple[str, int], list[Witness]] = {}
+        for row in await self._handle.fetch("witnesses", ids=list(ids)):
+            of_one = spoken.setdefault((row["memory_id"], row["position"]), [])
+            said = (row["episode_id"], span(row), row["speaker"])
+            of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
+        found: dict[str, list[Witness]] = {}
+        for memory_id, position in sorted(spoken):
+            found.setdefault(memory_id, []).append(least(spoken[memory_id, position]))
+        return found
 
     async def retire(
         self,

@@ -10,6 +10,7 @@ from recall_server.domain.portable import Episode, Memory, spelled
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.episodes import intact, turn_id
 from recall_server.storage.handle import Handle
+from recall_server.storage.limits import take_room
 from recall_server.storage.rows import document, moment, moment_or_none
 
 # Rows of a page; those that hold whole texts, or hundreds of ids, are few: they may be long.
@@ -107,7 +108,10 @@ class Portable:
         return {row["id"]: int(row["chars"]) for row in rows}
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
-        """The episode with its turns, and the promise to make memories of it, if it still waits."""
+        """The episode with its turns, and the promise to make memories of it, if it still waits.
+        Raises `QuotaExceeded`.
+        """
+        await take_room(self._handle, episode.text)
         fields = "id idempotency_key request_digest job_id text content_hash topic".split()  # noqa: SIM905
         await self._handle.send(
             "import_episode",

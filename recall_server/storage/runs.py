@@ -12,6 +12,7 @@ from recall_server.domain.errors import Stale
 from recall_server.domain.run import Event, Message, Outcome, Request, Run, RunState, Status, Work
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
+from recall_server.storage.limits import give_room_back, take_room
 from recall_server.storage.rows import document, moment, moment_or_none
 
 _Messages = tuple[Message, ...]
@@ -42,8 +43,9 @@ class Runs:
         self._handle = handle
 
     async def add(self, run: Run) -> Run:
-        """Keep a new run, with the event that it is there."""
+        """Keep a new run, with the event that it is there. Raises `QuotaExceeded`."""
         run = replace(run, events=1)
+        size = await take_room(self._handle, run.request.text or "")
         await self._handle.send(
             "add_run",
             id=run.id,
@@ -51,6 +53,7 @@ class Runs:
             accessor=run.accessor,
             created_at=run.created_at,
             request=_document(Request, run.request),
+            stored_bytes=size,
             **_changing(run),
         )
         await self._event(Event(run.id, run.context_id, 1, status=run.status))
@@ -124,10 +127,16 @@ class Runs:
         rows = await self._handle.fetch("count_of_runs", **_filtering(wanted))
         return int(rows[0]["runs"])
 
+    async def hand_over(self, run_id: str) -> None:
+        """The text of the run becomes an episode, in the room that it has already."""
+        await self._handle.send("give_room_of_run_back", id=run_id)
+        await self._handle.send("empty_run", id=run_id)
+
     async def remove(self, run_id: str) -> None:
         """Forget the run and all that happened to it."""
         await self._handle.send("delete_run_events", id=run_id)
-        await self._handle.send("delete_run", id=run_id)
+        for row in await self._handle.fetch("delete_run", id=run_id):
+            await give_room_back(self._handle, row["stored_bytes"])
 
 
 def _filtering(wanted: Filter) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.episodes import Episodes
 from recall_server.storage.erasure import DELETED, KEPT, Erasures
 from recall_server.storage.findable import Findables
-from recall_server.storage.handle import Handle
+from recall_server.storage.handle import ANY, Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
+from recall_server.storage.limits import Spend
 from recall_server.storage.memories import Memories
 from recall_server.storage.portable import Portable
 from recall_server.storage.push import Pushes
@@ -24,6 +25,7 @@ from recall_server.storage.quarantine import Quarantine
 from recall_server.storage.rates import Rates
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
+from recall_server.storage.sources import Sources
 from recall_server.storage.vectors import Vectors
 
 
@@ -46,6 +48,8 @@ class Transaction:
         self.rates = Rates(handle)
         self.runs = Runs(handle)
         self.server = Server(handle)
+        self.sources = Sources(handle)
+        self.spend = Spend(handle)
         self.vectors = Vectors(handle, cache)
         self.words = WordIndex(handle, cache)
 
@@ -60,9 +64,16 @@ class Store:
     """
 
     def __init__(
-        self, driver: Driver, *, cache_bytes_max: int, mac_key: bytes | None = None
+        self,
+        driver: Driver,
+        *,
+        cache_bytes_max: int,
+        mac_key: bytes | None = None,
+        room: int = 0,
     ) -> None:
+        """`room`: bytes of texts that each namespace may keep; 0: any number."""
         self.driver = driver
+        self._room = room or ANY
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
@@ -87,7 +98,7 @@ class Store:
         async with self.driver.transaction(
             namespace=namespace, write=write, erasing=erasing
         ) as connection:
-            handle = Handle(connection, self._queries, namespace, reach)
+            handle = Handle(connection, self._queries, namespace, reach, self._room)
             transaction = Transaction(handle, self._cache, self._mac_key)
             yield transaction
             if entry is not None:

@@ -11,6 +11,7 @@ from recall_server.domain.quarantine import Suspect
 from recall_server.domain.rights import Rights, TokenInfo
 from recall_server.domain.run import Outcome, Run
 from recall_server.domain.text import plain_json
+from recall_server.domain.trust import witness
 from recall_server.services.erase import Erased
 from recall_server.services.recall import Counts, Found, History, Page
 from recall_server.surface.caller import Caller
@@ -99,6 +100,7 @@ def memory(one: Memory) -> Json:
         "valid_until": moment(one.valid_until),
         "superseded_by": one.superseded_by,
         "source": citation(one.citation),
+        "trust": witness(one).trust.name.lower(),
     }
 
 

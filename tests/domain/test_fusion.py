@@ -114,7 +114,9 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         known.named,
         known.periods,
     )
-    return [Hit(items[at], scores) for at, scores in fusion.fuse(columns, evidence, query, now)]
+    fused = fusion.fuse(columns, evidence, query, now)
+    best = fused.order.tolist()
+    return [Hit(items[at], scores) for at, scores in zip(best, fused.scores(best), strict=True)]
 
 
 def occurrence(key: str, term: str, times: int = 1, length: int = 10) -> Occurrence:

@@ -522,6 +522,7 @@ NOT_CARRIED = {
     "erased": "digests by this server's key, which tell another nothing",
     "quarantine": "what is hidden stays hidden; why, and who decided, stays here",
     "call_counts": "of the last minutes",
+    "model_spend": "of the last days",
     "revoked_children": "keys to the door, not what is behind it",
 }
 CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
@@ -529,8 +530,9 @@ CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
     "memories": (portable.Memory, {"entity_key", "attribute_key"}),  # follow from the fact
     "runs": (
         portable.Task,
-        {"version", "round", "events", "topic", "agent_id", "container"},
-    ),  # bookkeeping
+        # Bookkeeping.
+        {"version", "round", "events", "topic", "agent_id", "container", "stored_bytes"},
+    ),
     "push_configs": (
         portable.Recipient,
         # Secrets and bookkeeping.

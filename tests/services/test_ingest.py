@@ -177,15 +177,18 @@ async def test_values_of_a_multi_valued_attribute_stand_side_by_side(open_house:
         assert len(await memories(house)) == 2
 
 
-async def test_what_is_said_again_reinforces_and_adds_nothing(open_house: Open) -> None:
+async def test_what_is_said_again_is_cited_and_adds_nothing(open_house: Open) -> None:
     async with open_house() as house:
         await enter(house)
         await remember(house, "Alice: I live in Oslo.")
         await remember(house, "Alice: I live in Oslo.")
         await drained(house)
         (memory,) = await memories(house)
+        async with house.store.transaction(ALICE, write=False) as tx:
+            cited = await tx.memories.citations([memory.id])
 
-    assert memory.reinforcements == 1
+    assert len(cited) == 2
+    assert memory.reinforcements == 0
 
 
 async def test_a_repeated_extraction_adds_nothing_and_brings_nothing_back(

@@ -44,6 +44,7 @@ TENANT_TABLES = {
     "erasures",
     "erased",
     "call_counts",
+    "model_spend",
 }
 
 
@@ -245,6 +246,38 @@ async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
     assert {row["item_id"]: row["slot"] for row in found} == {
         f"mem_{number}": 5 - number for number in range(5)
     }
+
+
+async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_path: Path) -> None:
+    """DOS-08: bytes, of each namespace by itself."""
+    limits = next(path.name[:4] for path in shipped("migrations").glob("*_limits.*.sql"))
+    for path in shipped("migrations").glob("*.sql"):
+        if path.name < limits:
+            shutil.copy(path, tmp_path)
+    await run(empty, tmp_path)
+    driver = driver_for(empty)
+    await driver.open()
+    try:
+        async with driver.migration() as connection:
+            for name in ("a", "b", "c"):
+                await connection.script(
+                    "INSERT INTO namespaces (namespace, created_at) "
+                    f"VALUES ('{name}', '2026-03-01')"
+                )
+            for owner, number, text in (("a", 1, "Köln"), ("a", 2, "🙂"), ("b", 1, "tea")):
+                await connection.script(
+                    "INSERT INTO episodes (namespace, id, idempotency_key, request_digest, job_id, "
+                    "text, content_hash, topic, occurred_at, recorded_at) VALUES "
+                    f"('{owner}', 'e{number}', 'k{number}', '', '', '{text}', '', '', "
+                    "'2026-03-01', '2026-03-01')"
+                )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.transaction(namespace=None, write=False) as raw:
+            found = await raw.fetch("SELECT namespace, stored_bytes FROM namespaces", {})
+    finally:
+        await driver.close()
+
+    assert {row["namespace"]: row["stored_bytes"] for row in found} == {"a": 9, "b": 3, "c": 0}
 
 
 def _blob(engine: str, digits: str) -> str:

@@ -77,7 +77,8 @@ SELECT
   (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms,
   (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details,
   (SELECT count(*) FROM call_counts WHERE namespace = :namespace) AS call_counts,
-  (SELECT count(*) FROM revoked_children WHERE namespace = :namespace) AS revoked_children
+  (SELECT count(*) FROM revoked_children WHERE namespace = :namespace) AS revoked_children,
+  (SELECT count(*) FROM model_spend WHERE namespace = :namespace) AS model_spend
 
 -- query: erase_all_runs
 DELETE FROM runs WHERE namespace = :namespace
@@ -108,6 +109,9 @@ DELETE FROM call_counts WHERE namespace = :namespace
 
 -- query: erase_all_revoked_children
 DELETE FROM revoked_children WHERE namespace = :namespace
+
+-- query: erase_all_model_spend
+DELETE FROM model_spend WHERE namespace = :namespace
 
 -- query: erase_all_audit_details
 DELETE FROM audit_details WHERE namespace = :namespace
@@ -141,7 +145,7 @@ UPDATE api_tokens SET label = '' WHERE namespace = :namespace
 -- query: reset_namespace
 -- Tokens that are not ours to revoke, such as those of an identity provider, end here too.
 UPDATE namespaces
-SET documents = 0, words = 0, conflict_policy = NULL, tokens_not_before = :now
+SET documents = 0, words = 0, stored_bytes = 0, conflict_policy = NULL, tokens_not_before = :now
 WHERE namespace = :namespace
 
 -- query: next_erase_epoch
@@ -158,7 +162,7 @@ SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
 WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: turns_of_episodes
-SELECT id, episode_id, span_start, span_end, speaker, session, state FROM turns
+SELECT id, episode_id, position, span_start, span_end, speaker, session, state FROM turns
 WHERE namespace = :namespace AND episode_id IN (:ids...) ORDER BY episode_id, position
 
 -- query: turn_by_id
@@ -184,7 +188,7 @@ WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
 
 -- query: erase_runs
-DELETE FROM runs WHERE namespace = :namespace AND id IN (:ids...)
+DELETE FROM runs WHERE namespace = :namespace AND id IN (:ids...) RETURNING stored_bytes
 
 -- query: erase_run_events
 DELETE FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)

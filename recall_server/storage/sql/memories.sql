@@ -2,17 +2,18 @@
 INSERT INTO memories (
   namespace, id, text, type, topic, entity, attribute, value, negated, entity_key, attribute_key,
   status, said_at, valid_from, valid_until, recorded_at, retired_at, superseded_by, importance, confidence,
-  session_id, agent_id, extractor, container
+  reinforcements, session_id, agent_id, extractor, container
 ) VALUES (
   :namespace, :id, :text, :type, :topic, :entity, :attribute, :value, :negated, :entity_key,
   :attribute_key, :status, :said_at, :valid_from, :valid_until, :recorded_at, :retired_at, :superseded_by,
-  :importance, :confidence, :session_id, :agent_id, :extractor, :container
+  :importance, :confidence, :reinforcements, :session_id, :agent_id, :extractor, :container
 )
 
 -- query: add_citation
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
 SELECT :namespace, :memory_id,
-  (SELECT count(*) FROM citations c WHERE c.namespace = :namespace AND c.memory_id = :memory_id),
+  (SELECT COALESCE(max(c.position) + 1, 0) FROM citations c
+    WHERE c.namespace = :namespace AND c.memory_id = :memory_id),
   :episode_id, :span_start, :span_end
 
 -- query: retire_memory
@@ -30,7 +31,7 @@ WHERE namespace = :namespace AND id = :id AND status = 'forgotten' AND retired_a
 RETURNING id
 
 -- query: reinforce_memory
-UPDATE memories SET reinforcements = reinforcements + 1
+UPDATE memories SET reinforcements = reinforcements + :more
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
@@ -61,6 +62,16 @@ LIMIT :limit
 -- query: citations
 SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND memory_id IN (:ids...)
+
+-- query: witnesses
+-- Whose words memories rest on: a row for each turn that a citation touches.
+SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end, e.session_id, e.agent_id,
+  t.speaker
+FROM citations c
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start < c.span_end AND c.span_start < t.span_end
+WHERE c.namespace = :namespace AND c.memory_id IN (:ids...)
 
 -- query: memories_by_id
 SELECT m.*, c.episode_id, c.span_start, c.span_end, t.speaker,

@@ -1,9 +1,10 @@
 -- query: add_run
 INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
-  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id, container)
+  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id, container,
+  stored_bytes)
 VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :created_at,
   :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id,
-  :container)
+  :container, :stored_bytes)
 
 -- query: run
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
@@ -61,7 +62,7 @@ WHERE namespace = :namespace
   AND (:any_container OR container IN (:containers...))
 
 -- query: delete_run
-DELETE FROM runs WHERE namespace = :namespace AND id = :id
+DELETE FROM runs WHERE namespace = :namespace AND id = :id RETURNING stored_bytes
 
 -- query: delete_run_events
 DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id

@@ -1,0 +1,75 @@
+"""`recall purge-source`: take back what a bad source has brought about."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.erase import Name, namespace_or_fail
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_house, print_json
+from recall_server.domain.errors import Invalid
+from recall_server.domain.model import Memory
+from recall_server.services.sources import BadSource, Purged
+
+
+def purge_source(  # noqa: PLR0917  # typer reads them as options
+    name: Name,
+    agent: Annotated[str, typer.Option(help="What this agent handed in.")] = "",
+    session: Annotated[str, typer.Option(help="What was handed in of this session.")] = "",
+    episode: Annotated[str, typer.Option(help="This one text.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of it.")] = (
+        False
+    ),
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back what a bad source has brought about, and restore what stood before it."""
+    ns = namespace_or_fail(name)
+    try:
+        source = BadSource(agent, session, episode)
+    except Invalid as error:
+        fail(error.message, error.code)
+    if not (yes or dry_run):
+        typed = typer.prompt(
+            f"This removes what came of it from {ns}; --dry-run shows what. Type the namespace",
+            err=True,
+        )
+        if typed != ns:
+            fail("That is not the namespace; nothing was removed.", "CONFIRM_REQUIRED")
+
+    async def act(built: House) -> None:
+        entry = built.services.audit.begin(ns, "purge_source", DOOR, None)
+        found = await built.services.sources.purge(ns, source, dry_run=dry_run, entry=entry)
+        if as_json:
+            print_json(_shown(found, dry_run=dry_run))
+            return
+        for title, ones in (
+            ("removed", found.removed),
+            ("kept, without it", found.kept),
+            ("restored", found.restored),
+        ):
+            for one in ones.values():
+                echo(f"{title}  {one.id}  {one.text}")
+        counts = found.counts().items()
+        told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in counts if number)
+        typer.echo(f"{'Would be' if dry_run else 'Done'}: {told or 'nothing came of it'}.")
+
+    in_house(db, act)
+
+
+def _shown(found: Purged, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "counts": found.counts(),
+        "episode_ids": found.episodes,
+        "removed": _memories(found.removed.values()),
+        "kept": _memories(found.kept.values()),
+        "restored": _memories(found.restored.values()),
+        "task_ids": found.runs,
+    }
+
+
+def _memories(ones: Iterable[Memory]) -> list[dict[str, str]]:
+    return [{"id": one.id, "text": one.text, "status": str(one.status)} for one in ones]

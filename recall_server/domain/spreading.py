@@ -1,0 +1,32 @@
+"""No source fills an answer by itself: a document that is stuffed to match every question would
+push all others out of it (SECURITY LLM-09).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SHARE = 0.5
+"""Of the hits of an answer, how many others are to have, if there are so many: a source is a
+session, or a text that came without one."""
+
+
+def others(limit: int) -> int:
+    """How many of `limit` hits are not for one source alone."""
+    return math.floor(limit * SHARE)
+
+
+def spread(found: Sequence[T], sources: Sequence[Hashable], size: int, reserved: int) -> list[T]:
+    """The best `size` of what was found, in their order, with `reserved` places of them kept from
+    each source for the others. What these do not need goes to the best of those left out, behind
+    them. `sources` are those of `found`, in their order.
+    """
+    seen: Counter[Hashable] = Counter()
+    kept, left_out = list[T](), list[T]()
+    for one, source in zip(found, sources, strict=True):
+        seen[source] += 1
+        (kept if seen[source] <= size - reserved else left_out).append(one)
+    return [*kept, *left_out][:size]

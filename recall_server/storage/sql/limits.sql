@@ -1,0 +1,34 @@
+-- query: take_room
+-- Nothing where there is not as much left. Counted here, so that nobody counts what there is.
+UPDATE namespaces SET stored_bytes = stored_bytes + :bytes
+WHERE namespace = :namespace AND stored_bytes + :bytes <= :bytes_max
+RETURNING namespace
+
+-- query: give_room_back
+UPDATE namespaces SET stored_bytes = stored_bytes - :bytes WHERE namespace = :namespace
+
+-- query: give_room_of_run_back
+UPDATE namespaces SET stored_bytes = stored_bytes - COALESCE(
+  (SELECT r.stored_bytes FROM runs r WHERE r.namespace = :namespace AND r.id = :id), 0)
+WHERE namespace = :namespace
+
+-- query: empty_run
+UPDATE runs SET stored_bytes = 0 WHERE namespace = :namespace AND id = :id
+
+-- query: reserve_tokens
+-- Nothing where the day has not as many left. Who comes at the same time waits for the row.
+INSERT INTO model_spend (namespace, day, tokens)
+SELECT :namespace, :day, :tokens WHERE :tokens <= :tokens_max
+ON CONFLICT (namespace, day) DO UPDATE SET tokens = model_spend.tokens + excluded.tokens
+WHERE model_spend.tokens + excluded.tokens <= :tokens_max
+RETURNING tokens
+
+-- query: settle_tokens
+-- By how much a call took more, or less, than was reserved for it.
+UPDATE model_spend SET tokens = tokens + :more WHERE namespace = :namespace AND day = :day
+
+-- query: forget_spend
+DELETE FROM model_spend WHERE namespace = :namespace AND day < :day
+
+-- query: spent_tokens
+SELECT tokens FROM model_spend WHERE namespace = :namespace AND day = :day

@@ -1,0 +1,44 @@
+-- query: episodes_of_source
+-- The empty string stands for any. An operator asks so, and seldom: no index knows agents.
+SELECT id FROM episodes
+WHERE namespace = :namespace AND (:episode_id = '' OR id = :episode_id)
+  AND (:session_id = '' OR session_id = :session_id) AND (:agent_id = '' OR agent_id = :agent_id)
+ORDER BY id
+
+-- query: superseded_by
+SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
+
+-- query: believe_again
+-- Its end was that of the memory that took its place.
+UPDATE memories
+SET status = 'active', retired_at = NULL, superseded_by = NULL, valid_until = NULL
+WHERE namespace = :namespace AND id IN (:ids...) AND status = 'superseded'
+
+-- query: relink_memory
+UPDATE memories SET superseded_by = :by WHERE namespace = :namespace AND id = :id
+
+-- query: drop_citations
+DELETE FROM citations
+WHERE namespace = :namespace AND memory_id IN (:ids...) AND episode_id IN (:episodes...)
+
+-- query: set_reinforcements
+UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespace AND id = :id
+
+-- query: hide_turns
+UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: uncover_turns
+-- No memory speaks for them any longer.
+UPDATE turns SET state = 'open'
+WHERE namespace = :namespace AND id IN (:ids...) AND state = 'covered'
+RETURNING id
+
+-- query: reject_turn
+-- What was said of it before stays; that it was released does not.
+INSERT INTO quarantine (
+  namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
+) VALUES (
+  :namespace, :item_id, :episode_id, :reasons, 'rejected', :now, :decided_by, :now
+)
+ON CONFLICT (namespace, item_id) DO UPDATE
+SET state = 'rejected', decided_by = excluded.decided_by, decided_at = excluded.decided_at

@@ -1,0 +1,194 @@
+"""LLM-13: a namespace uses the language model as much as it may in a day, and others go on."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from recall_server import prompts
+from recall_server.app import House
+from recall_server.domain.errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.model import Namespace, Query, Usage
+from recall_server.domain.run import Mode, Request
+from recall_server.providers.claude import ClaudeExtractor
+from recall_server.providers.claude_api import CALL_TOKENS_MAX
+from recall_server.services.budget import Budget
+from recall_server.services.ingest import Submission
+from recall_server.storage.store import Store
+from tests import fakes
+from tests.conftest import NOON, Clock, Open
+from tests.services.conversation import ALICE, drained, enter, entry, memories
+from tests.storage.test_conformance import enter as entered
+
+BOB = Namespace("bob")
+DAY = int(NOON.timestamp() // 86_400)
+# What the script says that a call cost.
+CALL = 120
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that costs tokens."""
+
+    call_tokens_max: int = 100
+
+
+LIMIT = CALL_TOKENS_MAX + 2 * CALL - 1
+ANSWER = fakes.memories([{"text": "Ana lives in Lisbon.", "quote": "I live in Lisbon"}])
+
+
+def claude(model: fakes.ScriptedModel) -> ClaudeExtractor:
+    return ClaudeExtractor(
+        api_key="sk-secret",
+        prompt=prompts.load("extract"),
+        attributes="- lives_in: where it lives",
+        base_url=model.url,
+    )
+
+
+async def hand_in(house: House, namespace: Namespace, text: str) -> None:
+    await house.services.ingest.remember(
+        namespace, Submission(text, "life"), entry=entry(house, namespace)
+    )
+
+
+async def spent(store: Store, namespace: Namespace, day: int = DAY) -> int:
+    async with store.transaction(namespace, write=False) as tx:
+        return await tx.spend.spent(day)
+
+
+async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
+    open_house: Open, clock: Clock
+) -> None:
+    """Two calls fit, four texts came. All are found by their words; no call is made too many."""
+    async with (
+        fakes.ScriptedModel([ANSWER] * 3) as model,
+        open_house(extractor=claude(model), model_tokens_per_day=LIMIT) as house,
+    ):
+        await enter(house)
+        await enter(house, BOB)
+        for number in range(4):
+            await hand_in(house, ALICE, f"Ana: I live in Lisbon, house {number}.")
+        await hand_in(house, BOB, "Ana: I live in Lisbon.")
+        await drained(house)
+        found = await house.services.recall.search(ALICE, Query("house 3"), entry=entry(house))
+        stats = await house.services.recall.stats(ALICE, entry=entry(house))
+
+        assert len(model.requests) == 3
+        assert await spent(house.store, ALICE) == 2 * CALL
+        assert await spent(house.store, BOB) == CALL
+        assert stats.backlog.pending_extractions == 2
+        assert stats.backlog.failed_extractions == 0
+        assert any("house 3" in hit.item.text for hit in found.hits)
+
+        clock.pass_(timedelta(hours=2))
+        await drained(house)
+        assert len(model.requests) == 3
+
+        model.script += [ANSWER] * 2
+        clock.pass_(timedelta(days=1))
+        await drained(house)
+        stats = await house.services.recall.stats(ALICE, entry=entry(house))
+        assert stats.backlog.pending_extractions == 0
+        assert await memories(house)
+
+
+async def test_a_task_waits_for_the_next_day_too(open_house: Open, clock: Clock) -> None:
+    async with (
+        fakes.ScriptedModel() as model,
+        open_house(extractor=claude(model), model_tokens_per_day=1) as house,
+    ):
+        await enter(house)
+        request = Request(Mode.INGEST, "life", text="Ana: I live in Lisbon.")
+        run = await house.services.consolidate.start(ALICE, request, entry=entry(house))
+        await drained(house)
+        now = await house.services.tasks.get(ALICE, run.id)
+
+        assert not now.status.state.resting
+        assert model.requests == []
+
+
+async def test_calls_at_once_reserve_before_they_are_made(store: Store, clock: Clock) -> None:
+    """Control: where there is no limit, all are made at once, and nobody counts."""
+    await entered(store, ALICE)
+    under_way, over = 0, asyncio.Event()
+
+    async def call(budget: Budget) -> None:
+        nonlocal under_way
+        async with budget.call(ALICE, Part()) as settle:
+            under_way += 1
+            await over.wait()
+            settle(Usage("m", 10, 5))
+
+    async def at_once(tokens_a_day: int, expected: int) -> int:
+        nonlocal under_way
+        under_way = 0
+        over.clear()
+        budget = Budget(store, clock, tokens_a_day)
+        calls = [asyncio.create_task(call(budget)) for _ in range(8)]
+        done = 0
+        while under_way < expected or done < 8 - expected:
+            await asyncio.wait(calls, timeout=0.05)
+            done = sum(one.done() for one in calls)
+        over.set()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        return sum(isinstance(one, BudgetSpent) for one in results)
+
+    assert await at_once(350, 3) == 5
+    assert await spent(store, ALICE) == 45
+    assert await at_once(0, 8) == 0
+    assert await spent(store, ALICE) == 45
+
+
+async def test_what_was_not_answered_costs_nothing_and_what_was_of_no_use_all(
+    store: Store, clock: Clock
+) -> None:
+    await entered(store, ALICE)
+    budget = Budget(store, clock, 250)
+    with pytest.raises(ModelUnavailable):
+        async with budget.call(ALICE, Part()):
+            raise ModelUnavailable
+    assert await spent(store, ALICE) == 0
+    with pytest.raises(ModelAnswerInvalid):
+        async with budget.call(ALICE, Part()):
+            raise ModelAnswerInvalid
+    assert await spent(store, ALICE) == 100
+    async with budget.call(ALICE, object()) as settle:
+        settle(Usage("rules", 0, 0))
+    assert await spent(store, ALICE) == 100
+    async with budget.call(ALICE, Part()) as settle:
+        settle(Usage("m", 120, 60))
+    assert await spent(store, ALICE) == 280
+    with pytest.raises(BudgetSpent) as refused:
+        async with budget.call(ALICE, Part()):
+            raise AssertionError
+    assert refused.value.retry_after_s == 43_200
+
+
+async def test_another_day_is_counted_by_itself_and_forgotten_after_a_month(
+    store: Store, clock: Clock
+) -> None:
+    await entered(store, ALICE)
+    budget = Budget(store, clock, 100)
+    for _ in range(2):
+        async with budget.call(ALICE, Part()):
+            pass
+        with pytest.raises(BudgetSpent):
+            async with budget.call(ALICE, Part()):
+                raise AssertionError
+        clock.pass_(timedelta(days=32))
+
+    assert await spent(store, ALICE) == 0
+    assert await spent(store, ALICE, DAY + 32) == 100
+
+
+async def test_what_was_spent_is_erased_with_the_namespace(open_house: Open) -> None:
+    async with open_house(model_tokens_per_day=100) as house:
+        await enter(house)
+        async with house.services.ingest.budget.call(ALICE, Part()):
+            pass
+        erased = await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))
+
+        assert erased.counts["model_spend"] == 1
+        assert await spent(house.store, ALICE) == 0

@@ -1,0 +1,143 @@
+"""DOS-08: a namespace keeps as much text as it may, and who is full can still get all of it out."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from recall_server.app import House
+from recall_server.domain.errors import QuotaExceeded
+from recall_server.domain.model import Namespace, Query
+from recall_server.domain.run import Mode, Request, RunState
+from recall_server.services.ingest import Submission
+from tests.conftest import Clock, Open
+from tests.security.conftest import Serve
+from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.services.travelling import exported, taken_in
+from tests.surface.conftest import request as asked
+
+BOB = Namespace("bob")
+FACT = "Ana: I live in Lisbon."
+FULL = len(FACT.encode())
+
+
+async def room(house: House, namespace: Namespace = ALICE) -> int:
+    async with house.store.driver.transaction(namespace=namespace, write=False) as raw:
+        (row,) = await raw.fetch(
+            "SELECT stored_bytes FROM namespaces WHERE namespace = '" + namespace + "'", {}
+        )
+    return int(row["stored_bytes"])
+
+
+async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_house: Open) -> None:
+    """DOS-08. Control: another namespace writes, and so does this one with more room."""
+    async with open_house(namespace_bytes_max=FULL) as house:
+        await enter(house)
+        await enter(house, BOB)
+        first = await remember(house, FACT, key="first")
+        with pytest.raises(QuotaExceeded):
+            await remember(house, "Ana: x")
+        again = await remember(house, FACT, key="first")
+        with pytest.raises(QuotaExceeded):
+            await house.services.consolidate.start(
+                ALICE, Request(Mode.INGEST, "life", text="Ana: I ski."), entry=entry(house)
+            )
+        await house.services.ingest.remember(BOB, Submission(FACT, "life"), entry=entry(house, BOB))
+        await drained(house)
+        (memory,) = await memories(house)
+        found = await house.services.recall.search(ALICE, Query("Lisbon"), entry=entry(house))
+        file = await exported(house)
+        merge = Request(Mode.MERGE, "life")
+        await house.services.consolidate.start(ALICE, merge, entry=entry(house))
+        await drained(house)
+        await house.services.erase.memory(ALICE, memory.id, entry=entry(house))
+        await drained(house)
+
+        assert again.cached
+        assert again.episode_id == first.episode_id
+        assert found.hits
+        assert FACT.encode() in file
+        assert await memories(house) == []
+        # Its place is kept by blanks: to write and to erase in turn makes no room.
+        assert await room(house) == FULL
+        await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))
+        assert await room(house) == 0
+    async with open_house(namespace_bytes_max=0) as house:
+        await enter(house)
+        await remember(house, "Ana: I like jam very much indeed." * 10)
+
+
+async def test_what_is_written_at_once_has_the_room_only_once(open_house: Open) -> None:
+    """DOS-08."""
+    async with open_house(namespace_bytes_max=3 * FULL) as house:
+        await enter(house)
+        done = await asyncio.gather(
+            *(remember(house, FACT, key=str(number)) for number in range(12)),
+            return_exceptions=True,
+        )
+
+        assert sum(isinstance(one, QuotaExceeded) for one in done) == 9
+        assert await room(house) == 3 * FULL
+
+
+async def test_what_was_counted_is_what_is_there(open_house: Open, clock: Clock) -> None:
+    """DOS-08: bytes, not characters; of tasks until they are discarded; of what is taken in."""
+    text = "Ana: Ich wohne in Köln. 🙂"
+    async with open_house(task_days=1) as house:
+        await enter(house)
+        await remember(house, text)
+        task = Request(Mode.INGEST, "life", text=text, dry_run=True)
+        await house.services.consolidate.start(ALICE, task, entry=entry(house))
+        await drained(house)
+        assert await room(house) == 2 * len(text.encode())
+        clock.pass_(timedelta(days=1))
+        await drained(house)
+        assert await room(house) == len(text.encode())
+        file = await exported(house)
+        await taken_in(house, file, BOB)
+        assert await room(house, BOB) == len(text.encode())
+
+
+async def test_a_task_that_was_taken_on_finds_its_room(open_house: Open) -> None:
+    """DOS-08: the text that it becomes has the room that it had itself."""
+    async with open_house(namespace_bytes_max=FULL) as house:
+        await enter(house)
+        task = Request(Mode.INGEST, "life", text=FACT)
+        run = await house.services.consolidate.start(ALICE, task, entry=entry(house))
+        await drained(house)
+        ended = await house.services.tasks.get(ALICE, run.id)
+
+        assert ended.status.state is RunState.COMPLETED
+        assert await room(house) == FULL
+
+
+async def test_an_import_ends_where_the_room_does(open_house: Open) -> None:
+    """DOS-08."""
+    async with open_house() as house:
+        await enter(house)
+        await remember(house, FACT)
+        file = await exported(house)
+    async with open_house(namespace_bytes_max=FULL - 1) as house:
+        with pytest.raises(QuotaExceeded):
+            await taken_in(house, file, BOB)
+        assert await room(house, BOB) == 0
+
+
+async def test_the_doors_say_so(serve: Serve) -> None:
+    """DOS-08: 507 over HTTP, the code in the envelope of a tool."""
+    async with serve(namespace_bytes_max=10) as running:
+        token = await running.token()
+        body = {"skill": "consolidate_memories", "input": {"text": FACT, "topic": "life"}}
+        async with running.http(token) as http:
+            plain = await http.post("/a2a", json=body)
+            call = {"name": "store_memory", "arguments": {"text": FACT}}
+            headers, sent = asked("tools/call", call, modern=False)
+            tool = await http.post("/mcp", json=sent, headers=headers)
+            call = {"name": "store_memory", "arguments": {"text": "Hi there."}}
+            headers, sent = asked("tools/call", call, modern=False)
+            fits = await http.post("/mcp", json=sent, headers=headers)
+
+    assert plain.status_code == 507
+    assert plain.json()["code"] == "QUOTA_EXCEEDED"
+    assert "QUOTA_EXCEEDED" in tool.text
+    assert '"queued":true' in fits.text.replace("\\", "")

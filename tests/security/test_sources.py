@@ -1,0 +1,242 @@
+"""LLM-08: what a bad source has brought about is taken back, and nothing else."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recall_server.app import House, house
+from recall_server.cli.commands import app
+from recall_server.domain.errors import Invalid
+from recall_server.domain.model import Extraction, Query, Source, Status
+from recall_server.domain.plan import Choice
+from recall_server.domain.quarantine import Held
+from recall_server.domain.run import Mode, Request
+from recall_server.providers.extraction import Passage
+from recall_server.services.ingest import Submission
+from recall_server.services.sources import BadSource, Purged
+from tests.conftest import Clock, Open, settings_for
+from tests.security.test_trust import Stating, cities, tell
+from tests.services.conversation import ALICE, drained, enter, entry, memories
+
+DAY = timedelta(days=1)
+
+
+class Reading(Stating):
+    """Something happens while it reads."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def extract(self, passage: Passage) -> Extraction:
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().extract(passage)
+
+
+async def purge(house: House, source: BadSource, *, dry_run: bool = False) -> Purged:
+    found = await house.services.sources.purge(ALICE, source, dry_run=dry_run, entry=entry(house))
+    await drained(house)
+    return found
+
+
+async def found(house: House, query: str) -> list[str]:
+    answer = await house.services.recall.search(ALICE, Query(query), entry=entry(house))
+    return [hit.item.text for hit in answer.hits]
+
+
+async def poisoned(house: House, clock: Clock, *, agent: str | None = "mole") -> str:
+    """What Ana said, and what came of it after an agent has lied."""
+    await tell(house, "Ana: Ana lives in Lisbon.")
+    await tell(house, "Ana: Cid lives in Braga.")
+    clock.pass_(DAY)
+    episode = await tell(
+        house,
+        "Ana: Ana lives in Moscow. Bob lives in Oslo. Cid lives in Braga.",
+        session="bad",
+        agent=agent,
+    )
+    clock.pass_(DAY)
+    await tell(house, "Bob: Bob lives in Oslo.")
+    return episode
+
+
+@pytest.mark.parametrize("named", ["agent", "session", "episode"])
+async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
+    open_house: Open, clock: Clock, named: str
+) -> None:
+    """A dry run tells the same and changes nothing."""
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        episode = await poisoned(house, clock)
+        assert set(await cities(house)) == {"Moscow", "Oslo", "Braga"}
+        source = {
+            "agent": BadSource(agent_id="mole"),
+            "session": BadSource(session_id="bad"),
+            "episode": BadSource(episode_id=episode),
+        }[named]
+        before = await memories(house)
+        planned = await purge(house, source, dry_run=True)
+        assert await memories(house) == before
+        done = await purge(house, source)
+        after = await cities(house)
+
+        assert planned.counts() == done.counts()
+        assert {m.fact.value for m in done.removed.values() if m.fact} == {"Moscow", "Oslo"}
+        assert {m.fact.value for m in done.restored.values() if m.fact} == {"Lisbon"}
+        assert {m.fact.value for m in done.kept.values() if m.fact} == {"Braga"}
+        assert set(after) == {"Lisbon", "Oslo", "Braga"}
+        assert after["Lisbon"].valid_until is None
+        # Of Bob's own words now.
+        assert after["Oslo"].citation.speaker == "Bob"
+        assert all(one.citation.episode_id != episode for one in after.values())
+        assert after["Braga"].reinforcements == 0
+        assert any("Lisbon" in text for text in await found(house, "Where does Ana live?"))
+        assert not any("Moscow" in text for text in await found(house, "Moscow"))
+        held = await house.services.quarantine.list(
+            ALICE, state=Held.REJECTED, limit=10, offset=0, entry=entry(house)
+        )
+        assert [one.reasons for one in held.found] == [("source: purged by an operator",)]
+
+
+async def test_another_source_is_left_as_it_is(open_house: Open, clock: Clock) -> None:
+    """Control: nothing came from there."""
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        await poisoned(house, clock)
+        before = await memories(house)
+        done = await purge(house, BadSource(agent_id="mole", session_id="another"))
+
+        assert not any(done.counts().values())
+        assert await memories(house) == before
+        with pytest.raises(Invalid):
+            BadSource()
+
+
+async def test_what_came_after_a_lie_still_holds(open_house: Open, clock: Clock) -> None:
+    """The chain is closed over what goes: what stood before has given way to what came after."""
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        await poisoned(house, clock)
+        clock.pass_(DAY)
+        await tell(house, "Ana: Ana lives in Porto.")
+        done = await purge(house, BadSource(agent_id="mole"))
+        after = await cities(house)
+        told = await house.services.recall.history(ALICE, after["Porto"].id, entry=entry(house))
+
+        assert not done.restored
+        assert [one.fact.value for one in told.chain if one.fact] == ["Lisbon", "Porto"]
+        assert told.chain[0].status is Status.SUPERSEDED
+
+
+async def test_a_merge_that_rests_on_a_bad_source_is_undone(open_house: Open, clock: Clock) -> None:
+    """Consolidated memories that cite it are rebuilt without it."""
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        for name, agent in (("Una", "good"), ("Uno", "mole"), ("Ume", "good")):
+            await tell(house, f"Ana: {name} lives in Lisbon.", agent=agent)
+        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await raw.fetch("UPDATE memories SET entity = 'One'", {})
+        merge = Request(Mode.MERGE, "life", similarity_threshold=0.1)
+        await house.services.consolidate.start(ALICE, merge, entry=entry(house))
+        await drained(house)
+        (merged,) = await memories(house)
+        done = await purge(house, BadSource(agent_id="mole"))
+
+        assert merged.id in done.removed
+        assert {one.text for one in await memories(house)} == {
+            "Una lives in Lisbon.",
+            "Ume lives in Lisbon.",
+        }
+
+
+async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
+    open_house: Open, clock: Clock
+) -> None:
+    """Neither a text that waits to be read, nor a task that waits for an answer."""
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        await tell(house, "Ana: Ana lives in Lisbon.")
+        clock.pass_(DAY)
+        await house.services.ingest.remember(
+            ALICE,
+            Submission("Ana: Bob lives in Kiel.", "life", source=Source(None, "mole")),
+            entry=entry(house),
+        )
+        request = Request(
+            Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
+        )
+        run = await house.services.consolidate.start(ALICE, request, entry=entry(house))
+        done = await purge(house, BadSource(agent_id="mole"))
+
+        assert done.runs == [run.id]
+        assert set(await cities(house)) == {"Lisbon"}
+        assert not await house.services.tasks.questions(ALICE, limit=10)
+
+
+async def test_what_a_worker_has_just_read_of_a_bad_source_does_not_arrive(
+    open_house: Open,
+) -> None:
+    """Control: what it reads of another one does."""
+    reading = Reading()
+    async with open_house(extractor=reading) as house:
+        await enter(house)
+
+        async def purge_once() -> None:
+            reading.meanwhile = None
+            source = BadSource(agent_id="mole")
+            await house.services.sources.purge(ALICE, source, dry_run=False, entry=entry(house))
+
+        for agent, remembered in (("mole", set[str]()), ("good", {"Lisbon"})):
+            reading.meanwhile = purge_once
+            await tell(house, "Ana: Ana lives in Lisbon.", agent=agent)
+            assert set(await cities(house)) == remembered
+
+
+async def test_a_persons_merge_with_a_lie_is_undone(open_house: Open, clock: Clock) -> None:
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        await tell(house, "Ana: Ana lives in Lisbon.")
+        clock.pass_(DAY)
+        request = Request(
+            Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
+        )
+        await house.services.consolidate.start(ALICE, request, entry=entry(house))
+        await drained(house)
+        (asked,) = await house.services.tasks.questions(ALICE, limit=10)
+        await house.services.tasks.resolve(
+            ALICE, asked.question.id, Choice.MERGE, "Ana lives in both.", entry=entry(house)
+        )
+        await drained(house)
+        assert [one.text for one in await memories(house)] == ["Ana lives in both."]
+        await purge(house, BadSource(agent_id="mole"))
+
+        assert set(await cities(house)) == {"Lisbon"}
+
+
+def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
+    """LLM-08: not without saying so, and first as a dry run."""
+    file = tmp_path / "recall.db"
+
+    async def fill() -> None:
+        settings = settings_for(file, embedder="none")
+        async with house(settings, extractor=Stating()) as built:
+            await enter(built)
+            await tell(built, "Ana: Ana lives in Lisbon.")
+            await tell(built, "Ana: Bob lives in Oslo\x1b[2J.", agent="mole")
+
+    def said(*words: str, ends: int = 0, typed: str = "") -> str:
+        every = ["purge-source", "alice", *words, "--db", str(file)]
+        result = CliRunner().invoke(app, every, input=typed)
+        assert result.exit_code == ends, result.output
+        return result.output
+
+    asyncio.run(fill())
+    assert "Name the source" in said(ends=2)
+    assert "nothing was removed" in said("--agent", "mole", ends=2, typed="bob\n")
+    assert "Would be: 1 episodes, 1 removed." in said("--agent", "mole", "--dry-run")
+    assert "Done: 1 episodes, 1 removed." in said("--agent", "mole", typed="alice\n")
+    assert json.loads(said("--agent", "mole", "--yes", "--json"))["counts"]["removed"] == 0
