@@ -27,6 +27,8 @@ from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.cursors import PURPOSE as CURSORS
+from recall_server.services.cursors import Cursors
 from recall_server.services.delegation import Delegation
 from recall_server.services.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.erase import Erase
@@ -126,7 +128,8 @@ async def house(
             stack.push_async_callback(mind.close)
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
-        audit = Audit(store, now, id_of)
+        cursors = Cursors(key.derive(CURSORS), now)
+        audit = Audit(store, now, id_of, cursors)
         proof = Proof(store, key, now)
         checkpoints = Checkpoints(proof, parts.checkpoint_places(settings), settings.checkpoint_s)
         stack.push_async_callback(checkpoints.close)
@@ -149,6 +152,7 @@ async def house(
             id_of,
             lease,
             woken,
+            cursors,
         )
         runs = Runs(
             store,
@@ -164,7 +168,7 @@ async def house(
         consolidate = Consolidate(
             store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
         )
-        tasks = Tasks(runs, masking)
+        tasks = Tasks(runs, masking, cursors)
         worker = Worker(
             store,
             {

@@ -110,6 +110,12 @@ class TextTooLong(LimitReached):
     code = "TEXT_TOO_LONG"
 
 
+class InvalidCursor(Invalid):
+    """This is no cursor of this list, or no longer one. Begin again at the first page."""
+
+    code = "INVALID_CURSOR"
+
+
 class UnknownTool(Invalid):
     """There is no tool of this name. List the tools and use one of them."""
 

@@ -1,8 +1,8 @@
 """Runs from outside: answer their questions, cancel, look at them, watch them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.answers import AnswerUnclear, resolutions
@@ -11,6 +11,7 @@ from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
+from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.masking import Masking
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
 from recall_server.storage.runs import Cursor, Filter
@@ -25,7 +26,7 @@ class RunsPage:
 
     runs: tuple[Run, ...]
     total: int
-    next: Cursor | None
+    next: str | None
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Tasks:
 
     runs: Runs
     masking: Masking
+    cursors: Cursors
 
     async def get(self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING) -> Run:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
@@ -55,17 +57,22 @@ class Tasks:
         namespace: Namespace,
         wanted: Filter,
         *,
-        after: Cursor | None,
+        accessor: str,
+        cursor: str,
         limit: int,
         reach: Reach = EVERYTHING,
     ) -> RunsPage:
+        """Those that are wanted, or those on the pages behind `cursor`. Raises `InvalidCursor`."""
+        listing = Listing("tasks", namespace, accessor, asdict(wanted))
+        place = self.cursors.place(listing, cursor)
+        after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
         async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
             found = await tx.runs.page(wanted, after=after, limit=limit + 1)
             total = await tx.runs.count(wanted)
         shown = found[:limit]
-        more = len(found) > limit
-        cursor = Cursor(shown[-1].status.at, shown[-1].id) if more else None
-        return RunsPage(tuple(shown), total, cursor)
+        last = shown[-1] if len(found) > limit else None
+        more = [last.status.at.astimezone(UTC).isoformat(), last.id] if last else None
+        return RunsPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(
         self, namespace: Namespace, *, limit: int, reach: Reach = EVERYTHING
