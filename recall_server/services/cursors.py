@@ -66,7 +66,7 @@ class Cursors:
             exact = base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor)).decode() == cursor
         except (InvalidToken, ValueError):
             raise InvalidCursor from None
-        digest, *place = json.loads(told)
+        digest, *place = map(str, json.loads(told))
         if not exact or digest != listing.digest:
             raise InvalidCursor
         return place

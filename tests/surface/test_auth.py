@@ -143,8 +143,7 @@ async def test_what_stands_behind_or_in_a_token_is_part_of_it(
         refused |= {await ask(one) for one in (b"", b" ", b"\x00", b"\xff" * 42, b"A" * 9_000)}
         assert statements == []
         assert [status for status, _ in refused] == [401]
-        assert await ask(good) == (await ask(b" " + good)) != refused
-        assert (await ask(good))[0] == 200
+        assert (await ask(good))[0] == (await ask(b" " + good))[0] == 200
         assert statements != []
 
 
