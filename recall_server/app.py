@@ -33,6 +33,7 @@ from recall_server.services.delegation import Delegation
 from recall_server.services.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
+from recall_server.services.holds import Holds
 from recall_server.services.identity import Identity
 from recall_server.services.importing import Import
 from recall_server.services.ingest import EXTRACT, Ingest
@@ -94,8 +95,10 @@ async def house(
     merger: Merger | None = None,
     now: Clock = utc_now,
     chance: Callable[[int], bytes] = os.urandom,
+    restored: bool = False,
 ) -> AsyncIterator[House]:
-    """Open the database, bring it up to date, and build everything on it.
+    """Open the database, bring it up to date, and build everything on it; one that does not know of
+    all erasures only where it is known to be `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -111,6 +114,7 @@ async def house(
         await migrate(driver, shipped("migrations"), now())
         key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
         store = Store(driver, cache_bytes_max=settings.cache_bytes_max, mac_key=key.derive(PURPOSE))
+        ledger = await parts.ledger(store, key, settings, restored=restored)
         await finding.renew(store)
         issuers = parts.issuers(settings)
         identity = Identity(store, now, issuers)
@@ -140,7 +144,7 @@ async def house(
         )
         embedding = Embedding(store, vectors, now, lease)
         receipts = Receipts(key)
-        purge = Purge(store, receipts, now, lease)
+        purge = Purge(store, receipts, ledger, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -206,7 +210,7 @@ async def house(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, receipts, digests, now, id_of, woken),
+                erase=Erase(store, receipts, ledger, digests, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
                     store,
@@ -217,7 +221,9 @@ async def house(
                     woken,
                     partial(erased_among, digests=digests),
                 ),
+                holds=Holds(store, now),
                 ingest=ingest,
+                ledger=ledger,
                 proof=proof,
                 purge=purge,
                 push=push,

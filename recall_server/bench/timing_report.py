@@ -55,10 +55,10 @@ def show(run: Run, console: Console) -> None:
         )
     console.print(table)
     theirs, fresh = run.stores
-    ratio = theirs.quantile(0.5) / fresh.quantile(0.5)
+    times = theirs.quantile(0.5) / fresh.quantile(0.5)
     verdict = "no difference" if run.p > P_MIN else "[bold]a difference[/bold]"
     console.print(
-        f"to store {theirs.operation}: {ratio:.3f} x {fresh.operation}, "
+        f"to store {theirs.operation}: {times:.3f} x {fresh.operation}, "
         f"{len(theirs.latencies):,} of each, p = {run.p:.3f}: {verdict}"
     )
 

@@ -156,6 +156,12 @@ class ErasedContent(Invalid):
     code = "ERASED_CONTENT"
 
 
+class OnHold(Stale):
+    """This namespace is on hold: nothing of it may be erased until the operator lifts that."""
+
+    code = "ON_HOLD"
+
+
 class NotRestorable(Stale):
     """This memory cannot be restored: it is not a forgotten one, or was forgotten too long ago."""
 

@@ -15,6 +15,7 @@ from recall_server.domain.erasure import Stage
 from recall_server.domain.errors import Unavailable
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.providers.keys import ServerKey
+from recall_server.services.ledger import Ledger
 from recall_server.storage.erasure import Erasure
 from recall_server.storage.store import Store
 
@@ -50,6 +51,7 @@ class Purge:
 
     store: Store
     receipts: Receipts
+    ledger: Ledger
     now: Callable[[], datetime]
     lease: timedelta
 
@@ -75,6 +77,8 @@ class Purge:
         """
         async with self.store.transaction(None, write=False) as tx:
             waiting = await tx.erasures.unpurged()
+        # First: from here on no backup brings it back unnoticed.
+        await self.ledger.note([one.sealed for one in waiting if one.sealed])
         left_behind = await self.store.purge()
         for one in waiting:
             now = self.now()

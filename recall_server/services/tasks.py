@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recall_server.domain.answers import AnswerUnclear, resolutions
-from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
+from recall_server.domain.errors import NotFound, NotWaiting, OnHold, TaskEnded, TaskNotFound
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
@@ -18,6 +18,8 @@ from recall_server.storage.runs import Cursor, Filter
 from recall_server.storage.store import Transaction
 
 MESSAGES_MAX = 200
+# How long the removal of a task rests while its namespace is on hold.
+HELD_REST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,9 @@ class Tasks:
         """The handler that removes a run some time after it has ended."""
         async with self.runs.store.transaction(job.namespace) as tx:
             await tx.lock()
+            if await tx.erasures.hold() is not None:
+                await tx.jobs.release(job, self.runs.now() + HELD_REST, OnHold.code, failed=False)
+                return
             await tx.pushes.clear(job.payload["run_id"])
             await tx.runs.remove(job.payload["run_id"])
             await tx.jobs.finish(job, self.runs.now())

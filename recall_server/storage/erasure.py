@@ -5,7 +5,7 @@ was erased in numbers, and the digests of what must not come back.
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from recall_server.domain.erasure import Kind, Stage
 from recall_server.domain.model import Namespace
@@ -59,6 +59,15 @@ class Erasure:
     purged_at: datetime | None
     secret_hash: str | None = field(repr=False)
     receipt: str = field(repr=False)
+    sealed: str | None = field(repr=False)
+
+
+class Hold(NamedTuple):
+    """Since when nothing of a namespace may be destroyed, and why."""
+
+    namespace: Namespace
+    at: datetime
+    because: str
 
 
 class Erasures:
@@ -81,16 +90,40 @@ class Erasures:
         )
 
     async def settle(
-        self, erasure_id: str, claims: Mapping[str, Any], receipt: str, secret_hash: str
+        self,
+        erasure_id: str,
+        claims: Mapping[str, Any],
+        receipt: str,
+        secret_hash: str,
+        sealed: str,
     ) -> None:
-        """All is done that one transaction can do."""
+        """All is done that one transaction can do; `sealed` is for the ledger."""
         await self._handle.send(
             "settle_erasure",
             id=erasure_id,
             claims=Document(dict(claims)),
             receipt=receipt,
             secret_hash=secret_hash,
+            sealed=sealed,
         )
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of these erasures that are here; on a handle for all namespaces."""
+        return {row["id"] for row in await self._handle.fetch("known_erasures", ids=list(ids))}
+
+    async def hold(self) -> Hold | None:
+        """The hold that stands over this namespace."""
+        rows = await self._handle.fetch("hold")
+        return _hold(rows[0]) if rows else None
+
+    async def set_hold(self, hold: Hold | None) -> bool:
+        """Place it, or lift the one that stands; False where there is no such namespace."""
+        at, because = (hold.at, hold.because) if hold else (None, None)
+        return bool(await self._handle.fetch("set_hold", at=at, because=because))
+
+    async def holds(self) -> list[Hold]:
+        """All that stand; on a handle for all namespaces."""
+        return [_hold(row) for row in await self._handle.fetch("holds")]
 
     async def begin_purge(self, erasure_id: str) -> None:
         await self._handle.send("begin_purge", id=erasure_id)
@@ -257,6 +290,10 @@ class Erasures:
             after = page[-1]["id"]
 
 
+def _hold(row: Row) -> Hold:
+    return Hold(Namespace(row["namespace"]), moment(row["held_at"]), row["held_because"])
+
+
 def _erasure(row: Row) -> Erasure:
     return Erasure(
         namespace=Namespace(row["namespace"]),
@@ -269,4 +306,5 @@ def _erasure(row: Row) -> Erasure:
         purged_at=moment_or_none(row["purged_at"]),
         secret_hash=row["secret_hash"],
         receipt=row["receipt"],
+        sealed=row["sealed"],
     )

@@ -4,7 +4,7 @@ VALUES (:namespace, :id, :kind, :requested_by, :now, 'erasing', :claims)
 
 -- query: settle_erasure
 UPDATE erasures SET state = 'logical', claims = :claims, receipt = :receipt,
-  secret_hash = :secret_hash
+  secret_hash = :secret_hash, sealed = :sealed
 WHERE namespace = :namespace AND id = :id
 
 -- query: begin_purge
@@ -27,6 +27,23 @@ SELECT * FROM erasures WHERE state IN ('logical', 'purging') ORDER BY namespace,
 -- query: erasure_by_id
 -- across namespaces: whoever has the secret has no token any more
 SELECT * FROM erasures WHERE id = :id
+
+-- query: known_erasures
+-- across namespaces: whether the whole database is an older one
+SELECT id FROM erasures WHERE id IN (:ids...)
+
+-- query: hold
+SELECT namespace, held_at, held_because FROM namespaces
+WHERE namespace = :namespace AND held_at IS NOT NULL
+
+-- query: set_hold
+UPDATE namespaces SET held_at = :at, held_because = :because WHERE namespace = :namespace
+RETURNING namespace
+
+-- query: holds
+-- across namespaces: the operator looks at all of them
+SELECT namespace, held_at, held_because FROM namespaces WHERE held_at IS NOT NULL
+ORDER BY namespace
 
 -- query: collect_receipt
 -- Once, and only when there is nothing more to be said.
