@@ -26,6 +26,7 @@ from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.checkpoints import Checkpoints
+from recall_server.services.clearing import Clearing
 from recall_server.services.consolidate import Consolidate
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
@@ -143,8 +144,8 @@ async def house(
             *(settings.text_chars_max, lease, woken, digests, masking),
         )
         embedding = Embedding(store, vectors, now, lease)
-        receipts = Receipts(key)
-        purge = Purge(store, receipts, ledger, now, lease)
+        receipts, clearing = Receipts(key), Clearing(store, digests, now)
+        purge = Purge(store, receipts, ledger, clearing, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -210,7 +211,7 @@ async def house(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, receipts, ledger, digests, now, id_of, woken),
+                erase=Erase(store, receipts, ledger, digests, clearing, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
                     store,

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json
+from recall_server.cli.outfile import written
+from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, progress
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
 from recall_server.domain.model import Namespace, Outcome, namespace
@@ -54,7 +55,8 @@ def erase(  # noqa: PLR0917  # typer reads them as options
         if not erased.dry_run:
             shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
         if receipt is not None and not erased.dry_run:
-            receipt.write_text(shown["receipt"] + "\n", encoding="utf-8")
+            with written(receipt) as file:
+                file.write(f"{shown['receipt']}\n".encode())
         if as_json:
             print_json(shown)
         else:
@@ -110,7 +112,8 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
 async def _purged(built: House, ns: Namespace, erased: Erased) -> tuple[str, str]:
     """The newest receipt, and where the purge stands. There may be no worker to wait for."""
     try:
-        done = await built.services.purge.at_once(ns, erased.id)
+        with progress("rows erased") as told:
+            done = await built.services.purge.at_once(ns, erased.id, told)
     except Unavailable as error:
         return erased.receipt, f"pending: {error.message}"
     return done.receipt, f"done{f', but for: {done.left_behind}' if done.left_behind else ''}"

@@ -262,6 +262,12 @@ class Busy(Unavailable):
     code = "BUSY"
 
 
+class BeingErased(Unavailable):
+    """This namespace is being erased. Wait until its receipt says done, then begin anew."""
+
+    code = "BEING_ERASED"
+
+
 class AuthUnavailable(Unavailable):
     """Who issued this token cannot be asked for its keys just now. Wait as long as Retry-After
     says, then send the call again.

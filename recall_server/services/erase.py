@@ -20,6 +20,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.text import storable
 from recall_server.services import strike
+from recall_server.services.clearing import Clearing
 from recall_server.services.embedding import EMBED
 from recall_server.services.holds import refuse_held
 from recall_server.services.ledger import Ledger, Noted
@@ -72,30 +73,40 @@ class Erase:
     receipts: Receipts
     ledger: Ledger
     digests: Digests
+    clearing: Clearing
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     wake: Callable[[], None]
 
     async def namespace(self, namespace: Namespace, confirm: str, *, entry: AuditEntry) -> Erased:
-        """Erase all that a namespace holds and revoke all its tokens, the caller's too.
+        """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large one
+        is closed at once, and emptied behind closed doors by the job that purges.
 
         Raises `ConfirmRequired` unless `confirm` is exactly the words that say so.
         """
         if confirm != CONFIRMATION:
             raise ConfirmRequired
+        large = await self.clearing.large(namespace)
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             await refuse_held(tx)
             await tx.audit.require(entry.accessor)
             entry.ends_caller = True
-            erased = await self._clear(tx, _Begun(self, Kind.NAMESPACE, entry))
+            erased = await self._clear(tx, _Begun(self, Kind.NAMESPACE, entry), large=large)
         self._after(namespace)
         return erased
 
-    async def _clear(self, tx: Transaction, job: "_Begun") -> Erased:
+    async def _clear(
+        self, tx: Transaction, job: "_Begun", *, large: Mapping[str, int] | None
+    ) -> Erased:
+        """All at once, or the beginning of it: `large` is how many rows there are."""
         await job.begin(tx)
-        digests = await strike.digests_of_all(tx, self.digests, job.entry.namespace)
+        if large is not None:
+            await tx.erasures.remember(await strike.digests_of_tasks(tx, self.digests))
+            revoked = await tx.erasures.close(self.now())
+            return await job.settle(tx, large, tokens_revoked=revoked, stage=Stage.ERASING)
         counts = await tx.erasures.counts()
+        digests = await strike.digests_of_all(tx, self.digests)
         revoked = await tx.erasures.clear(self.now())
         await tx.erasures.remember(digests)
         return await job.settle(tx, counts, tokens_revoked=revoked)
@@ -142,12 +153,13 @@ class Erase:
         that time does not stand over it. What is not there is erased already.
         """
         namespace = noted.namespace
+        large = await self.clearing.large(namespace)
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.access.add_namespace(self.now())
             await tx.lock()
             job = _Begun(self, noted.kind, entry, noted.what, noted.id)
             if noted.kind is Kind.NAMESPACE:
-                erased = await self._clear(tx, job)
+                erased = await self._clear(tx, job, large=large)
             else:
                 affected = (
                     await strike.of_item(tx, noted.what)
@@ -245,6 +257,7 @@ class _Begun:
         *,
         tokens_revoked: int = 0,
         reached: Reached = Reached(),
+        stage: Stage = Stage.LOGICAL,
     ) -> Erased:
         erase, entry, now = self.erase, self.entry, self.erase.now()
         secret = secrets.token_urlsafe(32)
@@ -262,7 +275,7 @@ class _Begun:
         }
         receipt = erase.receipts.pending(told, now)
         sealed = erase.ledger.sealed(Noted(self.id, entry.namespace, self.kind, self.what))
-        await tx.erasures.settle(self.id, told, receipt, _hash(secret), sealed)
+        await tx.erasures.settle(self.id, told, receipt, _hash(secret), sealed=sealed, stage=stage)
         await tx.jobs.add(erase.new_id("job"), PURGE, {"erasure_id": self.id}, now)
         entry.ids.append(self.id)
         entry.counts |= {**counts, "tokens_revoked": tokens_revoked}

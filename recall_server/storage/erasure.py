@@ -4,7 +4,7 @@ was erased in numbers, and the digests of what must not come back.
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from recall_server.domain.erasure import Kind, Stage
@@ -33,6 +33,12 @@ DELETED = (
     "call_counts",
     "revoked_children",
 )
+# Those that go first, and before anybody waits for anything: with them all work under way ends.
+CLOSED = ("runs", "run_events", "push_configs", "operations")
+# Those of which some rows can go at a time, whichever; what refers to others stands before it.
+SPLIT = ("embeddings", "postings", "terms", "decisions", "citations", "quarantine", "audit_details")
+# Until a namespace is empty, no token opens it, whenever it was made.
+NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 KEPT: Mapping[str, str] = {
     "namespaces": "the name and its settings at their defaults; all counts are zero",
     "api_tokens": "revoked and without labels, so that a token is refused as a revoked one",
@@ -95,9 +101,13 @@ class Erasures:
         claims: Mapping[str, Any],
         receipt: str,
         secret_hash: str,
+        *,
         sealed: str,
+        stage: Stage,
     ) -> None:
-        """All is done that one transaction can do; `sealed` is for the ledger."""
+        """All is done that one transaction can do; `sealed` is for the ledger, `stage` how far it
+        has come.
+        """
         await self._handle.send(
             "settle_erasure",
             id=erasure_id,
@@ -105,6 +115,7 @@ class Erasures:
             receipt=receipt,
             secret_hash=secret_hash,
             sealed=sealed,
+            state=stage,
         )
 
     async def known(self, ids: Sequence[str]) -> set[str]:
@@ -192,11 +203,58 @@ class Erasures:
         """Delete all that the namespace holds, and revoke its tokens; how many those were."""
         for table in DELETED:
             await self._handle.send(f"erase_all_{table}")
-        await self._handle.send("reset_namespace", now=now)
+        return await self._shut(now, until=now)
+
+    async def close(self, now: datetime) -> int:
+        """End all work for the namespace and let nobody in until it is empty; how many tokens were
+        revoked.
+        """
+        for table in CLOSED:
+            await self._handle.send(f"erase_all_{table}")
+        return await self._shut(now, until=NEVER)
+
+    async def sweep(self, now: datetime) -> None:
+        """Delete what is left, and open the doors to who comes from now on."""
+        for table in DELETED:
+            if table not in CLOSED:
+                await self._handle.send(f"erase_all_{table}")
+        await self._shut(now, until=now)
+
+    async def _shut(self, now: datetime, *, until: datetime) -> int:
+        await self._handle.send("reset_namespace", until=until)
         await self._handle.send("unlabel_tokens")
         revoked = await self._handle.fetch("revoke_all_tokens", now=now)
         await self.next_epoch()
         return len(revoked)
+
+    async def cleared(self, erasure_id: str) -> None:
+        """Nothing is left of the namespace."""
+        await self._handle.send("cleared_erasure", id=erasure_id)
+
+    async def under_way(self) -> bool:
+        """Whether the namespace is being emptied."""
+        return bool(await self._handle.fetch("erasure_under_way"))
+
+    async def clear_some(self, table: str, limit: int) -> int:
+        """Delete rows of one of `SPLIT`; how many, and none when none are left."""
+        return len(await self._handle.fetch(f"erase_some_{table}", limit=limit))
+
+    async def first_memories(self, limit: int) -> Sequence[Row]:
+        return await self._handle.fetch("memories_to_erase", after="", limit=limit)
+
+    async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
+        """Each with its turns."""
+        rows = await self._handle.fetch("episodes_to_erase", after="", limit=limit)
+        return await self._with_turns(rows)
+
+    async def remove_cleared(self, table: str, ids: Sequence[str]) -> None:
+        """Memories or episodes by their ids, or turns by those of their episodes."""
+        query = {
+            "memories": "erase_memories",
+            "turns": "erase_turns_of",
+            "episodes": "erase_episodes",
+        }
+        await self._handle.send(query[table], ids=list(ids))
 
     async def next_epoch(self) -> None:
         """Let every cache of this namespace's vectors know that it holds what is gone."""

@@ -3,13 +3,20 @@ INSERT INTO erasures (namespace, id, kind, requested_by, requested_at, state, cl
 VALUES (:namespace, :id, :kind, :requested_by, :now, 'erasing', :claims)
 
 -- query: settle_erasure
-UPDATE erasures SET state = 'logical', claims = :claims, receipt = :receipt,
+UPDATE erasures SET state = :state, claims = :claims, receipt = :receipt,
   secret_hash = :secret_hash, sealed = :sealed
 WHERE namespace = :namespace AND id = :id
 
 -- query: begin_purge
 UPDATE erasures SET state = 'purging'
-WHERE namespace = :namespace AND id = :id AND state <> 'done'
+WHERE namespace = :namespace AND id = :id AND state = 'logical'
+
+-- query: cleared_erasure
+UPDATE erasures SET state = 'logical'
+WHERE namespace = :namespace AND id = :id AND state = 'erasing'
+
+-- query: erasure_under_way
+SELECT id FROM erasures WHERE namespace = :namespace AND state = 'erasing' LIMIT 1
 
 -- query: end_purge
 UPDATE erasures SET state = 'done', purged_at = :now, left_behind = :left_behind,
@@ -143,6 +150,82 @@ DELETE FROM postings WHERE namespace = :namespace
 -- query: erase_all_terms
 DELETE FROM terms WHERE namespace = :namespace
 
+-- query: erase_some_embeddings
+-- in: sqlite
+DELETE FROM embeddings WHERE namespace = :namespace AND (model, item_id) IN (
+  SELECT model, item_id FROM embeddings WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM embeddings WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM embeddings WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_postings
+-- in: sqlite
+DELETE FROM postings WHERE namespace = :namespace AND (term, item_id) IN (
+  SELECT term, item_id FROM postings WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM postings WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM postings WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_terms
+-- in: sqlite
+DELETE FROM terms WHERE namespace = :namespace AND (term) IN (
+  SELECT term FROM terms WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM terms WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM terms WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_decisions
+-- in: sqlite
+DELETE FROM decisions WHERE namespace = :namespace AND (memory_id, question_id) IN (
+  SELECT memory_id, question_id FROM decisions WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM decisions WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM decisions WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_citations
+-- in: sqlite
+DELETE FROM citations WHERE namespace = :namespace AND (memory_id, position) IN (
+  SELECT memory_id, position FROM citations WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM citations WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM citations WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_quarantine
+-- in: sqlite
+DELETE FROM quarantine WHERE namespace = :namespace AND (item_id) IN (
+  SELECT item_id FROM quarantine WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM quarantine WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM quarantine WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_audit_details
+-- in: sqlite
+DELETE FROM audit_details WHERE namespace = :namespace AND (record_id) IN (
+  SELECT record_id FROM audit_details WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM audit_details WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM audit_details WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_turns_of
+DELETE FROM turns WHERE namespace = :namespace AND episode_id IN (:ids...)
+
+-- query: erase_episodes
+DELETE FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
+
 -- query: revoke_all_tokens
 -- Labels are words of the tenant's; the hash stays, so that a revoked token is known as one.
 UPDATE api_tokens SET revoked_at = :now WHERE namespace = :namespace AND revoked_at IS NULL
@@ -154,7 +237,7 @@ UPDATE api_tokens SET label = '' WHERE namespace = :namespace
 -- query: reset_namespace
 -- Tokens that are not ours to revoke, such as those of an identity provider, end here too.
 UPDATE namespaces
-SET documents = 0, words = 0, conflict_policy = NULL, tokens_not_before = :now
+SET documents = 0, words = 0, conflict_policy = NULL, tokens_not_before = :until
 WHERE namespace = :namespace
 
 -- query: next_erase_epoch
