@@ -41,7 +41,7 @@ from recall_server.services.ingest import EXTRACT, Ingest
 from recall_server.services.keeping import erased_among
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
-from recall_server.services.purge import PURGE, Purge, Receipts
+from recall_server.services.purge import Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
@@ -50,6 +50,7 @@ from recall_server.services.search import Reranking
 from recall_server.services.signed import JsonWebTokens
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
+from recall_server.storage.erasure import PURGE
 from recall_server.storage.push import PUSH
 from recall_server.storage.schema import migrate, read
 from recall_server.storage.store import Store, Transaction

@@ -24,8 +24,9 @@ from recall_server.services.clearing import Clearing
 from recall_server.services.embedding import EMBED
 from recall_server.services.holds import refuse_held
 from recall_server.services.ledger import Ledger, Noted
-from recall_server.services.purge import PURGE, Receipts
+from recall_server.services.purge import Receipts
 from recall_server.services.strike import Affected
+from recall_server.storage.erasure import PURGE
 from recall_server.storage.store import Store, Transaction
 
 

@@ -17,10 +17,9 @@ from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.providers.keys import ServerKey
 from recall_server.services.clearing import Clearing, Told
 from recall_server.services.ledger import Ledger
-from recall_server.storage.erasure import Erasure
+from recall_server.storage.erasure import PURGE, Erasure
 from recall_server.storage.store import Store
 
-PURGE = "purge"
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
 # What is beyond the reach of a database, and of this server.
 BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"

@@ -37,6 +37,8 @@ DELETED = (
 CLOSED = ("runs", "run_events", "push_configs", "operations")
 # Those of which some rows can go at a time, whichever; what refers to others stands before it.
 SPLIT = ("embeddings", "postings", "terms", "decisions", "citations", "quarantine", "audit_details")
+# The job that goes on where the transaction of an erasure ends.
+PURGE = "purge"
 # Until a namespace is empty, no token opens it, whenever it was made.
 NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 KEPT: Mapping[str, str] = {
@@ -214,10 +216,13 @@ class Erasures:
         return await self._shut(now, until=NEVER)
 
     async def sweep(self, now: datetime) -> None:
-        """Delete what is left, and open the doors to who comes from now on."""
+        """Delete what is left, and what was under way when the doors were closed; then open them to
+        who comes from now on. The jobs that go on erasing stay.
+        """
         for table in DELETED:
-            if table not in CLOSED:
+            if table != "operations":
                 await self._handle.send(f"erase_all_{table}")
+        await self._handle.send("erase_other_operations", kind=PURGE)
         await self._shut(now, until=now)
 
     async def _shut(self, now: datetime, *, until: datetime) -> int:

@@ -3,6 +3,7 @@ empty, and it goes on where it was stopped.
 """
 
 import asyncio
+import random
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -129,6 +130,35 @@ async def test_others_write_between_the_batches(
     assert len(told) > 20
     # While memories are still there: they go last.
     assert any(not one.endswith(" 0") for one in written)
+
+
+@pytest.mark.slow
+async def test_work_under_way_brings_nothing_back(open_house: Open) -> None:
+    """ERS-03, ERS-11: an extraction is fenced off by the closing of the doors, and what is stored
+    at that moment is emptied with the rest.
+    """
+    rng = random.Random(20260301)
+    met = 0
+    async with open_house(worker_jobs=1) as house:
+        await enter(house)
+        for number in range(8):
+            for text in SAID:
+                await remember(house, text.replace("every day", f"on day {number}"))
+            work = asyncio.create_task(drained(house))
+            late = asyncio.create_task(remember(house, f"User: I saw {number} herons."))
+            for _ in range(rng.randrange(80)):
+                await asyncio.sleep(0 if rng.random() < 0.8 else 0.001)
+            met += not work.done()
+            await erase_all(house)
+            await asyncio.gather(work, late, return_exceptions=True)
+            await drained(house)
+            left = await select(house.store, "SELECT text FROM episodes")
+            assert CANARY not in str(left)
+            assert [row["text"] for row in left] in ([], [f"User: I saw {number} herons."])
+            await erase_all(house)
+            await drained(house)
+            assert {**await rows(house.store), "operations": 0} == NOTHING
+    assert met > 1  # the control
 
 
 STEPS = ("clear_some", "first_memories", "first_episodes", "sweep", "cleared")

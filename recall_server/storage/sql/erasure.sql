@@ -114,6 +114,9 @@ DELETE FROM push_configs WHERE namespace = :namespace
 -- query: erase_all_operations
 DELETE FROM operations WHERE namespace = :namespace
 
+-- query: erase_other_operations
+DELETE FROM operations WHERE namespace = :namespace AND kind <> :kind
+
 -- query: erase_all_decisions
 DELETE FROM decisions WHERE namespace = :namespace
 
