@@ -53,6 +53,7 @@ class Clearing:
             while rows := await self._short(namespace, step):
                 gone += rows
                 told(gone)
+            log.info("namespace_clearing", erasure=erasure.id, rows=gone)
         async with self._begun(namespace) as tx:
             await tx.lock()
             await tx.erasures.sweep(self.now())
