@@ -27,18 +27,22 @@ from recall_server.services.audit import Audit
 from recall_server.services.bell import Bell
 from recall_server.services.budget import Budget
 from recall_server.services.checkpoints import Checkpoints
+from recall_server.services.clearing import Clearing
 from recall_server.services.consolidate import Consolidate
+from recall_server.services.cursors import PURPOSE as CURSORS
+from recall_server.services.cursors import Cursors
 from recall_server.services.delegation import Delegation
 from recall_server.services.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
+from recall_server.services.holds import Holds
 from recall_server.services.identity import Identity
 from recall_server.services.importing import Import
 from recall_server.services.ingest import EXTRACT, Ingest
 from recall_server.services.keeping import erased_among
 from recall_server.services.merge import Merging
 from recall_server.services.proof import PURPOSE, Proof
-from recall_server.services.purge import PURGE, Purge, Receipts
+from recall_server.services.purge import Purge, Receipts
 from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
@@ -48,6 +52,7 @@ from recall_server.services.signed import JsonWebTokens
 from recall_server.services.sources import Sources
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
+from recall_server.storage.erasure import PURGE
 from recall_server.storage.push import PUSH
 from recall_server.storage.schema import migrate, read
 from recall_server.storage.store import Store, Transaction
@@ -94,8 +99,10 @@ async def house(
     merger: Merger | None = None,
     now: Clock = utc_now,
     chance: Callable[[int], bytes] = os.urandom,
+    restored: bool = False,
 ) -> AsyncIterator[House]:
-    """Open the database, bring it up to date, and build everything on it.
+    """Open the database, bring it up to date, and build everything on it; one that does not know of
+    all erasures only where it is known to be `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -116,6 +123,7 @@ async def house(
             mac_key=key.derive(PURPOSE),
             room=settings.namespace_bytes_max,
         )
+        ledger = await parts.ledger(store, key, settings, restored=restored)
         await finding.renew(store)
         issuers = parts.issuers(settings)
         identity = Identity(store, now, issuers)
@@ -133,7 +141,8 @@ async def house(
             stack.push_async_callback(mind.close)
         lease = timedelta(seconds=settings.lease_s)
         woken = _Wake()
-        audit = Audit(store, now, id_of)
+        cursors = Cursors(key.derive(CURSORS), now)
+        audit = Audit(store, now, id_of, cursors)
         proof = Proof(store, key, now)
         checkpoints = Checkpoints(proof, parts.checkpoint_places(settings), settings.checkpoint_s)
         stack.push_async_callback(checkpoints.close)
@@ -144,8 +153,8 @@ async def house(
             *(lease, woken, digests, masking, budget),
         )
         embedding = Embedding(store, vectors, now, lease)
-        receipts = Receipts(key)
-        purge = Purge(store, receipts, now, lease)
+        receipts, clearing = Receipts(key), Clearing(store, digests, now)
+        purge = Purge(store, receipts, ledger, clearing, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -157,6 +166,7 @@ async def house(
             id_of,
             lease,
             woken,
+            cursors,
         )
         runs = Runs(
             store,
@@ -172,7 +182,7 @@ async def house(
         consolidate = Consolidate(
             store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
         )
-        tasks = Tasks(runs, masking)
+        tasks = Tasks(runs, masking, cursors)
         worker = Worker(
             store,
             {
@@ -210,7 +220,7 @@ async def house(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, receipts, digests, now, id_of, woken),
+                erase=Erase(store, receipts, ledger, digests, clearing, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
                     store,
@@ -221,7 +231,9 @@ async def house(
                     woken,
                     partial(erased_among, digests=digests),
                 ),
+                holds=Holds(store, now),
                 ingest=ingest,
+                ledger=ledger,
                 proof=proof,
                 purge=purge,
                 push=push,

@@ -114,6 +114,12 @@ class Settings(BaseSettings):
         description="a file to which signed checkpoints of the audit book are appended; keep it "
         "where the server's database is not",
     )
+    erasure_file: Path | None = Field(
+        None,
+        description="a file in which erasures are noted, sealed: a database that does not know all "
+        "of them is an old backup and not served; else FILE.erasures beside the SQLite file FILE, "
+        "and none for Postgres. Keep it where backups do not overwrite it",
+    )
     checkpoint_url: str | None = Field(
         None, description="an address to which signed checkpoints are POSTed, one a line"
     )
@@ -210,6 +216,7 @@ class Settings(BaseSettings):
         "key_file",
         "issuers_file",
         "checkpoint_file",
+        "erasure_file",
         "checkpoint_url",
         "embedder_url",
         "embedder_api_key",
@@ -244,6 +251,14 @@ class Settings(BaseSettings):
             return self.key_file
         beside = self.database
         return Path("recall.key") if isinstance(beside, str) else _beside(beside, ".key")
+
+    @property
+    def erasure_path(self) -> Path | None:
+        """Where erasures are noted outside of the database."""
+        if self.erasure_file is not None:
+            return self.erasure_file
+        beside = self.database
+        return None if isinstance(beside, str) else _beside(beside, ".erasures")
 
     @property
     def public(self) -> bool:

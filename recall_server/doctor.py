@@ -85,6 +85,14 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         if settings.public
         else None,
     )
+    yield judged(
+        "erasure_file",
+        f"erasures are noted in {settings.erasure_path}",
+        warn="erasures are noted in the database alone: an old backup of it would be served with "
+        "all that was erased since. Set RECALL_ERASURE_FILE."
+        if settings.erasure_path is None
+        else None,
+    )
     wide = [
         name
         for name in settings.allowed_origins

@@ -14,6 +14,8 @@ from recall_server.providers.keys import ServerKey
 from recall_server.providers.merging import Merger
 from recall_server.providers.reranking import Reranker
 from recall_server.providers.torch_models import MINILM
+from recall_server.services.ledger import PURPOSE as LEDGER
+from recall_server.services.ledger import Ledger
 from recall_server.services.masking import Masking
 from recall_server.storage.store import Store
 
@@ -52,6 +54,16 @@ async def server_key(store: Store, settings: Settings, now: datetime) -> ServerK
             "RECALL_KEY_FILE at the file that this database was set up with."
         )
     return key
+
+
+async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: bool) -> Ledger:
+    """What was erased. Raises `DatabaseUnusable` where the database does not know of all of it,
+    unless it is known to be `restored`.
+    """
+    found = Ledger(key.derive(LEDGER), settings.erasure_path)
+    if not restored:
+        await found.require(store)
+    return found
 
 
 def checkpoint_places(settings: Settings) -> list[Place]:

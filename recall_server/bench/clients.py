@@ -115,6 +115,29 @@ async def tasks(address: str, token: str) -> AsyncIterator[CallTool]:
 
 
 @asynccontextmanager
+async def knocking(address: str, path: str) -> AsyncIterator[Callable[[str], Awaitable[int]]]:
+    """Asks for `path` with one token after the other, over one connection; gives the status."""
+    where = urlsplit(address)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+
+    async def knock(token: str) -> int:
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
+            f"Authorization: Bearer {token}\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            status, _, _ = await _answer(reader)
+        return int(status)
+
+    try:
+        yield knock
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
 async def _kept(address: str, path: str, token: str, header: str) -> AsyncIterator[Post]:
     """Sends JSON-RPC over one connection; gives the body of the answer."""
     async with _connected(address, path, token, header) as send:

@@ -140,6 +140,23 @@ def fairness(
 
 
 @app.command()
+def timing(
+    *,
+    engine: Engine = Engines.BOTH,
+    db_url: DbUrl = None,
+    calls: Annotated[int, typer.Option(min=20, help="With each kind of token.")] = 2_000,
+    texts: Annotated[int, typer.Option(min=20, help="Stored that another has, and fresh.")] = 200,
+    file: File = None,
+) -> None:
+    """What time tells: of a token that is refused, and of a text that another tenant has."""
+    from recall_server.bench import timing_report  # noqa: PLC0415
+    from recall_server.bench.timing import Wishes, run  # noqa: PLC0415
+
+    wishes = Wishes(calls, texts, db_url)
+    _measure(engine, lambda name, say: run(name, wishes, say), timing_report, file)
+
+
+@app.command()
 def retrieval(
     *,
     data: Annotated[

@@ -64,7 +64,7 @@ def _app(house: House) -> ASGIApp:
     house.services = replace(
         services,
         access=Everybody.like(services.access),
-        audit=NoBook(house.store, now, services.audit.new_id),
+        audit=NoBook(house.store, now, services.audit.new_id, services.audit.cursors),
     )
     rates = NoLimits(house.store, now, token_calls=0, namespace_calls=0, bad_tokens=0)
     return asgi(house, (*TOOLS, NOOP), rates)

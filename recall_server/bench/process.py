@@ -84,6 +84,7 @@ def target(
             "RECALL_PORT": "0",
             "RECALL_TOKEN_CALLS_PER_MINUTE": "0",
             "RECALL_NAMESPACE_CALLS_PER_MINUTE": "0",
+            "RECALL_BAD_TOKENS_PER_MINUTE": "0",
             "RECALL_WORKER_JOBS": str(worker_jobs),
         },
     )

@@ -1,15 +1,15 @@
 """`recall audit`: the book read, exported, vouched for and verified by its operator."""
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, NoReturn
 
 import typer
 
 from recall_server.app import House
+from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
@@ -98,15 +98,17 @@ def export(
         ns = namespace(name)
         if not await built.services.audit.observed(ns, "export_audit", DOOR):
             raise NotFound("There is no namespace of this name.")
-        file = _created(out) if out is not None else None
-        try:
-            async for line in built.services.proof.export(ns):
-                typer.echo(line, file=file)
-        except AuditBroken as error:
-            _broken(error)
-        finally:
-            if file is not None:
-                file.close()
+        if out is not None and out.exists():  # nobody waits
+            raise Invalid(f"{out} cannot be made (File exists).")
+        broken = None
+        with written(out) as file:
+            try:
+                async for line in built.services.proof.export(ns):
+                    file.write(line.encode() + b"\n")
+            except AuditBroken as error:  # what is there is evidence all the same
+                broken = error
+        if broken is not None:
+            _broken(broken)
 
     in_house(db, act)
 
@@ -264,14 +266,6 @@ def _jwk(found: object, where: str) -> Jwk:
 
 def _tell_key(public: Jwk, whose: str) -> None:
     typer.echo(f"key {public['x']} of {whose}", err=True)
-
-
-def _created(path: Path) -> TextIO:
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise Invalid(f"{path} cannot be made ({error.strerror}).") from None
-    return os.fdopen(file, "w", encoding="utf-8")
 
 
 def _broken(error: AuditBroken) -> NoReturn:

@@ -13,7 +13,16 @@ from recall_server.cli import tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
 from recall_server.cli.doctor import doctor_
-from recall_server.cli.erase import erase, erase_allow, key, restore, verify_erasure, verify_receipt
+from recall_server.cli.erase import (
+    erase,
+    erase_again,
+    erase_allow,
+    key,
+    restore,
+    verify_erasure,
+    verify_receipt,
+)
+from recall_server.cli.hold import app as hold
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.quarantine import app as quarantine
 from recall_server.cli.reembed import reembed
@@ -40,7 +49,9 @@ app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
 app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
+app.add_typer(hold, name="hold")
 app.command("erase")(erase)
+app.command("erase-again")(erase_again)
 app.command("erase-allow")(erase_allow)
 app.command("verify-erasure")(verify_erasure)
 app.command("verify-receipt")(verify_receipt)

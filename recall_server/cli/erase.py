@@ -8,16 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json
+from recall_server.cli.outfile import written
+from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, progress
 from recall_server.domain.erasure import CONFIRMATION
-from recall_server.domain.errors import Invalid, RecallError, Unavailable
-from recall_server.domain.model import Namespace, namespace
+from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
+from recall_server.domain.model import Namespace, Outcome, namespace
 from recall_server.providers.keys import Jwk, verified
 from recall_server.services.erase import Erased
 from recall_server.services.purge import RECEIPT_TYP
 from recall_server.services.scan import Scan, scan
 from recall_server.surface import wire
 
+WHOLE = "delete_namespace_data"
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
 
 
@@ -53,7 +55,8 @@ def erase(  # noqa: PLR0917  # typer reads them as options
         if not erased.dry_run:
             shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
         if receipt is not None and not erased.dry_run:
-            receipt.write_text(shown["receipt"] + "\n", encoding="utf-8")
+            with written(receipt) as file:
+                file.write(f"{shown['receipt']}\n".encode())
         if as_json:
             print_json(shown)
         else:
@@ -66,24 +69,51 @@ async def _erase(
     built: House, ns: Namespace, memory: str | None, subject: str | None, *, dry_run: bool
 ) -> Erased:
     services = built.services
+    operation = "erase_memory" if memory else "erase_subject" if subject else WHOLE
+    entry = services.audit.begin(ns, operation, DOOR, None)
+    try:
+        if memory:
+            return await services.erase.memory(ns, memory, dry_run=dry_run, entry=entry)
+        if subject:
+            return await services.erase.subject(ns, subject, dry_run=dry_run, entry=entry)
+        return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
+    except OnHold as error:
+        # Who tried to destroy what must be kept is in the book.
+        refused = services.audit.begin(ns, operation, DOOR, None)
+        refused.outcome, refused.code = Outcome.ERROR, error.code
+        await services.audit.write(refused)
+        raise
 
-    def line(operation: str) -> Any:
-        return services.audit.begin(ns, operation, DOOR, None)
 
-    if memory:
-        return await services.erase.memory(ns, memory, dry_run=dry_run, entry=line("erase_memory"))
-    if subject:
-        return await services.erase.subject(
-            ns, subject, dry_run=dry_run, entry=line("erase_subject")
-        )
-    entry = line("delete_namespace_data")
-    return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
+def erase_again(db: Db = None, as_json: AsJson = False) -> None:
+    """Erase what a database that was restored from a backup holds again, and give new receipts."""
+
+    async def act(built: House) -> None:
+        services, done = built.services, []
+        for noted in await services.ledger.unknown(built.store):
+            entry = services.audit.begin(noted.namespace, "erase_again", DOOR, None)
+            erased = await services.erase.again(noted, entry=entry)
+            done.append((noted.namespace, erased))
+        shown = []
+        for ns, erased in done:
+            one = wire.erased(erased)
+            one["receipt"], one["physical"] = await _purged(built, ns, erased)
+            shown.append(one)
+        if as_json:
+            print_json(shown)
+            return
+        for one in shown:
+            _print(one, None)
+        typer.echo(f"{len(shown)} erasures were done again.", err=True)
+
+    in_house(db, act, restored=True)
 
 
 async def _purged(built: House, ns: Namespace, erased: Erased) -> tuple[str, str]:
     """The newest receipt, and where the purge stands. There may be no worker to wait for."""
     try:
-        done = await built.services.purge.at_once(ns, erased.id)
+        with progress("rows erased") as told:
+            done = await built.services.purge.at_once(ns, erased.id, told)
     except Unavailable as error:
         return erased.receipt, f"pending: {error.message}"
     return done.receipt, f"done{f', but for: {done.left_behind}' if done.left_behind else ''}"

@@ -1,7 +1,6 @@
 """`recall export` and `recall import`: a namespace as a file."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
@@ -11,6 +10,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from recall_server.app import House
+from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
@@ -53,7 +53,7 @@ def export_(
         services, ns = built.services, namespace(name)
         entry = services.audit.begin(ns, export.OPERATION, DOOR, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
-        with _written(out) as file, progress("lines written") as told:
+        with written(out) as file, progress("lines written") as told:
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -118,45 +118,6 @@ def _show(report: importing.Report, *, as_json: bool) -> None:
             print_table(left_out, "")
     if report.conflicts:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _written(out: Path | None) -> Iterator[BinaryIO]:
-    """A file that has its name once it is whole and on the disk, and that its owner alone reads."""
-    if out is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    part = out.with_name(out.name + ".part")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        fail(
-            f"{part} exists: another export is writing it, or one was stopped. Remove it if "
-            "nobody is."
-        )
-    except OSError as error:
-        fail(f"{part} cannot be written ({error.strerror}).")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(descriptor)
-        part.replace(out)
-        _sync(out.parent)
-    except OSError as error:
-        fail(f"{out} cannot be written ({error.strerror}). Free space, then export again.")
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    """Bring the new name to the disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -45,8 +45,10 @@ def settings(db: str | None, **given: Any) -> Settings:
     return chosen
 
 
-def in_house(db: str | None, act: Any, *, create: bool = False) -> None:
-    """`act` in a house that serves nobody; unless it may `create` one, there must be a database."""
+def in_house(db: str | None, act: Any, *, create: bool = False, restored: bool = False) -> None:
+    """`act` in a house that serves nobody; unless it may `create` one, there must be a database,
+    and unless it is known to be `restored`, one that knows of all erasures.
+    """
     chosen = settings(db)
     if not create and isinstance(chosen.database, Path) and not chosen.database.exists():
         fail(
@@ -56,7 +58,7 @@ def in_house(db: str | None, act: Any, *, create: bool = False) -> None:
         )
 
     async def inside() -> None:
-        async with house(chosen) as built:
+        async with house(chosen, restored=restored) as built:
             await act(built)
 
     run(inside())

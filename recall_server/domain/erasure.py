@@ -36,7 +36,9 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far an erasure has come. `ERASING` is seen inside its own transaction only."""
+    """How far an erasure has come. `ERASING`: of a large namespace, which is being emptied; that of
+    anything else is seen inside its own transaction only.
+    """
 
     ERASING = "erasing"
     LOGICAL = "logical"

@@ -118,6 +118,12 @@ class TextTooLong(LimitReached):
     code = "TEXT_TOO_LONG"
 
 
+class InvalidCursor(Invalid):
+    """This is no cursor of this list, or no longer one. Begin again at the first page."""
+
+    code = "INVALID_CURSOR"
+
+
 class UnknownTool(Invalid):
     """There is no tool of this name. List the tools and use one of them."""
 
@@ -156,6 +162,12 @@ class ErasedContent(Invalid):
     """
 
     code = "ERASED_CONTENT"
+
+
+class OnHold(Stale):
+    """This namespace is on hold: nothing of it may be erased until the operator lifts that."""
+
+    code = "ON_HOLD"
 
 
 class NotRestorable(Stale):
@@ -256,6 +268,12 @@ class Busy(Unavailable):
     """The server has more to do than it can. Wait as long as Retry-After says, then go on."""
 
     code = "BUSY"
+
+
+class BeingErased(Unavailable):
+    """This namespace is being erased. Wait until its receipt says done, then begin anew."""
+
+    code = "BEING_ERASED"
 
 
 class AuthUnavailable(Unavailable):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recall_server.domain.errors import Invalid
 
 WINDOW = 8
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,20 @@ class Trace:
 
 
 class Needles:
-    """All forms of some words. Bytes are compared without regard to the case of ASCII letters."""
+    """All forms of some words, and all parts of some vectors (float32, as they are stored), which
+    count on from the words. Bytes are compared without regard to the case of ASCII letters.
+    """
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], vectors: Sequence[bytes] = ()) -> None:
         self._forms: dict[bytes, tuple[int, str]] = {}
         for number, word in enumerate(words):
             if len(word.encode()) < WINDOW:
                 raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
             for form, needle in _forms(word):
                 self._forms.setdefault(needle.lower(), (number, form))
+        for number, vector in enumerate(vectors, len(words)):
+            for part in _parts(vector):
+                self._forms.setdefault(part.lower(), (number, "vector"))
         self._beginning: dict[bytes, list[bytes]] = {}
         # Whether a pair of bytes stands at this place of any needle: so one look at each byte
         # tells, however many needles there are.
@@ -93,6 +99,14 @@ def _forms(word: str) -> Iterator[tuple[str, bytes]]:
             yield "base64", _inner_base64(plain, offset)
         yield "sha256", hashlib.sha256(plain).digest()
         yield "sha256", hashlib.sha256(plain).hexdigest().encode()
+
+
+def _parts(vector: bytes) -> Iterator[bytes]:
+    """Each four numbers that follow each other, but for such as any vector may have: zeros."""
+    for start in range(0, len(vector) - 4 * FLOAT_BYTES + 1, FLOAT_BYTES):
+        part = vector[start : start + 4 * FLOAT_BYTES]
+        if len(set(part)) >= WINDOW:
+            yield part
 
 
 def _units(text: str) -> list[str]:

@@ -1,8 +1,6 @@
 """Signed checkpoints of the book, and the places outside of the database where they are kept."""
 
 import asyncio
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import jwt
 
 from recall_server.domain.chain import Checkpoint
 from recall_server.domain.errors import Invalid, PushFailed, Unavailable
+from recall_server.providers.appending import AppendedFile
 from recall_server.providers.keys import ALG, Jwk, ServerKey
 from recall_server.providers.webhook import Webhook
 
@@ -60,28 +59,8 @@ class CheckpointFile:
 
     async def keep(self, checkpoints: Sequence[str]) -> None:
         text = "".join(f"{one}\n" for one in checkpoints).encode()
-        await asyncio.to_thread(self._append, text)
-
-    def _append(self, text: bytes) -> None:
-        try:
-            file = os.open(
-                self.path,
-                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK,
-                0o600,
-            )
-            try:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise Unavailable(f"RECALL_CHECKPOINT_FILE: {self.path} is not a file.")
-                # One call, so that what another process appends is before or after it.
-                if os.write(file, text) != len(text):
-                    raise Unavailable("RECALL_CHECKPOINT_FILE: the disk is full.")
-                os.fsync(file)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise Unavailable(
-                f"RECALL_CHECKPOINT_FILE: {self.path} cannot be written ({error.strerror})."
-            ) from None
+        file = AppendedFile(self.path, "RECALL_CHECKPOINT_FILE")
+        await asyncio.to_thread(file.append, text)
 
     async def close(self) -> None:
         """Nothing stays open."""

@@ -10,8 +10,10 @@ from recall_server.services.delegation import Delegation
 from recall_server.services.embedding import Embedding
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
+from recall_server.services.holds import Holds
 from recall_server.services.importing import Import
 from recall_server.services.ingest import Ingest
+from recall_server.services.ledger import Ledger
 from recall_server.services.proof import Proof
 from recall_server.services.purge import Purge
 from recall_server.services.push import Push
@@ -34,7 +36,9 @@ class Services:
     erase: Erase
     export: Export
     importing: Import
+    holds: Holds
     ingest: Ingest
+    ledger: Ledger
     proof: Proof
     purge: Purge
     push: Push

@@ -9,6 +9,7 @@ import structlog
 
 from recall_server.domain.containers import container
 from recall_server.domain.errors import (
+    BeingErased,
     Invalid,
     LastAdmin,
     NotFound,
@@ -104,8 +105,8 @@ class Access:
         only its hash is kept. `by` is the token that issues it, None for the operator: what it does
         not limit in time ends after `life`, or with itself.
 
-        Raises `WouldWiden` where a token would issue more than it may do itself, or for longer, and
-        `Invalid` on limits that are none.
+        Raises `WouldWiden` where a token would issue more than it may do itself, or for longer,
+        `BeingErased` where the namespace is being emptied, and `Invalid` on limits that are none.
         """
         label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
         wanted = checked(wanted or Wanted())
@@ -121,6 +122,8 @@ class Access:
             uses_left=wanted.uses,
         )
         async with self._store.transaction(namespace, entry=entry) as tx:
+            if await tx.erasures.under_way():
+                raise BeingErased
             if by is not None:
                 # Whoever revokes it with all that it issued must not miss this one.
                 await tx.lock()

@@ -1,11 +1,12 @@
 """The book: who did what, when, how it ended and what it cost. Never what was said."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from time import perf_counter
 
 from recall_server.domain.model import AuditEntry, Namespace
+from recall_server.services.cursors import Cursors, Listing
 from recall_server.storage.audit import AuditRecord, Filter
 from recall_server.storage.store import Store
 
@@ -14,10 +15,10 @@ SEQ_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class AuditPage:
-    """Records, newest first; `next` is what `before` is for the page after."""
+    """Records, newest first; `next` is the cursor of the page after."""
 
     records: tuple[AuditRecord, ...]
-    next: int | None
+    next: str | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Audit:
     store: Store
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
+    cursors: Cursors
 
     def begin(
         self, namespace: Namespace, operation: str, door: str, accessor: str | None
@@ -68,17 +70,22 @@ class Audit:
         namespace: Namespace,
         wanted: Filter,
         *,
-        before: int | None,
+        cursor: str,
         limit: int,
         entry: AuditEntry,
     ) -> AuditPage:
-        """The newest chained records that are wanted, or of those before `before`."""
+        """The newest chained records that are wanted, or of those on the pages behind `cursor`.
+        Raises `InvalidCursor`.
+        """
+        listing = Listing("audit", namespace, entry.accessor or "", asdict(wanted))
+        [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
         async with self.store.transaction(namespace, write=False) as tx:
-            found = await tx.audit.page(wanted, before or SEQ_MAX, limit + 1)
+            found = await tx.audit.page(wanted, int(before), limit + 1)
         shown = found[:limit]
         entry.counts["records"] = len(shown)
         last = shown[-1].link if len(found) > limit else None
-        return AuditPage(tuple(shown), last.seq if last else None)
+        more = [str(last.seq)] if last else None
+        return AuditPage(tuple(shown), self.cursors.sealed(listing, more))
 
     async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
         """The newest lines, newest first; of all namespaces where none is given."""

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
 from recall_server.domain.errors import (
@@ -21,9 +20,13 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.text import storable
 from recall_server.services import strike
+from recall_server.services.clearing import Clearing
 from recall_server.services.embedding import EMBED
-from recall_server.services.purge import PURGE, Receipts
+from recall_server.services.holds import refuse_held
+from recall_server.services.ledger import Ledger, Noted
+from recall_server.services.purge import Receipts
 from recall_server.services.strike import Affected
+from recall_server.storage.erasure import PURGE
 from recall_server.storage.store import Store, Transaction
 
 
@@ -69,31 +72,45 @@ class Erase:
 
     store: Store
     receipts: Receipts
+    ledger: Ledger
     digests: Digests
+    clearing: Clearing
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     wake: Callable[[], None]
 
     async def namespace(self, namespace: Namespace, confirm: str, *, entry: AuditEntry) -> Erased:
-        """Erase all that a namespace holds and revoke all its tokens, the caller's too.
+        """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large one
+        is closed at once, and emptied behind closed doors by the job that purges.
 
         Raises `ConfirmRequired` unless `confirm` is exactly the words that say so.
         """
         if confirm != CONFIRMATION:
             raise ConfirmRequired
+        large = await self.clearing.large(namespace)
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
+            await refuse_held(tx)
             await tx.audit.require(entry.accessor)
             entry.ends_caller = True
-            job = _Begun(self, Kind.NAMESPACE, entry)
-            await job.begin(tx)
-            digests = await strike.digests_of_all(tx, self.digests, namespace)
-            counts = await tx.erasures.counts()
-            revoked = await tx.erasures.clear(self.now())
-            await tx.erasures.remember(digests)
-            erased = await job.settle(tx, counts, tokens_revoked=revoked)
+            erased = await self._clear(tx, _Begun(self, Kind.NAMESPACE, entry), large=large)
         self._after(namespace)
         return erased
+
+    async def _clear(
+        self, tx: Transaction, job: "_Begun", *, large: Mapping[str, int] | None
+    ) -> Erased:
+        """All at once, or the beginning of it: `large` is how many rows there are."""
+        await job.begin(tx)
+        if large is not None:
+            await tx.erasures.remember(await strike.digests_of_tasks(tx, self.digests))
+            revoked = await tx.erasures.close(self.now())
+            return await job.settle(tx, large, tokens_revoked=revoked, stage=Stage.ERASING)
+        counts = await tx.erasures.counts()
+        digests = await strike.digests_of_all(tx, self.digests)
+        revoked = await tx.erasures.clear(self.now())
+        await tx.erasures.remember(digests)
+        return await job.settle(tx, counts, tokens_revoked=revoked)
 
     async def memory(
         self, namespace: Namespace, item_id: str, *, dry_run: bool = False, entry: AuditEntry
@@ -109,7 +126,8 @@ class Erase:
             affected = await strike.of_item(tx, item_id)
             if affected is None:
                 raise MemoryNotFound
-            erased = await self._strike(tx, Kind.MEMORY, affected, entry, dry_run=dry_run)
+            job = _Begun(self, Kind.MEMORY, entry, item_id)
+            erased = await self._strike(tx, job, affected, dry_run=dry_run)
         self._after(namespace)
         return erased
 
@@ -126,37 +144,53 @@ class Erase:
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             affected = await strike.of_subject(tx, subject)
-            mark = {"subject": self.digests.of(namespace, f"subject {subject.key}")}
-            erased = await self._strike(
-                tx, Kind.SUBJECT, affected, entry, dry_run=dry_run, claims=mark
-            )
+            job = _Begun(self, Kind.SUBJECT, entry, name)
+            erased = await self._strike(tx, job, affected, dry_run=dry_run)
+        self._after(namespace)
+        return erased
+
+    async def again(self, noted: Noted, *, entry: AuditEntry) -> Erased:
+        """Erase what was erased before, in a database that was restored from a backup; a hold of
+        that time does not stand over it. What is not there is erased already.
+        """
+        namespace = noted.namespace
+        large = await self.clearing.large(namespace)
+        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+            await tx.access.add_namespace(self.now())
+            await tx.lock()
+            job = _Begun(self, noted.kind, entry, noted.what, noted.id)
+            if noted.kind is Kind.NAMESPACE:
+                erased = await self._clear(tx, job, large=large)
+            else:
+                affected = (
+                    await strike.of_item(tx, noted.what)
+                    if noted.kind is Kind.MEMORY
+                    else await strike.of_subject(tx, Subject(noted.what))
+                )
+                erased = await self._apply(tx, job, affected or Affected())
         self._after(namespace)
         return erased
 
     async def _strike(
         self,
         tx: Transaction,
-        kind: Kind,
+        job: "_Begun",
         affected: Affected,
-        entry: AuditEntry,
         *,
         dry_run: bool,
-        claims: Mapping[str, Any] | None = None,
     ) -> Erased:
-        reached = Reached(
-            tuple(sorted(affected.memories)),
-            tuple(sorted(affected.episodes)),
-            tuple(sorted(affected.runs)),
-        )
         if dry_run:
-            entry.counts |= affected.counts()
-            return Erased(kind, affected.counts(), reached=reached)
-        job = _Begun(self, kind, entry)
+            job.entry.counts |= affected.counts()
+            return Erased(job.kind, affected.counts(), reached=_reached(affected))
+        await refuse_held(tx)
+        return await self._apply(tx, job, affected)
+
+    async def _apply(self, tx: Transaction, job: "_Begun", affected: Affected) -> Erased:
         await job.begin(tx)
         await strike.apply(tx, affected, self.digests, self.now())
         for episode_id in sorted(affected.episodes):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, self.now())
-        return await job.settle(tx, affected.counts(), claims=claims, reached=reached)
+        return await job.settle(tx, affected.counts(), reached=_reached(affected))
 
     async def allow(self, namespace: Namespace, text: str, *, entry: AuditEntry) -> int:
         """Take a text again that was erased, with each of its turns and lines; how many digests
@@ -202,15 +236,18 @@ class Erase:
 
 @dataclass
 class _Begun:
-    """One erasure, from its row to its receipt, in one transaction."""
+    """One erasure, from its row to its receipt, in one transaction; `what` is the memory or the
+    subject.
+    """
 
     erase: Erase
     kind: Kind
     entry: AuditEntry
+    what: str = ""
     id: str = ""
 
     async def begin(self, tx: Transaction) -> None:
-        self.id = self.erase.new_id("ers")
+        self.id = self.id or self.erase.new_id("ers")
         by = self.entry.accessor or "operator"
         await tx.erasures.begin(self.id, self.kind, by, {}, self.erase.now())
 
@@ -220,8 +257,8 @@ class _Begun:
         counts: Mapping[str, int],
         *,
         tokens_revoked: int = 0,
-        claims: Mapping[str, Any] | None = None,
         reached: Reached = Reached(),
+        stage: Stage = Stage.LOGICAL,
     ) -> Erased:
         erase, entry, now = self.erase, self.entry, self.erase.now()
         secret = secrets.token_urlsafe(32)
@@ -235,10 +272,11 @@ class _Begun:
             "engine": erase.store.engine,
             "counts": dict(counts),
             "tokens_revoked": tokens_revoked,
-            **(claims or {}),
+            **self._mark(),
         }
         receipt = erase.receipts.pending(told, now)
-        await tx.erasures.settle(self.id, told, receipt, _hash(secret))
+        sealed = erase.ledger.sealed(Noted(self.id, entry.namespace, self.kind, self.what))
+        await tx.erasures.settle(self.id, told, receipt, _hash(secret), sealed=sealed, stage=stage)
         await tx.jobs.add(erase.new_id("job"), PURGE, {"erasure_id": self.id}, now)
         entry.ids.append(self.id)
         entry.counts |= {**counts, "tokens_revoked": tokens_revoked}
@@ -251,6 +289,21 @@ class _Begun:
             secret=secret,
             reached=reached,
         )
+
+    def _mark(self) -> dict[str, str]:
+        """By what a receipt tells whom it is about, to whoever knows the name and has the key."""
+        if self.kind is not Kind.SUBJECT:
+            return {}
+        key = f"subject {Subject(self.what).key}"
+        return {"subject": self.erase.digests.of(self.entry.namespace, key)}
+
+
+def _reached(affected: Affected) -> Reached:
+    return Reached(
+        tuple(sorted(affected.memories)),
+        tuple(sorted(affected.episodes)),
+        tuple(sorted(affected.runs)),
+    )
 
 
 def _hash(secret: str) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from recall_server.domain.errors import (
+    BeingErased,
     ExportDamaged,
     ExportUnsupported,
     LimitReached,
@@ -135,6 +136,8 @@ class Import:
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
         async with self.store.transaction(namespace, entry=entry()) as tx:
+            if await tx.erasures.under_way():
+                raise BeingErased
             await tx.portable.make(self.now())
             if manifest.conflict_policy and await tx.access.policy() is None:
                 await tx.access.set_policy(manifest.conflict_policy)

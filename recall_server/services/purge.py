@@ -15,10 +15,11 @@ from recall_server.domain.erasure import Stage
 from recall_server.domain.errors import Unavailable
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.providers.keys import ServerKey
-from recall_server.storage.erasure import Erasure
+from recall_server.services.clearing import Clearing, Told
+from recall_server.services.ledger import Ledger
+from recall_server.storage.erasure import PURGE, Erasure
 from recall_server.storage.store import Store
 
-PURGE = "purge"
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
 # What is beyond the reach of a database, and of this server.
 BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"
@@ -50,6 +51,8 @@ class Purge:
 
     store: Store
     receipts: Receipts
+    ledger: Ledger
+    clearing: Clearing
     now: Callable[[], datetime]
     lease: timedelta
 
@@ -69,12 +72,21 @@ class Purge:
             await tx.jobs.finish(job, self.now())
             line.ids.append(erasure_id)
 
-    async def at_once(self, namespace: Namespace, erasure_id: str) -> Erasure:
-        """Purge at once, and sign it for every erasure that was there before; the one asked for,
-        as it then stands. Raises `Unavailable` as `Store.purge` does.
+    async def at_once(
+        self, namespace: Namespace, erasure_id: str, told: Told = lambda _: None
+    ) -> Erasure:
+        """Empty the namespace where that is still to be done (`told` how far it has come), purge,
+        and sign it for every erasure that was there before; the one asked for, as it then stands.
+        Raises `Unavailable` as `Store.purge` does.
         """
+        async with self.store.transaction(namespace, write=False) as tx:
+            begun = await tx.erasures.get(erasure_id)
+        if begun is not None and begun.stage is Stage.ERASING:
+            await self.clearing.clear(begun, told)
         async with self.store.transaction(None, write=False) as tx:
             waiting = await tx.erasures.unpurged()
+        # First: from here on no backup brings it back unnoticed.
+        await self.ledger.note([one.sealed for one in waiting if one.sealed])
         left_behind = await self.store.purge()
         for one in waiting:
             now = self.now()

@@ -28,6 +28,7 @@ from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Run
 from recall_server.providers.sealing import Sealer
 from recall_server.providers.webhook import Webhook
+from recall_server.services.cursors import Cursors, Listing
 from recall_server.storage.push import CONFIGS_MAX, PUSH, PushConfig
 from recall_server.storage.store import Store, Transaction
 
@@ -72,7 +73,7 @@ class PushEvent:
 
 @dataclass(frozen=True)
 class PushPage:
-    """One page of configs, by id; `next` begins the one behind it."""
+    """One page of configs, by id; `next` is the cursor of the one behind it."""
 
     configs: tuple[PushConfig, ...]
     next: str | None
@@ -94,6 +95,7 @@ class Push:
     new_id: Callable[[str], str]
     lease: timedelta
     wake: Callable[[], None]
+    cursors: Cursors
 
     async def check(self, wanted: PushRequest) -> None:
         """Raise `Invalid` (`PushUrlRefused`, `SecretKeyMissing`) on what cannot be kept. Looks up
@@ -214,19 +216,20 @@ class Push:
         run_id: str,
         *,
         limit: int = CONFIGS_MAX,
-        after: str = "",
+        cursor: str = "",
         reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> PushPage:
-        """The configs of a run behind the id `after`. Raises `TaskNotFound`."""
-        if after and not _ID.fullmatch(after):
-            raise Invalid("There is no such page. Ask for the first one, without a page token.")
+        """The configs of a run, from `cursor` on. Raises `InvalidCursor`, `TaskNotFound`."""
+        listing = Listing("pushes", namespace, entry.accessor or "", {"run_id": run_id})
+        [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             await _existing(tx, run_id)
             found = await tx.pushes.page(run_id, after=after, limit=limit + 1)
         entry.ids.append(run_id)
         entry.counts["configs"] = len(found[:limit])
-        return PushPage(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+        place = [found[limit - 1].id] if len(found) > limit else None
+        return PushPage(tuple(found[:limit]), self.cursors.sealed(listing, place))
 
     async def remove(
         self,

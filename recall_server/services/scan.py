@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from recall_server.domain.needles import Needles
+from recall_server.services.held_open import held_open
 from recall_server.storage.store import Store
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -35,14 +36,19 @@ class Scan:
     places: list[Place] = field(default_factory=list)
 
 
-async def scan(store: Store, words: Sequence[str], paths: Sequence[Path]) -> Scan:
-    """Search the files of the database, those at `paths`, and where the database's own cannot be
-    read, its rows, for anything of `words`. Raises `Invalid` on a word too short to tell.
+async def scan(
+    store: Store, words: Sequence[str], paths: Sequence[Path], vectors: Sequence[bytes] = ()
+) -> Scan:
+    """Search the files of the database, also those that were deleted and are held open, those at
+    `paths`, and where the database's own cannot be read, its rows, for anything of `words` and of
+    `vectors`, as they are stored, which count on from the words. Raises `Invalid` on a word too
+    short to tell.
     """
-    needles = Needles(words)
-    files = await store.driver.files()
+    needles = Needles(words, vectors)
+    files = [file.resolve() for file in await store.driver.files()]
     result = Scan()
     await asyncio.to_thread(_scan_files, [*files, *paths], needles, result)
+    await asyncio.to_thread(_scan_held, files, needles, result)
     if not files:
         await _scan_rows(store.texts(), needles, result)
     return result
@@ -57,6 +63,17 @@ def _scan_files(paths: Sequence[Path], needles: Needles, result: Scan) -> None:
             continue  # a running database removes files
         except OSError as error:
             result.unreadable.append(f"{path} ({error.strerror})")
+
+
+def _scan_held(files: Sequence[Path], needles: Needles, result: Scan) -> None:
+    for path, name in held_open(files, result.unreadable):
+        try:
+            with path.open("rb") as file:
+                _scan_file(file, name, needles, result)
+        except FileNotFoundError:
+            continue  # let go meanwhile
+        except OSError as error:
+            result.unreadable.append(f"{name} ({error.strerror})")
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

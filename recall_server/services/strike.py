@@ -229,20 +229,45 @@ def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
     return [texts[turn["episode_id"]][turn["span_start"] : turn["span_end"]] for turn in turns]
 
 
-async def digests_of_all(tx: Transaction, digests: Digests, namespace: Namespace) -> set[str]:
+async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
     """The digests of all texts of the namespace: episodes, turns, memories, what tasks were given
     and what they proposed is made of those.
     """
-    found: set[str] = set()
+    found = await digests_of_tasks(tx, digests)
     async for episode, turns in tx.erasures.episodes():
-        spoken = _spoken(turns, {episode["id"]: episode["text"]})
-        found |= digests.kept(namespace, whole=[episode["text"]], turns=spoken)
+        found |= digests_of_episodes(tx, digests, [(episode, turns)])
     async for memory in tx.erasures.memories():
-        found |= digests.kept(namespace, quotes=[memory["text"]])
+        found |= digests_of_memories(tx, digests, [memory])
+    return found
+
+
+async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[str]:
+    """Those of the texts that tasks were given."""
+    found: set[str] = set()
     async for _, (request, *_) in tx.erasures.runs():
         if request["text"]:
-            found |= digests.kept(namespace, whole=[request["text"]])
+            found |= digests.kept(_namespace(tx), whole=[request["text"]])
     return found
+
+
+def digests_of_episodes(
+    tx: Transaction, digests: Digests, episodes: Iterable[tuple[Row, Sequence[Row]]]
+) -> set[str]:
+    """Those of episodes, and of their turns."""
+    found: set[str] = set()
+    for episode, turns in episodes:
+        spoken = _spoken(turns, {episode["id"]: episode["text"]})
+        found |= digests.kept(_namespace(tx), whole=[episode["text"]], turns=spoken)
+    return found
+
+
+def digests_of_memories(tx: Transaction, digests: Digests, memories: Iterable[Row]) -> set[str]:
+    return digests.kept(_namespace(tx), quotes=[memory["text"] for memory in memories])
+
+
+def _namespace(tx: Transaction) -> Namespace:
+    assert tx.handle.namespace is not None
+    return tx.handle.namespace
 
 
 def digests_to_allow(digests: Digests, namespace: Namespace, text: str, now: datetime) -> list[str]:

@@ -1,22 +1,25 @@
 """Runs from outside: answer their questions, cancel, look at them, watch them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recall_server.domain.answers import AnswerUnclear, resolutions
-from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
+from recall_server.domain.errors import NotFound, NotWaiting, OnHold, TaskEnded, TaskNotFound
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
+from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.masking import Masking
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
 from recall_server.storage.runs import Cursor, Filter
 from recall_server.storage.store import Transaction
 
 MESSAGES_MAX = 200
+# How long the removal of a task rests while its namespace is on hold.
+HELD_REST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class RunsPage:
 
     runs: tuple[Run, ...]
     total: int
-    next: Cursor | None
+    next: str | None
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Tasks:
 
     runs: Runs
     masking: Masking
+    cursors: Cursors
 
     async def get(self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING) -> Run:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
@@ -55,17 +59,22 @@ class Tasks:
         namespace: Namespace,
         wanted: Filter,
         *,
-        after: Cursor | None,
+        accessor: str,
+        cursor: str,
         limit: int,
         reach: Reach = EVERYTHING,
     ) -> RunsPage:
+        """Those that are wanted, or those on the pages behind `cursor`. Raises `InvalidCursor`."""
+        listing = Listing("tasks", namespace, accessor, asdict(wanted))
+        place = self.cursors.place(listing, cursor)
+        after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
         async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
             found = await tx.runs.page(wanted, after=after, limit=limit + 1)
             total = await tx.runs.count(wanted)
         shown = found[:limit]
-        more = len(found) > limit
-        cursor = Cursor(shown[-1].status.at, shown[-1].id) if more else None
-        return RunsPage(tuple(shown), total, cursor)
+        last = shown[-1] if len(found) > limit else None
+        more = [last.status.at.astimezone(UTC).isoformat(), last.id] if last else None
+        return RunsPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(
         self, namespace: Namespace, *, limit: int, reach: Reach = EVERYTHING
@@ -229,6 +238,9 @@ class Tasks:
         """The handler that removes a run some time after it has ended."""
         async with self.runs.store.transaction(job.namespace) as tx:
             await tx.lock()
+            if await tx.erasures.hold() is not None:
+                await tx.jobs.release(job, self.runs.now() + HELD_REST, OnHold.code, failed=False)
+                return
             await tx.pushes.clear(job.payload["run_id"])
             await tx.runs.remove(job.payload["run_id"])
             await tx.jobs.finish(job, self.runs.now())

@@ -34,7 +34,7 @@ class Access:
     async def add_token(self, token: TokenInfo, token_hash: str) -> None:
         """Write a token, and its namespace where it is new."""
         reach = token.rights.reach
-        await self._handle.send("add_namespace", now=token.created_at)
+        await self.add_namespace(token.created_at)
         await self._handle.send(
             "add_token",
             accessor=token.accessor,
@@ -50,6 +50,10 @@ class Access:
             uses_left=token.uses_left,
             containers=_listed(reach.containers),
         )
+
+    async def add_namespace(self, now: datetime) -> None:
+        """Make the namespace where it is new."""
+        await self._handle.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:
         """Who settles contradictions in this namespace; None where nobody has said."""

@@ -4,8 +4,8 @@ was erased in numbers, and the digests of what must not come back.
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from recall_server.domain.erasure import Kind, Stage
 from recall_server.domain.model import Namespace
@@ -36,6 +36,23 @@ DELETED = (
     "revoked_children",
     "model_spend",
 )
+# Those that go first, and before anybody waits for anything: with them all work under way ends.
+CLOSED = ("runs", "run_events", "push_configs", "operations")
+# Those of which some rows can go at a time, whichever; what refers to others stands before it.
+SPLIT = (
+    "embeddings",
+    "documents",
+    "postings",
+    "terms",
+    "decisions",
+    "citations",
+    "quarantine",
+    "audit_details",
+)
+# The job that goes on where the transaction of an erasure ends.
+PURGE = "purge"
+# Until a namespace is empty, no token opens it, whenever it was made.
+NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 KEPT: Mapping[str, str] = {
     "namespaces": "the name and its settings at their defaults; all counts are zero",
     "api_tokens": "revoked and without labels, so that a token is refused as a revoked one",
@@ -62,6 +79,15 @@ class Erasure:
     purged_at: datetime | None
     secret_hash: str | None = field(repr=False)
     receipt: str = field(repr=False)
+    sealed: str | None = field(repr=False)
+
+
+class Hold(NamedTuple):
+    """Since when nothing of a namespace may be destroyed, and why."""
+
+    namespace: Namespace
+    at: datetime
+    because: str
 
 
 class Erasures:
@@ -84,16 +110,45 @@ class Erasures:
         )
 
     async def settle(
-        self, erasure_id: str, claims: Mapping[str, Any], receipt: str, secret_hash: str
+        self,
+        erasure_id: str,
+        claims: Mapping[str, Any],
+        receipt: str,
+        secret_hash: str,
+        *,
+        sealed: str,
+        stage: Stage,
     ) -> None:
-        """All is done that one transaction can do."""
+        """All is done that one transaction can do; `sealed` is for the ledger, `stage` how far it
+        has come.
+        """
         await self._handle.send(
             "settle_erasure",
             id=erasure_id,
             claims=Document(dict(claims)),
             receipt=receipt,
             secret_hash=secret_hash,
+            sealed=sealed,
+            state=stage,
         )
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of these erasures that are here; on a handle for all namespaces."""
+        return {row["id"] for row in await self._handle.fetch("known_erasures", ids=list(ids))}
+
+    async def hold(self) -> Hold | None:
+        """The hold that stands over this namespace."""
+        rows = await self._handle.fetch("hold")
+        return _hold(rows[0]) if rows else None
+
+    async def set_hold(self, hold: Hold | None) -> bool:
+        """Place it, or lift the one that stands; False where there is no such namespace."""
+        at, because = (hold.at, hold.because) if hold else (None, None)
+        return bool(await self._handle.fetch("set_hold", at=at, because=because))
+
+    async def holds(self) -> list[Hold]:
+        """All that stand; on a handle for all namespaces."""
+        return [_hold(row) for row in await self._handle.fetch("holds")]
 
     async def begin_purge(self, erasure_id: str) -> None:
         await self._handle.send("begin_purge", id=erasure_id)
@@ -162,11 +217,61 @@ class Erasures:
         """Delete all that the namespace holds, and revoke its tokens; how many those were."""
         for table in DELETED:
             await self._handle.send(f"erase_all_{table}")
-        await self._handle.send("reset_namespace", now=now)
+        return await self._shut(now, until=now)
+
+    async def close(self, now: datetime) -> int:
+        """End all work for the namespace and let nobody in until it is empty; how many tokens were
+        revoked.
+        """
+        for table in CLOSED:
+            await self._handle.send(f"erase_all_{table}")
+        return await self._shut(now, until=NEVER)
+
+    async def sweep(self, now: datetime) -> None:
+        """Delete what is left, and what was under way when the doors were closed; then open them to
+        who comes from now on. The jobs that go on erasing stay.
+        """
+        for table in DELETED:
+            if table != "operations":
+                await self._handle.send(f"erase_all_{table}")
+        await self._handle.send("erase_other_operations", kind=PURGE)
+        await self._shut(now, until=now)
+
+    async def _shut(self, now: datetime, *, until: datetime) -> int:
+        await self._handle.send("reset_namespace", until=until)
         await self._handle.send("unlabel_tokens")
         revoked = await self._handle.fetch("revoke_all_tokens", now=now)
         await self.next_epoch()
         return len(revoked)
+
+    async def cleared(self, erasure_id: str) -> None:
+        """Nothing is left of the namespace."""
+        await self._handle.send("cleared_erasure", id=erasure_id)
+
+    async def under_way(self) -> bool:
+        """Whether the namespace is being emptied."""
+        return bool(await self._handle.fetch("erasure_under_way"))
+
+    async def clear_some(self, table: str, limit: int) -> int:
+        """Delete rows of one of `SPLIT`; how many, and none when none are left."""
+        return len(await self._handle.fetch(f"erase_some_{table}", limit=limit))
+
+    async def first_memories(self, limit: int) -> Sequence[Row]:
+        return await self._handle.fetch("memories_to_erase", after="", limit=limit)
+
+    async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
+        """Each with its turns."""
+        rows = await self._handle.fetch("episodes_to_erase", after="", limit=limit)
+        return await self._with_turns(rows)
+
+    async def remove_cleared(self, table: str, ids: Sequence[str]) -> None:
+        """Memories or episodes by their ids, or turns by those of their episodes."""
+        query = {
+            "memories": "erase_memories",
+            "turns": "erase_turns_of",
+            "episodes": "erase_episodes",
+        }
+        await self._handle.send(query[table], ids=list(ids))
 
     async def next_epoch(self) -> None:
         """Let every cache of this namespace's vectors know that it holds what is gone."""
@@ -268,6 +373,10 @@ class Erasures:
             after = page[-1]["id"]
 
 
+def _hold(row: Row) -> Hold:
+    return Hold(Namespace(row["namespace"]), moment(row["held_at"]), row["held_because"])
+
+
 def _erasure(row: Row) -> Erasure:
     return Erasure(
         namespace=Namespace(row["namespace"]),
@@ -280,4 +389,5 @@ def _erasure(row: Row) -> Erasure:
         purged_at=moment_or_none(row["purged_at"]),
         secret_hash=row["secret_hash"],
         receipt=row["receipt"],
+        sealed=row["sealed"],
     )

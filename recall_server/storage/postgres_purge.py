@@ -16,6 +16,7 @@ from recall_server.domain.errors import DatabaseUnavailable
 
 # Any constant will do, as long as every replica takes the same.
 _PURGE_LOCK = 7_265_636_132
+LOCK_TIMEOUT_MS = 1_000
 PROBES = 20
 PROBE_REST_S = 0.25
 # Of 16 MB each: a log of more segments is left to the server's own recycling.
@@ -28,7 +29,8 @@ async def purge(raw: _Raw, tables: Sequence[str]) -> str:
     """Rewrite the tables with their indexes and statistics, then the log. On a connection of the
     schema's owner, outside a transaction.
     """
-    await raw.execute("SET lock_timeout = 5000; SET statement_timeout = 0")
+    # Whoever comes after it waits behind a purge that waits: rather it is tried again later.
+    await raw.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = 0")
     locked = await raw.execute("SELECT pg_try_advisory_lock(%s) AS mine", [_PURGE_LOCK])
     if not (row := await locked.fetchone()) or not row["mine"]:
         raise DatabaseUnavailable("Another process is purging already. It is tried again.")
@@ -70,7 +72,10 @@ async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
 
     raw.add_notice_handler(note)
     for table in tables:
-        await raw.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(table)))
+        # First without keeping anybody out: what is rewritten behind the lock is then only what
+        # stays, and not the dead rows of a large erasure too.
+        for how in ("VACUUM {}", "VACUUM (FULL, ANALYZE) {}"):
+            await raw.execute(sql.SQL(how).format(sql.Identifier(table)))
     if told:
         # It warns and passes over what it may not touch.
         raise DatabaseUnavailable(f"The tables cannot be rewritten: {told[0]}.")

@@ -6,10 +6,9 @@ weeks, survive a restart, and be watched or answered through another replica.
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import TypeVar
 
 from a2a.server.context import ServerCallContext
@@ -41,7 +40,7 @@ from recall_server.domain.model import AuditEntry
 from recall_server.domain.run import Message as Said
 from recall_server.domain.run import Run
 from recall_server.services import Services
-from recall_server.storage.runs import Cursor, Filter
+from recall_server.storage.runs import Filter
 from recall_server.storage.store import Transaction
 from recall_server.surface import a2a_wire
 from recall_server.surface.a2a_errors import answered, streamed, translated
@@ -185,17 +184,21 @@ class A2ADoor(RequestHandler):
         )
         if params.status and wanted.state is None:
             return ListTasksResponse(page_size=size)  # a state that no task of ours can be in
-        after = _cursor(params.page_token)
 
         async def work(entry: AuditEntry) -> ListTasksResponse:
             page = await self._services.tasks.page(
-                caller.namespace, wanted, after=after, limit=size, reach=caller.reach
+                caller.namespace,
+                wanted,
+                accessor=caller.accessor,
+                cursor=params.page_token,
+                limit=size,
+                reach=caller.reach,
             )
             entry.counts["tasks"] = len(page.runs)
             tasks = [a2a_wire.task(run, artifacts=params.include_artifacts) for run in page.runs]
             return ListTasksResponse(
                 tasks=[apply_history_length(task, params) for task in tasks],
-                next_page_token=_token(page.next),
+                next_page_token=page.next or "",
                 page_size=size,
                 total_size=page.total,
             )
@@ -329,21 +332,3 @@ def _said(message: Message, run_id: str, context_id: str) -> Said:
     kept.CopyFrom(message)
     kept.task_id, kept.context_id = run_id, context_id
     return Said(message.message_id, MessageToDict(kept))
-
-
-def _token(cursor: Cursor | None) -> str:
-    if cursor is None:
-        return ""
-    text = f"{cursor.changed_at.astimezone(UTC).isoformat()}|{cursor.run_id}"
-    return base64.urlsafe_b64encode(text.encode()).decode()
-
-
-def _cursor(token: str) -> Cursor | None:
-    if not token:
-        return None
-    try:
-        at, _, run_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
-        changed_at = datetime.fromisoformat(at).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise Invalid("The page token is not one of this server's. Start without one.") from None
-    return Cursor(changed_at, checked_id(run_id, "page_token"))

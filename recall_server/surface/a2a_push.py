@@ -95,7 +95,7 @@ class PushConfigs:
                 caller.namespace,
                 checked_id(params.task_id, "task_id"),
                 limit=min(params.page_size or CONFIGS_MAX, CONFIGS_MAX),
-                after=params.page_token,
+                cursor=params.page_token,
                 reach=caller.reach,
                 entry=entry,
             )

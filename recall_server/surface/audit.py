@@ -33,7 +33,7 @@ class ReadAudit(Arguments):
     until: str = ""
     id: str = ""
     limit: int = Field(50, ge=1, le=200, strict=False)
-    cursor: str = Field("", pattern="^([1-9][0-9]{0,17})?$")
+    cursor: str = ""
 
     def filter(self) -> Filter:
         """Raises `Invalid`."""
@@ -70,13 +70,13 @@ class AuditBook:
             page = await self._services.audit.page(
                 namespace,
                 asked.filter(),
-                before=int(asked.cursor) if asked.cursor else None,
+                cursor=asked.cursor,
                 limit=asked.limit,
                 entry=entry,
             )
             return {
                 "records": [_shown(record) for record in page.records],
-                "next_cursor": str(page.next) if page.next else None,
+                "next_cursor": page.next,
             }
 
         return await performed(self._calls, request, "read_audit", work)

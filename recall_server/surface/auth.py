@@ -117,7 +117,7 @@ def _bearer(scope: Scope) -> str | None:
     header: str = shown[0].decode("latin-1")
     if not header.lower().startswith(_SCHEME) or len(header) > TOKEN_CHARS_MAX:
         return ""
-    return header[len(_SCHEME) :].strip(" ")
+    return header[len(_SCHEME) :].lstrip(" ")
 
 
 def _uncached(send: Send) -> Send:

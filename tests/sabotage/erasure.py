@@ -37,11 +37,59 @@ BREAKAGES = (
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
         "recall_server/services/erase.py",
-        "            await tx.lock()\n            await tx.audit.require(entry.accessor)\n",
-        "            await tx.audit.require(entry.accessor)\n",
+        "            await tx.lock()\n            await refuse_held(tx)\n            await tx.audit",
+        "            await refuse_held(tx)\n            await tx.audit",
         (
             "tests/security/test_erasure_races.py::test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all[postgres]",
         ),
+    ),
+    Breakage(
+        "hold-not-asked",
+        "the hold over an erasure of everything",
+        "recall_server/services/erase.py",
+        "            await refuse_held(tx)\n            await tx.audit",
+        "            await tx.audit",
+        (
+            "tests/security/test_holds.py::test_whoever_asks_is_told_with_409_and_the_book_knows[sqlite]",
+        ),
+    ),
+    Breakage(
+        "old-backup-served",
+        "the look into the ledger before a database is served",
+        "recall_server/parts.py",
+        "        await found.require(store)\n",
+        "        await found.unknown(store)\n",
+        (
+            "tests/security/test_ledger.py::test_last_nights_backup_is_not_served_until_it_is_erased_again[sqlite]",
+        ),
+    ),
+    Breakage(
+        "erasure-not-noted",
+        "the line of an erasure in the ledger",
+        "recall_server/services/purge.py",
+        "        await self.ledger.note([one.sealed for one in waiting if one.sealed])\n",
+        "",
+        (
+            "tests/security/test_ledger.py::test_an_erasure_is_not_done_before_the_ledger_has_it[sqlite]",
+        ),
+    ),
+    Breakage(
+        "doors-open-while-emptied",
+        "the refusal of tokens for a namespace that is being emptied",
+        "recall_server/services/access.py",
+        "            if await tx.erasures.under_way():\n                raise BeingErased\n",
+        "",
+        (
+            "tests/security/test_clearing.py::test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job[sqlite]",
+        ),
+    ),
+    Breakage(
+        "deleted-files-not-read",
+        "the search of files that were deleted and are held open",
+        "recall_server/services/scan.py",
+        "    await asyncio.to_thread(_scan_held, files, needles, result)\n",
+        "",
+        ("tests/security/test_scan.py::test_a_deleted_file_that_is_held_open_is_searched[sqlite]",),
     ),
     Breakage(
         "table-not-erased",
@@ -122,8 +170,8 @@ BREAKAGES = (
         "purge-of-postgres",
         "the rewriting of the tables of Postgres",
         "recall_server/storage/postgres_purge.py",
-        'sql.SQL("VACUUM (FULL, ANALYZE) {}")',
-        'sql.SQL("ANALYZE {}")',
+        '("VACUUM {}", "VACUUM (FULL, ANALYZE) {}")',
+        '("ANALYZE {}",)',
         (
             "tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[postgres]",
         ),

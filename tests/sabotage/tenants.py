@@ -30,6 +30,26 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "cursor-of-anybody",
+        "whose cursor it is",
+        "recall_server/services/cursors.py",
+        "        if not exact or digest != listing.digest:\n",
+        "        if not exact:\n",
+        (
+            "tests/security/test_cursors.py::test_a_cursor_that_is_not_ones_own_is_like_garbage[sqlite]",
+        ),
+    ),
+    Breakage(
+        "cursor-with-two-spellings",
+        "that a cursor has one spelling",
+        "recall_server/services/cursors.py",
+        "        if not exact or digest != listing.digest:\n",
+        "        if digest != listing.digest:\n",
+        (
+            "tests/security/test_cursors.py::test_a_cursor_that_is_not_ones_own_is_like_garbage[sqlite]",
+        ),
+    ),
+    Breakage(
         "task-by-id-of-all",
         "the namespace filter of a task that is asked for",
         "recall_server/storage/sql/runs.sql",

@@ -1,8 +1,9 @@
 """An export of the book, tampered with on its way (SECURITY LOG-03), and who is trusted."""
 
+import errno
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from recall_server.domain.chain import Checkpoint
 from recall_server.domain.errors import Invalid
+from recall_server.domain.model import Namespace
 from recall_server.providers.checkpoints import TYP, opened, signed
 from recall_server.providers.keys import ServerKey
+from recall_server.services.proof import Proof
 from tests.engines import ENGINES
 from tests.security.books import (
     ALICE,
@@ -216,3 +219,30 @@ def test_what_erases_the_details_leaves_the_proof(database: Database, tmp_path: 
     assert [one["digest"] for one in before[1:-1]] == [
         one["digest"] for one in parsed(path)[1 : len(before) - 1]
     ]
+
+
+def test_a_book_has_its_name_when_it_is_whole(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXP-02, F-05: what was cut off in the midst of it leaves no file, and no half of one."""
+    fill(database)
+    path = tmp_path / "exports" / "book.jsonl"
+    path.parent.mkdir()
+    whole = Proof.export
+
+    async def cut_off(self: Proof, namespace: Namespace) -> AsyncIterator[str]:
+        async for line in whole(self, namespace):
+            yield line
+            assert [one.name for one in path.parent.iterdir()] == ["book.jsonl.part"]
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Proof, "export", cut_off)
+    said = recall(database, "audit", "export", "alice", "--out", path)
+    left = list(path.parent.iterdir())
+    monkeypatch.undo()
+
+    assert said.code == 2
+    assert "No space left" in said.err
+    assert left == []
+    assert recall(database, "audit", "export", "alice", "--out", path).code == 0
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -56,9 +56,20 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
     found = await levels(open_house)
 
     assert set(found.values()) <= {OK, WARN}
-    # The tests are a superuser to Postgres.
+    # The tests are a superuser to Postgres, and its erasures are noted where somebody says.
     unsafe = {check for check, level in found.items() if level is WARN}
-    assert unsafe <= ({"database_user"} if isinstance(database, str) else set())
+    assert unsafe <= ({"database_user", "erasure_file"} if isinstance(database, str) else set())
+
+
+async def test_erasures_are_noted_outside_of_the_database(
+    open_house: Open, database: Path | str, tmp_path: Path
+) -> None:
+    """ERS-08: beside a file by itself, for Postgres where somebody says."""
+    found = await levels(open_house)
+    told = await levels(open_house, erasure_file=tmp_path / "erasures")
+
+    assert found["erasure_file"] is (WARN if isinstance(database, str) else OK)
+    assert told["erasure_file"] is OK
 
 
 @pytest.mark.parametrize(

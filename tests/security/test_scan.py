@@ -1,8 +1,10 @@
 """What was erased is nowhere: not in a file, a journal, an index or a log of the database."""
 
+import asyncio
 import base64
 import json
 import random
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +17,7 @@ from recall_server.domain.run import Mode, Request
 from recall_server.services.ingest import Submission
 from recall_server.services.scan import scan
 from tests.conftest import NOON, Open
-from tests.security.erasing import candidate, erase_all
+from tests.security.erasing import candidate, erase_all, select
 from tests.services.conversation import ALICE, drained, enter, entry
 from tests.services.extractors import Scripted
 
@@ -106,6 +108,76 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_house: Open) -> 
     assert (after.files > 0, after.bytes > 10_000, after.unreadable) == (True, True, [])
     assert erasure is not None
     assert (erasure.stage, erasure.left_behind, erasure.purged_at) == ("done", "", NOON)
+
+
+async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_house: Open) -> None:
+    """ERS-01: numbers tell what was said, too. The control: before, each vector is found."""
+    async with open_house() as house:
+        await enter(house)
+        for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
+            await house.services.ingest.remember(
+                ALICE, Submission(text, "life"), entry=entry(house)
+            )
+        await drained(house)
+        kept = await select(house.store, "SELECT vector FROM embeddings")
+        vectors = [bytes(row["vector"]) for row in kept]
+        control = await scan(house.store, [], [], vectors)
+        await erase_all(house)
+        await drained(house)
+        after = await scan(house.store, [], [], vectors)
+
+    assert len(vectors) > 1
+    assert {place.word for place in control.places} == set(range(len(vectors)))
+    assert {place.form for place in control.places} == {"vector"}
+    assert after.places == []
+
+
+async def test_a_deleted_file_that_is_held_open_is_searched(
+    open_house: Open, tmp_path: Path
+) -> None:
+    """ERS-01: what has no name any more is still on the disk. Once it is let go of, it is not."""
+    (word,) = canaries("held").values()
+    async with open_house() as house:
+        await enter(house)
+        with (tmp_path / "old").open("wb") as held:
+            held.write(b"." * 100 + word.encode())
+            held.flush()
+            (tmp_path / "old").unlink()
+            found = await scan(house.store, [word], [])
+        after = await scan(house.store, [word], [])
+
+    assert {place.word for place in found.places} == {0}
+    assert all(place.where.startswith("/proc/") for place in found.places)
+    assert all(place.where.endswith(f"({tmp_path}/old, deleted)") for place in found.places)
+    assert (after.places, after.unreadable) == ([], [])
+
+
+async def test_another_process_that_holds_the_database_open_is_looked_at(
+    open_house: Open, tmp_path: Path
+) -> None:
+    """ERS-01: on SQLite any that has the file open; one that has not is nobody's business."""
+    (word,) = canaries("other").values()
+    script = (
+        "import os, sys; held = [open(path, 'rb') for path in sys.argv[3:]];"
+        "gone = open(sys.argv[1], 'w+b'); gone.write(sys.argv[2][::-1].encode()); gone.flush();"
+        "os.unlink(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
+    )
+    async with open_house() as house:
+        await enter(house)
+        (first, *_) = await house.store.driver.files()
+        database = first / "PG_VERSION" if first.is_dir() else first
+        for opened, expected in (([str(database)], {0}), ([], set())):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-c", script, str(tmp_path / "gone"), word[::-1], *opened),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            assert process.stdout is not None
+            await process.stdout.readline()
+            found = await scan(house.store, [word], [])
+            await process.communicate(b"")
+            assert {place.word for place in found.places} == expected
 
 
 async def test_a_file_beside_the_database_is_searched_too(open_house: Open, tmp_path: Path) -> None:

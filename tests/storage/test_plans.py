@@ -190,3 +190,36 @@ async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
     # The control: a token that is limited to its agent has all of a namespace gone through.
     plan = await _plan(filled, "slots_in_reach", Reach(agent_id="planner"), {"after": 0})
     assert not all(map(_by_more_than_the_namespace, plan)), plan
+
+
+JOBS = f"""
+-- query: fill_operations
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+{NUMBERS}
+SELECT :namespace, 'job_' || i, 'extract', '{{}}',
+  CASE WHEN i % 1000 = 0 THEN 'queued' ELSE 'complete' END, :now, :now
+FROM n
+"""
+
+
+async def test_what_waits_is_counted_without_what_is_done(
+    store: Store, database: Path | str
+) -> None:
+    """However many texts have ever been stored."""
+    await enter(store, ALICE)
+    (fill,) = parse(JOBS, store.engine)
+    async with store.driver.transaction(namespace=ALICE, write=True) as raw:
+        await raw.fetch(fill.sql, {"namespace": ALICE, "last": TURNS - 1, "now": NOON})
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=True) as owner:
+            owner.execute("ANALYZE")
+    for name in ("job_counts", "all_job_counts"):
+        query = load(store.engine)[name]
+        mine = None if query.across else ALICE
+        explain = "EXPLAIN QUERY PLAN" if store.engine == "sqlite" else "EXPLAIN"
+        async with store.driver.transaction(namespace=mine, write=False) as connection:
+            params = Handle(connection, {name: query}, mine)._bound(query, {})
+            rows = await connection.fetch(f"{explain} {query.sql}", params)
+        assert "operations_open" in str([dict(row) for row in rows]), name
+    async with store.transaction(ALICE, write=False) as tx:
+        assert await tx.jobs.counts() == {("extract", "queued"): TURNS // 1000}

@@ -19,6 +19,7 @@ from recall_server.doors import asgi
 from recall_server.serve import bound, listening
 from recall_server.storage.driver import Connection
 from tests.conftest import Open
+from tests.security.conftest import answered, statuses
 from tests.surface.conftest import Running, request
 from tests.surface.logs import real_logs
 
@@ -48,6 +49,8 @@ def _damaged(token: str) -> dict[str, str]:
         "one character more": token + "0",
         "two joined by a comma": f"{token},{token}",
         "two joined by a blank": f"{token} {token}",
+        "a zero-width space behind it": f"{token}\u200b",
+        "a no-break space behind it": f"{token}\xa0",
         "empty": "",
         "text": "let-me-in",
         "the accessor's form": "acc_" + "0" * 26,
@@ -63,7 +66,11 @@ def _damaged(token: str) -> dict[str, str]:
 def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
     """What the database is asked, from now on."""
     asked: list[str] = []
-    open_ = running.house.store.driver.transaction
+    open_, ask_ = running.house.store.driver.transaction, running.house.store.driver.alone
+
+    async def alone(sql: str, params: Any, **given: Any) -> Any:
+        asked.append(sql)
+        return await ask_(sql, params, **given)
 
     @asynccontextmanager
     async def counted(**given: Any) -> AsyncIterator[Connection]:
@@ -78,6 +85,7 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
             yield connection
 
     monkeypatch.setattr(running.house.store.driver, "transaction", counted)
+    monkeypatch.setattr(running.house.store.driver, "alone", alone)
     return asked
 
 
@@ -90,7 +98,7 @@ async def test_a_damaged_token_is_refused_without_asking_the_database(
     bodies = set()
 
     for name, damaged in _damaged(token).items():
-        answer = await _ask(running, ("Authorization", f"Bearer {damaged}".strip()))
+        answer = await _ask(running, ("Authorization", f"Bearer {damaged}".strip(" ")))
         assert answer.status_code == 401, name
         assert answer.json()["code"] == "UNAUTHENTICATED", name
         bodies.add(answer.text)
@@ -99,6 +107,60 @@ async def test_a_damaged_token_is_refused_without_asking_the_database(
 
     assert await _status(running, f"Bearer {token}") == 200
     assert statements != []
+
+
+async def test_what_stands_behind_or_in_a_token_is_part_of_it(
+    running: Running, statements: list[str]
+) -> None:
+    """AUTH-02: handed to the guard as it is, whatever the HTTP server in front of it lets through:
+    the words of a damaged token, and the database is not asked.
+    """
+    token = await running.token()
+    transport = httpx2.ASGITransport(asgi(running.house))
+    async with httpx2.AsyncClient(transport=transport, base_url=running.address) as http:
+
+        async def ask(shown: bytes) -> tuple[int, str]:
+            sent = [(b"Authorization", b"Bearer " + shown)]
+            answer = await http.get("/v1/whoami", headers=sent)
+            return answer.status_code, answer.text
+
+        good = token.encode()
+        tails = (
+            b" ",
+            b"\t",
+            b"\n",
+            b"\r\n",
+            b"\x00",
+            b"\xa0",
+            b"\xc3\xa9",
+            b" " + good,
+            b"," + good,
+        )
+        statements.clear()
+        refused = {await ask(b"x")}
+        refused |= {await ask(good + tail) for tail in tails}
+        refused |= {await ask(good[:20] + one + good[20:]) for one in (b"\x00", b" ", b"\xff")}
+        refused |= {await ask(one) for one in (b"", b" ", b"\x00", b"\xff" * 42, b"A" * 9_000)}
+        assert statements == []
+        assert [status for status, _ in refused] == [401]
+        assert (await ask(good))[0] == (await ask(b" " + good))[0] == 200
+        assert statements != []
+
+
+@pytest.mark.parametrize(
+    ("behind", "status"),
+    [(b" ", 200), (b"\t", 200), (b"\x00", 400), (b"\r", 400), (b"\xc3\xa9", 401)],
+)
+async def test_blanks_behind_a_header_are_none_of_it(
+    running: Running, behind: bytes, status: int
+) -> None:
+    """AUTH-02, on a socket: the blanks are HTTP's own (RFC 9110, 5.5) and gone before the guard
+    looks; what no header may hold is no request.
+    """
+    sent = b"GET /v1/whoami HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    sent += b"Authorization: Bearer " + (await running.token()).encode() + behind + b"\r\n\r\n"
+
+    assert statuses(await answered(running, sent)) == [status]
 
 
 async def test_a_well_formed_token_that_is_unknown_is_refused(running: Running) -> None:

@@ -3,13 +3,20 @@ INSERT INTO erasures (namespace, id, kind, requested_by, requested_at, state, cl
 VALUES (:namespace, :id, :kind, :requested_by, :now, 'erasing', :claims)
 
 -- query: settle_erasure
-UPDATE erasures SET state = 'logical', claims = :claims, receipt = :receipt,
-  secret_hash = :secret_hash
+UPDATE erasures SET state = :state, claims = :claims, receipt = :receipt,
+  secret_hash = :secret_hash, sealed = :sealed
 WHERE namespace = :namespace AND id = :id
 
 -- query: begin_purge
 UPDATE erasures SET state = 'purging'
-WHERE namespace = :namespace AND id = :id AND state <> 'done'
+WHERE namespace = :namespace AND id = :id AND state = 'logical'
+
+-- query: cleared_erasure
+UPDATE erasures SET state = 'logical'
+WHERE namespace = :namespace AND id = :id AND state = 'erasing'
+
+-- query: erasure_under_way
+SELECT id FROM erasures WHERE namespace = :namespace AND state = 'erasing' LIMIT 1
 
 -- query: end_purge
 UPDATE erasures SET state = 'done', purged_at = :now, left_behind = :left_behind,
@@ -27,6 +34,23 @@ SELECT * FROM erasures WHERE state IN ('logical', 'purging') ORDER BY namespace,
 -- query: erasure_by_id
 -- across namespaces: whoever has the secret has no token any more
 SELECT * FROM erasures WHERE id = :id
+
+-- query: known_erasures
+-- across namespaces: whether the whole database is an older one
+SELECT id FROM erasures WHERE id IN (:ids...)
+
+-- query: hold
+SELECT namespace, held_at, held_because FROM namespaces
+WHERE namespace = :namespace AND held_at IS NOT NULL
+
+-- query: set_hold
+UPDATE namespaces SET held_at = :at, held_because = :because WHERE namespace = :namespace
+RETURNING namespace
+
+-- query: holds
+-- across namespaces: the operator looks at all of them
+SELECT namespace, held_at, held_because FROM namespaces WHERE held_at IS NOT NULL
+ORDER BY namespace
 
 -- query: collect_receipt
 -- Once, and only when there is nothing more to be said.
@@ -92,6 +116,9 @@ DELETE FROM push_configs WHERE namespace = :namespace
 -- query: erase_all_operations
 DELETE FROM operations WHERE namespace = :namespace
 
+-- query: erase_other_operations
+DELETE FROM operations WHERE namespace = :namespace AND kind <> :kind
+
 -- query: erase_all_decisions
 DELETE FROM decisions WHERE namespace = :namespace
 
@@ -134,6 +161,92 @@ DELETE FROM postings WHERE namespace = :namespace
 -- query: erase_all_terms
 DELETE FROM terms WHERE namespace = :namespace
 
+-- query: erase_some_embeddings
+-- in: sqlite
+DELETE FROM embeddings WHERE namespace = :namespace AND (model, item_id) IN (
+  SELECT model, item_id FROM embeddings WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM embeddings WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM embeddings WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_documents
+-- in: sqlite
+DELETE FROM documents WHERE namespace = :namespace AND (slot) IN (
+  SELECT slot FROM documents WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM documents WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM documents WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_postings
+-- in: sqlite
+DELETE FROM postings WHERE namespace = :namespace AND (term, slot) IN (
+  SELECT term, slot FROM postings WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM postings WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM postings WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_terms
+-- in: sqlite
+DELETE FROM terms WHERE namespace = :namespace AND (term) IN (
+  SELECT term FROM terms WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM terms WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM terms WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_decisions
+-- in: sqlite
+DELETE FROM decisions WHERE namespace = :namespace AND (memory_id, question_id) IN (
+  SELECT memory_id, question_id FROM decisions WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM decisions WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM decisions WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_citations
+-- in: sqlite
+DELETE FROM citations WHERE namespace = :namespace AND (memory_id, position) IN (
+  SELECT memory_id, position FROM citations WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM citations WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM citations WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_quarantine
+-- in: sqlite
+DELETE FROM quarantine WHERE namespace = :namespace AND (item_id) IN (
+  SELECT item_id FROM quarantine WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM quarantine WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM quarantine WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_some_audit_details
+-- in: sqlite
+DELETE FROM audit_details WHERE namespace = :namespace AND (record_id) IN (
+  SELECT record_id FROM audit_details WHERE namespace = :namespace LIMIT :limit
+) RETURNING 1 AS one
+-- in: postgres
+DELETE FROM audit_details WHERE namespace = :namespace AND ctid = ANY(ARRAY(
+  SELECT ctid FROM audit_details WHERE namespace = :namespace LIMIT :limit
+)) RETURNING 1 AS one
+
+-- query: erase_turns_of
+DELETE FROM turns WHERE namespace = :namespace AND episode_id IN (:ids...)
+
+-- query: erase_episodes
+DELETE FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
+
 -- query: revoke_all_tokens
 -- Labels are words of the tenant's; the hash stays, so that a revoked token is known as one.
 UPDATE api_tokens SET revoked_at = :now WHERE namespace = :namespace AND revoked_at IS NULL
@@ -145,7 +258,7 @@ UPDATE api_tokens SET label = '' WHERE namespace = :namespace
 -- query: reset_namespace
 -- Tokens that are not ours to revoke, such as those of an identity provider, end here too.
 UPDATE namespaces
-SET documents = 0, words = 0, stored_bytes = 0, conflict_policy = NULL, tokens_not_before = :now
+SET documents = 0, words = 0, stored_bytes = 0, conflict_policy = NULL, tokens_not_before = :until
 WHERE namespace = :namespace
 
 -- query: next_erase_epoch

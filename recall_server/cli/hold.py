@@ -1,0 +1,60 @@
+"""`recall hold`: what a court or an authority wants kept is not erased meanwhile."""
+
+from typing import Annotated
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, in_house, print_json, print_table
+from recall_server.domain.model import namespace
+
+app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory is to be kept.")]
+
+
+@app.command("set")
+def set_(
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Why; told to whoever asks for an erasure.")],
+    db: Db = None,
+) -> None:
+    """Refuse every erasure of a namespace until this is lifted."""
+
+    async def act(built: House) -> None:
+        ns = namespace(name)
+        entry = built.services.audit.begin(ns, "set_hold", DOOR, None)
+        await built.services.holds.place(ns, reason, entry=entry)
+        echo(f"{ns} is on hold: nothing of it is erased.")
+
+    in_house(db, act)
+
+
+@app.command()
+def lift(name: Name, db: Db = None) -> None:
+    """Let a namespace be erased again."""
+
+    async def act(built: House) -> None:
+        ns = namespace(name)
+        entry = built.services.audit.begin(ns, "lift_hold", DOOR, None)
+        await built.services.holds.lift(ns, entry=entry)
+        echo(f"{ns} is not on hold any more.")
+
+    in_house(db, act)
+
+
+@app.command("list")
+def list_(db: Db = None, as_json: AsJson = False) -> None:
+    """List the namespaces that are on hold, since when and why."""
+
+    async def act(built: House) -> None:
+        rows = [
+            {"namespace": one.namespace, "since": one.at.isoformat(), "reason": one.because}
+            for one in await built.services.holds.all()
+        ]
+        if as_json:
+            print_json(rows)
+        else:
+            print_table(rows, "No namespace is on hold.")
+
+    in_house(db, act)

@@ -1,0 +1,49 @@
+"""Files that a command writes: there is none of that name before it is whole."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from recall_server.cli.shared import fail
+
+
+@contextmanager
+def written(out: Path | None) -> Iterator[BinaryIO]:
+    """A file that has its name once it is whole and on the disk, and that its owner alone reads."""
+    if out is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fail(
+            f"{part} exists: another command is writing it, or one was stopped. Remove it if "
+            "nobody is."
+        )
+    except OSError as error:
+        fail(f"{part} cannot be written ({error.strerror}).")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        part.replace(out)
+        _sync(out.parent)
+    except OSError as error:
+        fail(f"{out} cannot be written ({error.strerror}). Free space, then try again.")
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Bring the new name to the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

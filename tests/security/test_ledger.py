@@ -1,0 +1,223 @@
+"""A backup brings nothing back: what was erased is noted outside of the database, and one that
+does not know of all of it is not served until it was erased again.
+"""
+# ruff: noqa: ASYNC240  # files are what these tests are about, and nobody waits meanwhile
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from recall_server.app import House
+from recall_server.domain.errors import DatabaseUnusable, Unavailable
+from recall_server.domain.model import Namespace
+from recall_server.providers.keys import verified
+from recall_server.services.ingest import Submission
+from recall_server.services.purge import RECEIPT_TYP
+from recall_server.services.scan import scan
+from tests.conftest import Open, settings_for
+from tests.engines import KEY_FILE, Postgres
+from tests.security.books import recall
+from tests.security.erasing import erase_all, found, select
+from tests.services.conversation import ALICE, drained, enter, entry
+
+BOB, CAROL, DORA = Namespace("bob"), Namespace("carol"), Namespace("dora")
+SUBJECT = "zvkg3tn9wshc"
+CANARIES = {
+    ALICE: "pm5kq2wn7vhx4mtb3yfojlea",
+    BOB: SUBJECT,
+    CAROL: "gx2hc6vzp9ksw4unq7brtdmy",
+}
+KEPT = "jd8fwn3xtq6mzy5ckh2rpbgu"
+
+
+async def remember(house: House, owner: Namespace, text: str) -> str:
+    accepted = await house.services.ingest.remember(
+        owner, Submission(text, "life", None), entry=entry(house, owner)
+    )
+    return accepted.episode_id
+
+
+async def furnish(house: House) -> None:
+    for owner in (ALICE, BOB, CAROL, DORA):
+        await enter(house, owner)
+    await remember(house, ALICE, f"User: I live in {CANARIES[ALICE]}.\nUser: I keep a heron.")
+    await remember(house, BOB, f"User: {SUBJECT} likes chess.\nUser: I like rowing.")
+    await remember(house, CAROL, f"User: I work at {CANARIES[CAROL]}.")
+    await remember(house, DORA, f"User: I work at {KEPT}.")
+    await drained(house)
+
+
+async def erase(house: House) -> None:
+    """A memory, a subject, and a namespace."""
+    erasing = house.services.erase
+    kept = await select(house.store, "SELECT id, text FROM memories")
+    (memory,) = [one for one in kept if CANARIES[ALICE] in one["text"]]
+    await erasing.memory(ALICE, memory["id"], entry=entry(house))
+    await erasing.subject(BOB, SUBJECT, entry=entry(house, BOB))
+    await erase_all(house, CAROL)
+    await drained(house)
+
+
+async def traces(house: House, words: list[str], *paths: Path) -> set[int]:
+    """Which of the words left anything in the files of this database; on Postgres, where all
+    databases of a server stand beside each other, in none of another's.
+    """
+    places = (await scan(house.store, words, paths)).places
+    if house.store.engine == "postgres":
+        sql = "SELECT oid FROM pg_database WHERE datname = current_database()"
+        ((oid,),) = [row.values() for row in await select(house.store, sql)]
+        places = [
+            one for one in places if f"/base/{oid}/" in one.where or "/base/" not in one.where
+        ]
+        places = [one for one in places if "/pg_wal/" not in one.where]
+    return {one.word for one in places}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Where no backup of the database is put."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    return folder / "erasures"
+
+
+@pytest.fixture
+def key_file(database: Path | str, tmp_path: Path) -> Path:
+    return KEY_FILE if isinstance(database, str) else tmp_path / "server.key"
+
+
+@contextmanager
+def backup(database: Path | str, request: pytest.FixtureRequest) -> Iterator[Path | str]:
+    """The database as it is now, as another one."""
+    if isinstance(database, str):
+        server: Postgres = request.getfixturevalue("postgres")
+        with server.database(database.split("dbname=")[1].split()[0]) as url:
+            yield url
+        return
+    copy = database.with_name("backup.db")
+    with closing(sqlite3.connect(database)) as raw, closing(sqlite3.connect(copy)) as into:
+        raw.backup(into)
+    yield copy
+
+
+async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
+    database: Path | str,
+    open_house: Open,
+    ledger: Path,
+    key_file: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """ERS-08."""
+    given = {"erasure_file": ledger, "key_file": key_file}
+    words = list(CANARIES.values())
+    async with open_house(**given) as house:
+        await furnish(house)
+    with backup(database, request) as restored:
+        async with open_house(**given) as house:
+            await erase(house)
+            assert await traces(house, words, ledger) == set()
+        assert len(ledger.read_text().split("ers_")) == 4
+        async with open_house(**given):
+            pass  # a database that knows of all is served
+
+        refused = await asyncio.to_thread(_command, restored, ledger, key_file, "status")
+        assert refused.code == 2
+        assert "recall erase-again" in refused.err
+        assert "[DATABASE_UNUSABLE]" in refused.err
+        async with _house(restored, key_file, ledger.with_name("none")) as house:
+            assert await traces(house, words) == {0, 1, 2}  # the positive control
+
+        again = await asyncio.to_thread(
+            _command, restored, ledger, key_file, "erase-again", "--json"
+        )
+        assert again.code == 0, again.err
+        done = json.loads(again.out)
+        assert [one["physical"] for one in done] == ["done"] * 3
+        async with _house(restored, key_file, ledger) as house:
+            assert await traces(house, [*words, KEPT]) == {3}
+            assert await found(house, KEPT, DORA)
+            assert any("rowing" in text for text in await found(house, "rowing", BOB))
+            assert any("heron" in text for text in await found(house, "heron", ALICE))
+            tokens = await house.services.access.tokens(CAROL)
+            assert [one.revoked_at is None for one in tokens] == [False]
+            for one in done:
+                claims = verified(one["receipt"], house.key.public, RECEIPT_TYP)
+                assert claims["physical"]["state"] == "done"
+        assert (await asyncio.to_thread(_command, restored, ledger, key_file, "status")).code == 0
+
+
+def _house(database: Path | str, key_file: Path, ledger: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    from recall_server.app import house  # noqa: PLC0415
+
+    return house(settings_for(database, key_file=key_file, erasure_file=ledger, embedder="none"))
+
+
+def _command(database: Path | str, ledger: Path, key_file: Path, *command: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    given = {"recall_erasure_file": ledger}
+    if not isinstance(database, str):
+        given["recall_key_file"] = key_file
+    return recall(database, *command, **given)
+
+
+async def test_an_erasure_is_not_done_before_the_ledger_has_it(
+    open_house: Open, ledger: Path, key_file: Path, tmp_path: Path
+) -> None:
+    """ERS-08: what cannot be noted stays pending, and is noted once."""
+    async with open_house(erasure_file=ledger, key_file=key_file) as house:
+        await enter(house)
+        await remember(house, ALICE, "User: I keep a heron.")
+        ledger.symlink_to(tmp_path / "stolen")
+        erased = await erase_all(house)
+        with pytest.raises(Unavailable, match="RECALL_ERASURE_FILE"):
+            await house.services.purge.at_once(ALICE, erased.id)
+        ledger.unlink()
+        for _ in range(2):
+            done = await house.services.purge.at_once(ALICE, erased.id)
+            assert done.stage == "done"
+
+    assert not (tmp_path / "stolen").exists()
+    assert ledger.stat().st_mode & 0o777 == 0o600
+    assert [line.split()[0] for line in ledger.read_text().split("\n") if line] == [erased.id]
+
+
+async def test_a_line_of_the_ledger_that_was_changed_is_told(
+    open_house: Open, ledger: Path, key_file: Path
+) -> None:
+    """What anybody wrote there erases nothing; what a full disk cut off is passed over."""
+    async with open_house(erasure_file=ledger, key_file=key_file) as house:
+        await enter(house)
+        erased = await erase_all(house)
+        await drained(house)
+    good = ledger.read_text()
+    ledger.write_text(good + f"\n{erased.id[:-1]}")
+    async with open_house(erasure_file=ledger, key_file=key_file):
+        pass
+    other = erased.id[:-1] + ("0" if erased.id[-1] != "0" else "1")
+    for line in (f"{other} {good.split()[1]}", f"{other} gAAAA"):
+        ledger.write_text(f"{good}\n{line}\n")
+        with pytest.raises(DatabaseUnusable, match="was changed"):
+            async with open_house(erasure_file=ledger, key_file=key_file):
+                pass
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_beside_a_file_the_ledger_stands_by_itself(
+    database: Path, open_house: Open, tmp_path: Path
+) -> None:
+    """ERS-08, without a setting."""
+    async with open_house() as house:
+        await furnish(house)
+    kept = tmp_path / "kept.db"
+    shutil.copy(database, kept)
+    async with open_house() as house:
+        await erase(house)
+    shutil.copy(kept, database)
+    with pytest.raises(DatabaseUnusable, match="erase-again"):
+        async with open_house():
+            pass

@@ -1,0 +1,184 @@
+"""What time could tell, by what takes it: the same is asked of the database, whatever the secret.
+
+The times themselves are measured by `recall bench timing`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recall_server.app import House
+from recall_server.bench.load import Measured
+from recall_server.bench.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, Run, mann_whitney
+from recall_server.bench.timing_report import met
+from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.model import Namespace
+from recall_server.domain.tokens import new_token
+from recall_server.services.access import Wanted
+from recall_server.services.ingest import Submission
+from recall_server.storage.driver import Connection
+from tests.conftest import Clock, Open
+from tests.services.conversation import ALICE, drained, enter, entry
+
+BOB = Namespace("bob")
+
+
+@dataclass
+class Asked:
+    """What the database is asked, from now on: the texts of the statements, in order."""
+
+    statements: list[str] = field(default_factory=list)
+
+    def of(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        driver = house.store.driver
+        transaction, alone = driver.transaction, driver.alone
+
+        async def noted_alone(sql: str, params: Any, **given: Any) -> Any:
+            self.statements.append(sql)
+            return await alone(sql, params, **given)
+
+        @asynccontextmanager
+        async def noted(**given: Any) -> AsyncIterator[Connection]:
+            async with transaction(**given) as connection:
+                for name in ("fetch", "send", "expect", "many"):
+                    monkeypatch.setattr(connection, name, self._noting(getattr(connection, name)))
+                yield connection
+
+        monkeypatch.setattr(driver, "transaction", noted)
+        monkeypatch.setattr(driver, "alone", noted_alone)
+
+    def _noting(self, method: Any) -> Any:
+        async def asked(sql: str, *given: Any) -> Any:
+            self.statements.append(sql)
+            return await method(sql, *given)
+
+        return asked
+
+    def taken(self) -> list[str]:
+        found, self.statements = self.statements, []
+        return found
+
+
+async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
+    open_house: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AUTH-02, AUTH-11: unknown, revoked and expired ones cost the one look-up that a good one
+    does; one that cannot be ours costs none.
+    """
+    async with open_house() as built:
+        access = built.services.access
+        good, revoked = await enter(built), await enter(built)
+        expired, _ = await access.issue(
+            ALICE, wanted=Wanted(expires_in=timedelta(seconds=1)), entry=entry(built)
+        )
+        await access.revoke(await access.verify(revoked), force=True, entry=entry(built))
+        clock.pass_(timedelta(seconds=1))
+        for token in (revoked, expired):  # that it was refused is noted once a minute
+            with pytest.raises(Unauthenticated):
+                await access.verify(token)
+        await access.verify(good)
+        asked = Asked()
+        asked.of(built, monkeypatch)
+        found = []
+        for token in (new_token(), revoked, expired):
+            with pytest.raises(Unauthenticated):
+                await access.verify(token)
+            found.append(asked.taken())
+        await access.verify(good)
+        control = asked.taken()
+        for token in ("hvs_" + good[4:], good + "0", good + " ", "", "\x00", "é"):
+            with pytest.raises(Unauthenticated):
+                await access.verify(token)
+
+    assert found == [control] * 3
+    assert len({one for one in control if "FROM api_tokens" in one}) == 1
+    assert asked.taken() == []
+
+
+async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_house: Open) -> None:
+    """AUTH-11: never by going through them."""
+    async with (
+        open_house() as built,
+        built.store.driver.transaction(namespace=None, write=False) as connection,
+    ):
+        plan = "EXPLAIN QUERY PLAN " if built.store.engine == "sqlite" else "EXPLAIN "
+        if built.store.engine == "postgres":
+            await connection.fetch("SET LOCAL enable_seqscan = off", {})
+        query = built.store.alone(None).handle.queries["token_by_hash"].sql
+        rows = await connection.fetch(plan + query, {"token_hash": "x"})
+        scan = await connection.fetch(f"{plan}SELECT * FROM api_tokens WHERE label = 'x'", {})
+
+    said = " ".join(str(dict(row)) for row in rows)
+    assert "token_hash" in said, said
+    assert "SCAN" not in said.upper().replace("INDEX SCAN", "").replace("BITMAP HEAP SCAN", ""), (
+        said
+    )
+    assert "SCAN" in str([dict(row) for row in scan]).upper()  # the positive control
+
+
+async def test_to_store_what_another_has_is_to_store_what_nobody_has(
+    open_house: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ISO-14: the same statements and the same work, to the last job; no look-up of a text, a
+    vector or an answer goes beyond the namespace. What oneself has is another matter.
+    """
+    async with open_house() as built:
+        await enter(built)
+        await enter(built, BOB)
+        asked = Asked()
+        asked.of(built, monkeypatch)
+        embedded: list[Sequence[str]] = []
+        assert built.embedder is not None
+        model = built.embedder._embedder
+        embed = model.embed
+
+        async def noted(texts: Sequence[str]) -> Any:
+            embedded.append(texts)
+            return await embed(texts)
+
+        monkeypatch.setattr(model, "embed", noted)
+
+        async def stored(owner: Namespace, text: str, key: str | None = None) -> tuple[Any, int]:
+            """What was asked of the database, and how often the embedder was."""
+            asked.taken()
+            embedded.clear()
+            await built.services.ingest.remember(
+                owner, Submission(text, "life", key), entry=entry(built, owner)
+            )
+            await drained(built)
+            return asked.taken(), len(embedded)
+
+        await stored(BOB, "User: I live in Porto.")
+        await stored(ALICE, "User: I keep a quokka.", "key")
+        foreign = await stored(BOB, "User: I keep a quokka.", "key")
+        fresh = await stored(BOB, "User: I keep a wombat.", "other")
+        again = await stored(BOB, "User: I keep a wombat.", "other")
+
+    assert foreign == fresh
+    assert fresh[1] > 0
+    assert again != fresh  # the positive control: what was stored before is known by its key
+
+
+def _run(p_of: tuple[list[float], list[float]], revoked: float) -> Run:
+    times = {UNKNOWN: 1.0, REVOKED: revoked, EXPIRED: 1.0}
+    tokens = tuple(Measured(kind, "socket", 1, 1.0, [took]) for kind, took in times.items())
+    stores = Measured(OTHERS, "socket", 1, 1.0, p_of[0]), Measured(FRESH, "socket", 1, 1.0, p_of[1])
+    return Run("sqlite", tokens, stores, mann_whitney(*p_of))
+
+
+def test_the_bench_tells_what_time_tells() -> None:
+    same = [float(number) for number in range(40)]
+    later = [number + 15.0 for number in same]
+
+    assert mann_whitney(same, same) == 1.0
+    assert mann_whitney([1.0] * 20, [1.0] * 20) == 1.0
+    # As scipy 1's mannwhitneyu(..., method="asymptotic") has them.
+    assert mann_whitney(same, later) == pytest.approx(2.774470447699586e-06)
+    assert mann_whitney(same, [one + 4 for one in same]) == pytest.approx(0.14480827378712163)
+    assert met(_run((same, same), 1.05))
+    assert not met(_run((same, same), 1.15))
+    assert not met(_run((same, later), 1.0))
