@@ -105,6 +105,10 @@ class Episode:
     source: Source = field(default_factory=Source)
     turns: tuple[Turn, ...] = ()
 
+    def turn_at(self, position: int) -> Turn | None:
+        """The turn that this character of the text is in."""
+        return next((t for t in self.turns if t.span.start <= position < t.span.end), None)
+
 
 @dataclass(frozen=True)
 class Fact:

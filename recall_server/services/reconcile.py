@@ -52,12 +52,14 @@ async def plan(
     extractor: str,
     now: datetime,
     settling: Settling | None = None,
+    new: bool = False,
 ) -> Plan:
     """What to change so that `candidates` are remembered, given what `tx` sees; and what to ask
     before that, if `settling` (by default: decide) leaves a contradiction open.
 
     A candidate that was made into a memory before, whatever became of it, is passed over: working
-    through an episode twice adds nothing, and brings nothing back.
+    through an episode twice adds nothing, and brings nothing back. Of one that is `new`, and not
+    kept yet, nothing can have been made.
     """
     proposals: dict[str, tuple[Candidate, Memory]] = {}
     for proposed in candidates:
@@ -65,7 +67,7 @@ async def plan(
         candidate = replace(proposed, fact=canonical(fact) if fact else None)
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
-    before = await tx.memories.get(list(proposals))
+    before = {} if new else await tx.memories.get(list(proposals))
     draft = _Draft(_Known(tx), settling or Settling(), now)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
@@ -217,7 +219,7 @@ def _end_of(old: Memory, new: Memory) -> datetime:
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:
     span = candidate.span
-    turn = next((t for t in episode.turns if t.span.start <= span.start < t.span.end), None)
+    turn = episode.turn_at(span.start)
     said_at = (turn.said_at if turn else None) or episode.occurred_at
     fact = candidate.fact
     return Memory(

@@ -6,7 +6,7 @@ import asyncio
 import os
 import selectors
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.turns import Turns
 from recall_server.storage import postgres_purge
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
+from recall_server.storage.to_the_end import to_the_end
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
@@ -168,9 +169,9 @@ class PostgresDriver:
                     # It begins with its first statement, as each journey there and back counts.
                     await connection.send(begin, {})
                     yield connection
-                    await _to_the_end(connection.commit())
+                    await to_the_end(connection.commit())
                 except BaseException:  # a caller that hung up must leave nothing behind
-                    await _to_the_end(_rollback(raw, connection))
+                    await to_the_end(_rollback(raw, connection))
                     raise
 
 
@@ -183,21 +184,6 @@ async def _check(raw: _Raw) -> None:
         heard = selector.select(0)
     if heard or raw.broken:
         await AsyncConnectionPool.check_connection(raw)
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do it, however often the caller is cancelled meanwhile: as long as the server has not
-    answered, nobody else may speak on the connection.
-    """
-    task, cancelled = asyncio.ensure_future(work), False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled and task.exception() is None:
-        raise asyncio.CancelledError
-    task.result()
 
 
 async def _rollback(raw: _Raw, connection: "_PostgresConnection") -> None:

@@ -1,6 +1,6 @@
 """The shelf of runs: consolidations under way, paused and done, and what happened to them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -53,7 +53,7 @@ class Runs:
             request=_document(Request, run.request),
             **_changing(run),
         )
-        await self._event(Event(run.id, run.context_id, 1, status=run.status))
+        await self._happened(run.id, 1, [run.status])
         return run
 
     async def get(self, run_id: str) -> Run | None:
@@ -74,20 +74,21 @@ class Runs:
         await self._handle.expect(
             "change_run", Stale(), id=run.id, version=run.version, **_changing(saved)
         )
-        for seq, what in enumerate(happened, run.events + 1):
-            if isinstance(what, Status):
-                await self._event(Event(run.id, run.context_id, seq, status=what))
-            else:
-                await self._event(Event(run.id, run.context_id, seq, outcome=what))
+        await self._happened(run.id, run.events + 1, happened)
         return replace(saved, version=run.version + 1)
 
-    async def _event(self, event: Event) -> None:
-        await self._handle.send(
+    async def _happened(self, run_id: str, first: int, what: Sequence[Status | Outcome]) -> None:
+        await self._handle.many(
             "add_run_event",
-            run_id=event.run_id,
-            seq=event.seq,
-            status=_document(Status, event.status),
-            outcome=_document(Outcome, event.outcome),
+            [
+                {
+                    "run_id": run_id,
+                    "seq": seq,
+                    "status": _document(Status, one) if isinstance(one, Status) else None,
+                    "outcome": _document(Outcome, one) if isinstance(one, Outcome) else None,
+                }
+                for seq, one in enumerate(what, first)
+            ],
         )
 
     async def events(self, run_id: str, after: int) -> list[Event]:
