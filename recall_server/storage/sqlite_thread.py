@@ -46,14 +46,14 @@ class Transaction:
         self._raw = raw
         self._path = path
         self._waiting = [*begin]
-        # Whether anything was asked of it, was taken, and is decided for good or bad.
+        # Whether anything was asked of it, and taken, and whether its fate is no longer its own.
         self.asked = False
         self.begun = False
         self.ended = False
 
     def rest(self) -> list[Step]:
-        """What still waits to be taken, and is not taken here any more."""
-        steps, self._waiting = self._waiting, []
+        """What waits to be taken: whoever asks takes it."""
+        steps, self._waiting, self.begun = self._waiting, [], True
         return steps
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
@@ -85,7 +85,6 @@ class Transaction:
     async def take(self, step: Step) -> Sequence[Row]:
         """Take what waits, and this step; its rows."""
         self._wait(step)
-        self.begun = True
         with translated(self._path):
             return await self._raw.run(self.rest())
 
