@@ -122,6 +122,8 @@ class Worker:
             await self._bury(job, "WORKER_LOST")
             return
         try:
+            # Others claim meanwhile: they would wait for the disk, one behind the other.
+            await self._store.settled()
             await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
         except asyncio.CancelledError:
             await asyncio.shield(self._hand_back(job))

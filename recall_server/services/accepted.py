@@ -17,6 +17,8 @@ from recall_server.storage.codes import Floats
 from recall_server.storage.index import Postings
 
 HELD_MAX = 128
+# What is made of so much touches so few rows that others can wait for it.
+BRIEF_CHARS_MAX = 2_000
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Text:
     episode: Episode
     words: Postings
     vectors: Mapping[Texts, Floats] = field(default_factory=dict)
+
+    @property
+    def brief(self) -> bool:
+        """Whether a transaction about it is (`Driver.transaction`)."""
+        return len(self.episode.text) <= BRIEF_CHARS_MAX
 
 
 async def text_of(run: Run) -> Text | None:

@@ -111,7 +111,8 @@ class Consolidate:
             messages=(await self.masking.message(said, entry),) if said else (),
         )
         text = await text_of(run)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        brief = text is not None and text.brief
+        async with self.store.transaction(namespace, reach=reach, entry=entry, brief=brief) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
@@ -245,7 +246,10 @@ class Consolidate:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
         line.usage = run.work.usage
         reach = run.request.reach
-        async with self.store.transaction(job.namespace, reach=reach, entry=line) as tx:
+        brief = text is not None and text.brief
+        async with self.store.transaction(
+            job.namespace, reach=reach, entry=line, brief=brief
+        ) as tx:
             await tx.lock()
             now = self.runs.now()
             plan = await _plan(tx, run, text, now)

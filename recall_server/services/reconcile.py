@@ -97,9 +97,9 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
         if verdict is Verdict.CLASHES:
             clashing.append(other)
     if not clashing:
-        for other in await known.similar(memory):
-            if same_statement(memory.text, other.text):
-                return [Reinforce(other.id, memory.citation)]
+        for memory_id, text in await known.similar(memory):
+            if same_statement(memory.text, text):
+                return [Reinforce(memory_id, memory.citation)]
     if not clashing:
         known.add(memory)
         return [Add(memory)]
@@ -285,8 +285,8 @@ class _Known:
         ]
         return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
 
-    async def similar(self, memory: Memory) -> list[Memory]:
-        """Memories in nearly the same words."""
+    async def similar(self, memory: Memory) -> list[tuple[str, str]]:
+        """The ids and texts of memories in nearly the same words."""
         statistics = await self.tx.words.statistics(terms(memory.text))
         often = statistics.frequencies
         weights = bm25_weights(
@@ -295,8 +295,9 @@ class _Known:
         pool = await self.tx.words.pool(
             weights, statistics, SIMILAR_LOOKED_AT, await self.tx.reachable()
         )
-        stored = await self.tx.memories.active(pool)
-        return [other for other in [*stored, *self._added] if other.id not in self._dropped]
+        stored = await self.tx.memories.texts(pool) if pool else {}
+        found = [(i, stored[i]) for i in pool if i in stored and i not in self._dropped]
+        return [*found, *((other.id, other.text) for other in self._added)]
 
 
 def _rarest(often: Mapping[str, int], postings: int) -> list[str]:

@@ -92,11 +92,17 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False
+        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
     ) -> AsyncIterator[Connection]:
-        role = "recall_eraser" if erasing else "recall_app"
-        if namespace is None:
-            role = "recall_system"
+        del brief  # nobody waits here for anybody else's statements
+        role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
+        async with self._transaction(namespace, write=write, role=role) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _transaction(
+        self, namespace: str | None, *, write: bool, role: str
+    ) -> AsyncIterator["_PostgresConnection"]:
         try:
             async with asyncio.timeout(POOL_WAIT_S):
                 await self._turns.take(namespace)
@@ -116,8 +122,11 @@ class PostgresDriver:
         self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
     ) -> Sequence[Row]:
         del lasting  # those who use it may outlive it, so it has to keep all that it told them
-        async with self.transaction(namespace=namespace, write=write) as connection:
-            return await connection.fetch(sql, params)
+        async with self._transaction(namespace, write=write, role=_role(namespace)) as connection:
+            return await connection.last(sql, params)
+
+    async def settled(self) -> None:
+        """Nothing is seen before it is committed."""
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
@@ -161,7 +170,9 @@ class PostgresDriver:
                     yield found
 
     @asynccontextmanager
-    async def _begun(self, begin: str, *, patient: bool = False) -> AsyncIterator[Connection]:
+    async def _begun(
+        self, begin: str, *, patient: bool = False
+    ) -> AsyncIterator["_PostgresConnection"]:
         with _translated():
             async with self._pool.connection() as raw:
                 connection = _PostgresConnection(raw, None if patient else ANSWER_S)
@@ -173,6 +184,10 @@ class PostgresDriver:
                 except BaseException:  # a caller that hung up must leave nothing behind
                     await to_the_end(_rollback(raw, connection))
                     raise
+
+
+def _role(namespace: str | None) -> str:
+    return "recall_system" if namespace is None else "recall_app"
 
 
 async def _check(raw: _Raw) -> None:
@@ -228,6 +243,7 @@ class _PostgresConnection:
         self._waiting: list[tuple[str, Params, Exception | None]] = []
         # Two that read at once take turns: a connection has one conversation.
         self._turn = asyncio.Lock()
+        self._over = False
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
         # came to: whoever got this connection next would be told that they do not exist.
         self.confused = False
@@ -236,12 +252,21 @@ class _PostgresConnection:
         async with self._turn:
             if self._waiting:
                 await self.send(sql, params)
-                return await _rows(await self._flush())
+                return await _rows((await self._flush())[-1])
             with _translated(), _patience(self._raw, self._answer_s):
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
 
-    async def _flush(self) -> psycopg.AsyncCursor[DictRow]:
-        """Run what waits, in one journey; the cursor of the last."""
+    async def last(self, sql: str, params: Params) -> Sequence[Row]:
+        """`fetch`, and commit in the same journey."""
+        async with self._turn:
+            await self.send(sql, params)
+            await self.send("COMMIT", {})
+            cursors = await self._flush()
+            self._over = True
+            return await _rows(cursors[-2])
+
+    async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
+        """Run what waits, in one journey; the cursors."""
         waiting, self._waiting = self._waiting, []
         with _translated(), _patience(self._raw, self._answer_s):
             self.confused = True
@@ -251,7 +276,7 @@ class _PostgresConnection:
         for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
             if otherwise is not None and cursor.rowcount == 0:
                 raise otherwise
-        return cursors[-1]
+        return cursors
 
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append((sql, params, None))
@@ -261,6 +286,8 @@ class _PostgresConnection:
 
     async def commit(self) -> None:
         """Not in one journey with what may still forbid it."""
+        if self._over:
+            return
         if any(otherwise for _, _, otherwise in self._waiting):
             await self._flush()
         await self.fetch("COMMIT", {})
@@ -280,9 +307,13 @@ async def _rows(cursor: psycopg.AsyncCursor[DictRow]) -> Sequence[Row]:
 
 def _plain(params: Params) -> dict[str, Any]:
     return {
-        name: Jsonb(value.value) if isinstance(value, Document) else value
+        name: Jsonb(value, _text) if isinstance(value, Document) else value
         for name, value in params.items()
     }
+
+
+def _text(document: Document) -> str:
+    return document.text
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The shelf of runs: consolidations under way, paused and done, and what happened to them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -51,9 +51,9 @@ class Runs:
             accessor=run.accessor,
             created_at=run.created_at,
             request=_document(Request, run.request),
-            **_changing(run),
+            **(written := _changing(run)),
         )
-        await self._happened(run.id, 1, [run.status])
+        await self._happened(run, 1, [run.status], written)
         return run
 
     async def get(self, run_id: str) -> Run | None:
@@ -72,24 +72,31 @@ class Runs:
         """
         saved = replace(run, events=run.events + len(happened))
         await self._handle.expect(
-            "change_run", Stale(), id=run.id, version=run.version, **_changing(saved)
+            "change_run",
+            Stale(),
+            id=run.id,
+            version=run.version,
+            **(written := _changing(saved)),
         )
-        await self._happened(run.id, run.events + 1, happened)
+        await self._happened(run, run.events + 1, happened, written)
         return replace(saved, version=run.version + 1)
 
-    async def _happened(self, run_id: str, first: int, what: Sequence[Status | Outcome]) -> None:
-        await self._handle.many(
-            "add_run_event",
-            [
-                {
-                    "run_id": run_id,
-                    "seq": seq,
-                    "status": _document(Status, one) if isinstance(one, Status) else None,
-                    "outcome": _document(Outcome, one) if isinstance(one, Outcome) else None,
-                }
-                for seq, one in enumerate(what, first)
-            ],
-        )
+    async def _happened(
+        self,
+        run: Run,
+        first: int,
+        what: Sequence[Status | Outcome],
+        written: Mapping[str, Any],
+    ) -> None:
+        """Events, by the documents of the run where they are `written` already."""
+        rows: list[dict[str, Any]] = []
+        for seq, one in enumerate(what, first):
+            name = "outcome" if isinstance(one, Outcome) else "status"
+            known = written[name] if one is getattr(run, name) else _document(type(one), one)
+            rows.append(
+                {"run_id": run.id, "seq": seq, "status": None, "outcome": None} | {name: known}
+            )
+        await self._handle.many("add_run_event", rows)
 
     async def events(self, run_id: str, after: int) -> list[Event]:
         """What happened to the run after its event `after`, in order."""

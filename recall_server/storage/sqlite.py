@@ -68,7 +68,13 @@ class SqliteDriver:
 
     async def _connect(self, stack: AsyncExitStack) -> Thread:
         # Statements are named and few; the cache holds them all.
-        connect = partial(sqlite3.connect, self._path, isolation_level=None, cached_statements=256)
+        connect = partial(
+            sqlite3.connect,
+            self._path,
+            isolation_level=None,
+            cached_statements=256,
+            check_same_thread=False,  # one at a time: see Thread.idle
+        )
         raw = Thread(connect, iter_chunk_size=64)
         await stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
@@ -85,7 +91,7 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False
+        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
     ) -> AsyncIterator[Connection]:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
@@ -96,7 +102,9 @@ class SqliteDriver:
         assert self._writer is not None
         lengthy = erasing or namespace is None
         with translated(self._path):
-            async with self._writer.transaction(namespace, lengthy=lengthy) as connection:
+            async with self._writer.transaction(
+                namespace, lengthy=lengthy, brief=brief
+            ) as connection:
                 yield connection
 
     @asynccontextmanager
@@ -139,6 +147,10 @@ class SqliteDriver:
         except RecallError as error:
             self._doubt(error)
             raise
+
+    async def settled(self) -> None:
+        assert self._writer is not None
+        await self._writer.settled()
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:

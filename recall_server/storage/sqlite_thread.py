@@ -20,19 +20,39 @@ Step = Callable[[sqlite3.Connection], Sequence[Any]]
 
 class Thread(aiosqlite.Connection):
     """A connection in a thread of its own. Going there and back costs more than most statements,
-    so several can go at once.
+    so several can go at once; and those that wait for nothing need not go.
     """
+
+    # Counted by whoever asks, and by the thread: each writes one of them.
+    _asked = 0
+    _done = 0
 
     async def run(self, steps: Sequence[Step]) -> Sequence[Any]:
         """Take the steps, up to the first that fails; the rows of the last."""
-        rows: Sequence[Any] = await self._execute(self._taken, steps)  # type: ignore[no-untyped-call]
+        rows: Sequence[Any] = await self._execute(self.taken, steps)
         return rows
+
+    async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        def counted() -> Any:
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self._done += 1
+
+        self._asked += 1
+        return await super()._execute(counted)  # type: ignore[no-untyped-call]
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way in the thread, or waits for it."""
+        return self._asked == self._done
 
     def end_reading(self) -> None:
         """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
         self._tx.put_nowait((None, lambda: self._conn.execute("COMMIT")))
 
-    def _taken(self, steps: Sequence[Step]) -> Sequence[Any]:
+    def taken(self, steps: Sequence[Step]) -> Sequence[Any]:
+        """`run` here and now, where everybody waits; to be called while the thread is `idle`."""
         rows: Sequence[Any] = ()
         for step in steps:
             rows = step(self._conn)
@@ -40,12 +60,21 @@ class Thread(aiosqlite.Connection):
 
 
 class Transaction:
-    """Begins with its first statement."""
+    """Begins with its first statement. `here` says when its steps may be taken where they are
+    called for: in a transaction that is open and brief.
+    """
 
-    def __init__(self, raw: Thread, path: Path, begin: Sequence[Step]) -> None:
+    def __init__(
+        self,
+        raw: Thread,
+        path: Path,
+        begin: Sequence[Step],
+        here: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._raw = raw
         self._path = path
         self._waiting = [*begin]
+        self._here = here
         # Whether anything was asked of it, and taken, and whether its fate is no longer its own.
         self.asked = False
         self.begun = False
@@ -85,8 +114,9 @@ class Transaction:
     async def take(self, step: Step) -> Sequence[Row]:
         """Take what waits, and this step; its rows."""
         self._wait(step)
+        here, steps = self._here(), self.rest()
         with translated(self._path):
-            return await self._raw.run(self.rest())
+            return self._raw.taken(steps) if here else await self._raw.run(steps)
 
     def _wait(self, step: Step) -> None:
         self.asked = True
@@ -119,7 +149,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")
     if isinstance(value, Document):
-        return to_json(value.value).decode()
+        return value.text
     if isinstance(value, list):
         return to_json(value).decode()
     return value

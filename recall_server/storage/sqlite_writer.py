@@ -84,16 +84,18 @@ class Writer:
 
     @asynccontextmanager
     async def transaction(
-        self, namespace: str | None, *, lengthy: bool
+        self, namespace: str | None, *, lengthy: bool, brief: bool
     ) -> AsyncIterator[Transaction]:
-        """One transaction. For one that is `lengthy` nobody waits who came before."""
+        """One transaction. For one that is `lengthy` nobody waits who came before. What is `brief`
+        takes its steps here, but for those that wait for others or the disk.
+        """
         shared: _Commit | None = None
         try:
             async with self._turn(namespace):
                 if lengthy:
                     await self._commit_open()
                 shared = self._open or _Commit()
-                async with self._part(shared, last=lengthy) as part:
+                async with self._part(shared, last=lengthy, brief=brief) as part:
                     yield part
         except Exception:
             if shared is not None:
@@ -102,16 +104,20 @@ class Writer:
         await shared.kept()
 
     async def single(self, namespace: str | None, step: Step) -> Sequence[Row]:
-        """One statement that is a transaction by itself, and need not last."""
+        """One statement that is a transaction by itself, and need not last. Where others have begun
+        it is kept with them, or lost; what it has seen of theirs holds when this is `settled`.
+        """
         async with self._turn(namespace):
             if self._open is None:
                 with translated(self._path):
                     return await self._raw.run([self._sound, unsynced(step)])
-            shared = self._open
-            async with self._part(shared) as part:
-                rows = await part.take(step)
-        await shared.kept()
-        return rows
+            async with self._part(self._open, brief=True) as part:
+                return await part.take(step)
+
+    async def settled(self) -> None:
+        """Wait until what can be seen here is committed. Raises where it cannot be."""
+        if self._open is not None:
+            await self._open.kept()
 
     async def close(self) -> None:
         if self._closing is not None:
@@ -137,12 +143,21 @@ class Writer:
                 await to_the_end(self._commit(self._open))
 
     @asynccontextmanager
-    async def _part(self, shared: _Commit, *, last: bool = False) -> AsyncIterator[Transaction]:
+    async def _part(
+        self, shared: _Commit, *, brief: bool, last: bool = False
+    ) -> AsyncIterator[Transaction]:
+        def here() -> bool:
+            # Its first step may have to wait until another program has written.
+            return brief and self._raw.idle and (part.begun or shared.waiting > 0)
+
         begin = [step_of("SAVEPOINT part", {})] if shared.waiting else [self._sound, _BEGIN]
-        part = Transaction(self._raw, self._path, begin)
+        part = Transaction(self._raw, self._path, begin, here)
         try:
             yield part
-            await to_the_end(self._end(shared, part, last=last))
+            if here() and not last and self._awaits_another(shared):
+                self._pass(shared, part)
+            else:
+                await to_the_end(self._end(shared, part, last=last))
         except BaseException as error:  # a caller that hung up must leave nothing behind
             self._doubt(error)
             if not part.ended:
@@ -151,17 +166,23 @@ class Writer:
 
     async def _end(self, shared: _Commit, part: Transaction, *, last: bool) -> None:
         """Commit, or leave that to the next one."""
-        steps: list[Step] = []
-        if part.asked:
-            steps = [*part.rest(), *([_RELEASE] if shared.waiting else [])]
-        elif not shared.waiting:
+        if not part.asked and not shared.waiting:
             return
+        steps = _last(shared, part)
         if last or not self._awaits_another(shared):
             await self._commit(shared, steps, part)
             return
-        if steps:
-            with translated(self._path):
-                await self._raw.run(steps)
+        with translated(self._path):
+            await self._raw.run(steps)
+        self._passed(shared, part)
+
+    def _pass(self, shared: _Commit, part: Transaction) -> None:
+        """Leave the commit to the next one, here and now."""
+        with translated(self._path):
+            self._raw.taken(_last(shared, part))
+        self._passed(shared, part)
+
+    def _passed(self, shared: _Commit, part: Transaction) -> None:
         part.ended = True
         shared.waiting += 1
         self._open = shared
@@ -218,6 +239,13 @@ class Writer:
         self._open = None
         shared.end(error)
         await self._raw.rollback()
+
+
+def _last(shared: _Commit, part: Transaction) -> list[Step]:
+    """What it has not taken yet, and its end where others were there before."""
+    if not part.asked:
+        return []
+    return [*part.rest(), *([_RELEASE] if shared.waiting else [])]
 
 
 _BEGIN = step_of(WRITE, {})
