@@ -318,10 +318,11 @@ class Consolidate:
             await tx.jobs.finish(job, self.runs.now())
         return failed or run
 
-    async def give_up(self, tx: Transaction, job: Job, code: str) -> None:
-        """What is left to say when a run's job is given up."""
+    async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
+        """What is left to say when a run's job is given up; after the commit, to who waits."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
-        await self._failed(tx, job.payload["run_id"], reason)
+        run = await self._failed(tx, job.payload["run_id"], reason)
+        return lambda: self.runs.bell.ring(job.namespace, run) if run else None
 
     async def _failed(self, tx: Transaction, run_id: str, reason: Failure) -> Run | None:
         run = await tx.runs.locked(run_id)
