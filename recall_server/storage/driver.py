@@ -79,7 +79,14 @@ class Driver(Protocol):
         ...
 
     async def alone(
-        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+        self,
+        sql: str,
+        params: Params,
+        *,
+        namespace: str | None,
+        write: bool,
+        lasting: bool,
+        brief: bool = False,
     ) -> Sequence[Row]:
         """One statement that is a transaction by itself; the rows it returns. What is not `lasting`
         may be lost if the machine fails that runs the database and all that use it; and what it saw

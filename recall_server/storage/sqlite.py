@@ -131,7 +131,14 @@ class SqliteDriver:
                 raise
 
     async def alone(
-        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+        self,
+        sql: str,
+        params: Params,
+        *,
+        namespace: str | None,
+        write: bool,
+        lasting: bool,
+        brief: bool = False,
     ) -> Sequence[Row]:
         if write and lasting:
             async with self.transaction(namespace=namespace, write=True) as connection:
@@ -142,8 +149,10 @@ class SqliteDriver:
                 assert self._writer is not None
                 return await self._writer.single(namespace, step)
             async with self._turn(namespace) as raw:
+                steps = [self._sound, step]
                 with translated(self._path):
-                    return await raw.run([self._sound, step])
+                    # Whoever reads waits for nobody who writes.
+                    return raw.taken(steps) if brief and raw.idle else await raw.run(steps)
         except RecallError as error:
             self._doubt(error)
             raise

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,17 @@ class Thread(aiosqlite.Connection):
         return rows
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        return await super()._execute(self._counted(partial(fn, *args, **kwargs)))  # type: ignore[no-untyped-call]
+
+    def _counted(self, work: Callable[[], Any]) -> Callable[[], Any]:
         def counted() -> Any:
             try:
-                return fn(*args, **kwargs)
+                return work()
             finally:
                 self._done += 1
 
         self._asked += 1
-        return await super()._execute(counted)  # type: ignore[no-untyped-call]
+        return counted
 
     @property
     def idle(self) -> bool:
@@ -49,7 +53,7 @@ class Thread(aiosqlite.Connection):
 
     def end_reading(self) -> None:
         """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
-        self._tx.put_nowait((None, lambda: self._conn.execute("COMMIT")))
+        self._tx.put_nowait((None, self._counted(lambda: self._conn.execute("COMMIT"))))
 
     def taken(self, steps: Sequence[Step]) -> Sequence[Any]:
         """`run` here and now, where everybody waits; to be called while the thread is `idle`."""
