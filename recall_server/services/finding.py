@@ -26,19 +26,16 @@ async def show_new(tx: Transaction, found: Mapping[str, Findable], others: Posti
         made = await asyncio.to_thread(postings, found)
     else:
         made = postings(found)
-    added = Postings(
-        made.rows + others.rows, made.documents + others.documents, made.words + others.words
+    await tx.words.add(
+        Postings(made.ids + others.ids, made.rows + others.rows, made.words + others.words)
     )
-    if added.documents:
-        await tx.words.add(added)
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Undo `show`, as long as the words are there to tell, and keep the vectors from search."""
+    """Undo `show`, as long as the words are there to tell."""
     found = await tx.findables.of(ids)
     if found:
         await tx.words.remove(postings(found))
-        await tx.vectors.conceal(list(found))
 
 
 async def renew(store: Store) -> None:
@@ -51,3 +48,4 @@ async def renew(store: Store) -> None:
             if await tx.words.begin_anew():
                 async for ids in tx.findables.pages():
                     await show(tx, ids)
+                    await tx.vectors.link(ids)

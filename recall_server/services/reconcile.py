@@ -292,9 +292,7 @@ class _Known:
         weights = bm25_weights(
             {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
         )
-        pool = await self.tx.words.pool(
-            weights, statistics, SIMILAR_LOOKED_AT, await self.tx.reachable()
-        )
+        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
         stored = await self.tx.memories.texts(pool) if pool else {}
         found = [(i, stored[i]) for i in pool if i in stored and i not in self._dropped]
         return [*found, *((other.id, other.text) for other in self._added)]
