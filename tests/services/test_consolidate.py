@@ -1,6 +1,7 @@
 """Consolidation: what is committed, what is only shown, what waits for an answer, how long."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -359,6 +360,31 @@ async def test_a_model_that_is_away_is_waited_for(open_house: Open, clock: Clock
         await drained(house)
 
         assert (await house.services.tasks.get(ALICE, waiting.id)).status.state.final
+
+
+async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory(
+    open_house: Open, clock: Clock
+) -> None:
+    """The process that accepted it need not read it again, and must notice all the same."""
+    request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
+    async with open_house() as first, open_house() as second:
+        await enter(first)
+        control = await first.services.consolidate.start(ALICE, request, entry=entry(first))
+        await drained(first)
+        kept = await values(first)
+        ended = await first.services.consolidate.start(
+            ALICE, replace(request, text=PORTO), entry=entry(first)
+        )
+        await second.services.tasks.cancel(ALICE, ended.id, entry=entry(second))
+        await drained(first)
+        clock.pass_(timedelta(minutes=1))
+        await drained(first)
+
+        found = await first.services.tasks.get(ALICE, control.id)
+        left = await first.services.tasks.get(ALICE, ended.id)
+        assert found.status.state is RunState.COMPLETED
+        assert left.status.state is RunState.CANCELED
+        assert await values(first) == kept == ["Lisbon"]
 
 
 async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
