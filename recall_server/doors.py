@@ -32,6 +32,7 @@ from recall_server.surface.erasure import Erasure
 from recall_server.surface.export import ExportDoor
 from recall_server.surface.limits import Limits, Strangers
 from recall_server.surface.mcp import McpDoor
+from recall_server.surface.memories import Memories
 from recall_server.surface.neutral import Neutral
 from recall_server.surface.quarantine import Quarantine
 from recall_server.surface.streams import Streams
@@ -84,6 +85,7 @@ def _routes(
     return [
         *http.routes(house.check, lambda: house.stopping),
         *card.routes(),
+        *Memories(services, calls).routes(),
         *Conflicts(services, calls).routes(),
         *Tokens(services, calls).routes(),
         *AuditBook(services, calls).routes(),

@@ -17,6 +17,7 @@ from recall_server.cli.erase import erase, erase_allow, key, restore, verify_era
 from recall_server.cli.portability import export_, import_
 from recall_server.cli.quarantine import app as quarantine
 from recall_server.cli.reembed import reembed
+from recall_server.cli.search import search
 from recall_server.cli.shared import (
     AsJson,
     Db,
@@ -48,6 +49,7 @@ app.command("export")(export_)
 app.command("import")(import_)
 app.command("doctor")(doctor_)
 app.command("reembed")(reembed)
+app.command("search")(search)
 app.add_typer(quarantine, name="quarantine")
 
 

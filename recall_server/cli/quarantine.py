@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, in_house, print_json
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_house, print_json
 from recall_server.domain.model import namespace
 from recall_server.domain.quarantine import Held
 from recall_server.services.quarantine import LISTED_MAX
@@ -31,7 +31,7 @@ def list_(  # noqa: PLR0917  # each is an option
     """List suspects with their words and why they are suspected, the newest first."""
 
     async def act(built: House) -> None:
-        ns = namespace(name)
+        ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "list_quarantine", DOOR, None)
         found = await built.services.quarantine.list(
             ns, state=state, limit=limit, offset=offset, entry=entry

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from recall_server import observe
-from recall_server.app import house
+from recall_server.app import House, house
 from recall_server.config import Settings
-from recall_server.domain.errors import RecallError
+from recall_server.domain.errors import NotFound, RecallError
+from recall_server.domain.model import Namespace, namespace
 from recall_server.domain.text import visible
 
 Db = Annotated[
@@ -59,6 +60,15 @@ def in_house(db: str | None, act: Any, *, create: bool = False) -> None:
             await act(built)
 
     run(inside())
+
+
+async def existing(built: House, name: str) -> Namespace:
+    """The namespace of this name. Raises `NotFound` where there is none."""
+    ns = namespace(name)
+    async with built.store.transaction(ns, write=False) as tx:
+        if not await tx.portable.exists():
+            raise NotFound("There is no such namespace. `recall tokens list` shows those used.")
+    return ns
 
 
 def run(main_: Coroutine[Any, Any, None]) -> None:

@@ -18,6 +18,12 @@ app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_he
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
+Containers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--container", help="Only this container, '' for what is in none; again for more."
+    ),
+]
 Accessor = Annotated[str, typer.Argument(help="As `recall tokens list` shows it.")]
 
 
@@ -38,6 +44,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
     ] = None,
     agent_id: Annotated[str | None, typer.Option(help="Only as, and of, this agent.")] = None,
+    container: Containers = None,
     expires_in: Annotated[
         str | None, typer.Option(help="Such as 12h.", show_default="RECALL_TOKEN_DAYS")
     ] = None,
@@ -56,6 +63,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
             frozenset(topic) if topic else None,
             frozenset(type_) if type_ else None,
             agent_id,
+            frozenset(container) if container else None,
         ),
     )
 
@@ -88,6 +96,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
         list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
     ] = None,
     agent_id: Annotated[str | None, typer.Option(help="Only as, and of, this agent.")] = None,
+    container: Containers = None,
     expires_in: Annotated[str, typer.Option(help="24h at most.")] = "1h",
     db: Db = None,
     as_json: AsJson = False,
@@ -106,6 +115,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
                 frozenset(topic) if topic else reach.topics,
                 frozenset(type_) if type_ else reach.types,
                 agent_id or reach.agent_id,
+                frozenset(container) if container else reach.containers,
             ),
         )
         token, info = await services.delegation.mint(

@@ -104,10 +104,7 @@ class Episode:
     job_id: str
     source: Source = field(default_factory=Source)
     turns: tuple[Turn, ...] = ()
-
-    def turn_at(self, position: int) -> Turn | None:
-        """The turn that this character of the text is in."""
-        return next((t for t in self.turns if t.span.start <= position < t.span.end), None)
+    container: str = ""
 
 
 @dataclass(frozen=True)
@@ -208,6 +205,7 @@ class Memory:
     session_id: str | None = None
     agent_id: str | None = None
     extractor: str = ""
+    container: str = ""
 
     @property
     def searchable(self) -> str:
@@ -248,6 +246,7 @@ class Item(NamedTuple):
     type: MemoryType | None = None
     attribute: str | None = None
     place: Place | None = None
+    container: str = ""
 
     @property
     def searchable(self) -> str:
@@ -291,7 +290,7 @@ class Part(StrEnum):
 class Query:
     """What is asked of a search; limits and the other defaults are the backbone's (FEATURES D01).
     With `neighbours`, each hit comes with as many turns before and after it, as far as the budget
-    goes. `without` names parts that have no say.
+    goes. `without` names parts that have no say; `containers`, if given, where to look.
     """
 
     text: str
@@ -303,6 +302,7 @@ class Query:
     max_tokens: int | None = None
     neighbours: int = 0
     without: frozenset[Part] = frozenset()
+    containers: frozenset[str] | None = None
 
 
 class Scores(NamedTuple):

@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from recall_server.domain.containers import NONE
 from recall_server.domain.model import MemoryType, Status
 from recall_server.domain.plan import Choice, Policy
 
@@ -74,6 +75,7 @@ def _id(prefix: str) -> Any:
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(spelled)]
 Text = Annotated[str, AfterValidator(_storable)]
 Label = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_one_line)]
+Room = Annotated[str, Field(max_length=128), AfterValidator(_one_line)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -156,6 +158,8 @@ class Episode(_Strict):
     job_id: Annotated[str, _id("(job|task)")]
     extraction: Extraction | None
     turns: list[Turn]
+    # Exports from before there were any have none.
+    container: Room = NONE
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -217,6 +221,7 @@ class Memory(_Strict):
     extractor: Text
     citations: Annotated[list[Cited], Field(min_length=1)]
     decisions: list[Decided]
+    container: Room = NONE
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

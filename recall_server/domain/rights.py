@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -89,11 +89,14 @@ WHOLE = frozenset(
 
 @dataclass(frozen=True)
 class Reach:
-    """A part of a namespace: these topics, these types, this agent's; None stands for any."""
+    """A part of a namespace: these topics, these types, this agent's, these containers; None stands
+    for any.
+    """
 
     topics: frozenset[str] | None = None
     types: frozenset[MemoryType] | None = None
     agent_id: str | None = None
+    containers: frozenset[str] | None = None
 
     @property
     def everything(self) -> bool:
@@ -105,6 +108,7 @@ class Reach:
             _part(self.topics, other.topics)
             and _part(self.types, other.types)
             and other.agent_id in (None, self.agent_id)
+            and _part(self.containers, other.containers)
         )
 
     def writer(self, topic: str, agent_id: str | None) -> str | None:
@@ -120,14 +124,38 @@ class Reach:
             )
         return self.agent_id
 
-    def confined(self, topic: str) -> Reach:
-        """What work on behalf of such a token may touch, once it is about `topic`: nothing that it
-        brings about may be seen or changed further than this.
+    def room(self, container: str) -> str:
+        """The container that something is written into, where `container` (or none) is named: that
+        of a token which has but one need not be. Raises `OutOfReach`.
         """
-        if self.topics is None and self.agent_id is None:
-            return EVERYTHING
+        if self.containers is None:
+            return container
+        if not container and len(self.containers) == 1:
+            (container,) = self.containers
+        if container not in self.containers:
+            allowed = ", ".join(repr(one) for one in sorted(self.containers))
+            raise OutOfReach(
+                f"This token may write into these containers only: {allowed}. Name one of them as "
+                "container."
+            )
+        return container
+
+    def inside(self, containers: Collection[str] | None) -> Reach:
+        """The part of this reach that is in these containers; None for any."""
+        if containers is None:
+            return self
+        inside = frozenset(containers)
+        if self.containers is not None:
+            inside &= self.containers
+        return replace(self, containers=inside)
+
+    def confined(self, topic: str, container: str) -> Reach:
+        """What work on behalf of such a token may touch, once it is about `topic` in `container`:
+        nothing that it brings about may be seen or changed further than this.
+        """
         topics = frozenset({topic}) if self.topics is not None else None
-        return Reach(topics, None, self.agent_id)
+        containers = frozenset({container}) if self.containers is not None else None
+        return Reach(topics, None, self.agent_id, containers)
 
 
 EVERYTHING = Reach()

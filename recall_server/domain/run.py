@@ -5,11 +5,12 @@ of it. Over A2A it is a task; the states are those of the protocol.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from recall_server.domain.errors import OutOfReach
 from recall_server.domain.model import Candidate, Memory, Source, Usage
 from recall_server.domain.plan import Policy, Question, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
@@ -58,7 +59,8 @@ class Expiry(StrEnum):
 class Request:
     """What was asked for. Without a `policy` that of the namespace holds, or else *ask*.
     `expires_in_s` is how long each round of questions may wait, in seconds;
-    None is for ever. `reach` is what the run may see and change, on behalf of who asked.
+    None is for ever. `reach` is what the run may see and change, on behalf of who asked. A
+    text goes into `container`; a merge is of what is in it, or, where none is named, of each.
     """
 
     mode: Mode
@@ -72,6 +74,29 @@ class Request:
     on_expiry: Expiry = Expiry.KEEP_EXISTING
     source: Source = field(default_factory=Source)
     reach: Reach = EVERYTHING
+    container: str = ""
+
+    def held_to(self, reach: Reach) -> Request:
+        """The request, held to what who asks may reach. Raises `OutOfReach`."""
+        if reach.types is not None:
+            raise OutOfReach("This token is limited to types of memories, and a task is about all.")
+        if self.mode is Mode.APPLY:
+            return self
+        agent = reach.writer(self.topic, self.source.agent_id)
+        room = reach.room(self.container)
+        return replace(
+            self,
+            source=replace(self.source, agent_id=agent),
+            container=room,
+            reach=reach.confined(self.topic, room),
+        )
+
+    @property
+    def seen(self) -> Reach:
+        """What the run looks at and changes: of its reach that which is in its container."""
+        if self.mode is Mode.MERGE and not self.container:
+            return self.reach
+        return self.reach.inside({self.container})
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ async def text_of(run: Run) -> Text | None:
         content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
         job_id=run.id,
         source=request.source,
+        container=request.container,
     )
     if len(request.text) > INLINE_CHARS_MAX:
         return Text(*await asyncio.to_thread(read, episode))

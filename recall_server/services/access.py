@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 
+from recall_server.domain.containers import container
 from recall_server.domain.errors import (
     Invalid,
     LastAdmin,
@@ -32,6 +33,7 @@ log = structlog.get_logger()
 
 LABEL_CHARS_MAX = 128
 TOPICS_MAX = 100
+CONTAINERS_MAX = 100
 USES_MAX = 1_000_000_000
 OVERLAP_MAX = timedelta(days=30)
 REFUSED = (
@@ -344,7 +346,12 @@ def checked(wanted: Wanted) -> Wanted:
         raise Invalid("A token that is limited to types needs at least one.")
     if agent is not None:
         agent = clean_label(agent, "agent_id", chars_max=2 * LABEL_CHARS_MAX)
-    reach = replace(reach, topics=topics, agent_id=agent)
+    containers = reach.containers
+    if containers is not None:
+        if not 1 <= len(containers) <= CONTAINERS_MAX:
+            raise Invalid(f"A token may be limited to 1 to {CONTAINERS_MAX} containers.")
+        containers = frozenset(map(container, containers))
+    reach = replace(reach, topics=topics, agent_id=agent, containers=containers)
     return replace(wanted, rights=replace(wanted.rights, reach=reach))
 
 

@@ -9,6 +9,7 @@ from recall_server.domain.errors import Stale
 from recall_server.domain.findable import Findable
 from recall_server.domain.model import Citation, Episode, Item, Status
 from recall_server.domain.plan import Add, Change, Forget, Plan, Reinforce, Supersede
+from recall_server.domain.transcript import turn_at
 from recall_server.services import finding
 from recall_server.storage.index import Postings
 from recall_server.storage.store import Transaction
@@ -88,7 +89,7 @@ def _found(plan: Plan, episode: Episode) -> dict[str, Findable]:
     for change in plan.changes:
         if isinstance(change, Add) and change.memory.citation.episode_id == episode.id:
             memory = change.memory
-            turn = episode.turn_at(memory.citation.span.start)
+            turn = turn_at(episode.turns, memory.citation.span.start)
             if turn is None:
                 found[memory.id] = Findable(memory.searchable)
                 continue

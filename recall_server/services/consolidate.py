@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 import structlog
 
 from recall_server.domain.attributes import canonical
+from recall_server.domain.containers import container
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
     EmbedderUnavailable,
     Invalid,
     NotFound,
-    OutOfReach,
     PlanOutdated,
     RecallError,
     Stale,
@@ -44,7 +44,7 @@ from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, merge, reconcile
 from recall_server.services.accepted import Text, text_of
 from recall_server.services.embedding import EMBED, Texts, of_memory, of_turns
-from recall_server.services.ingest import INLINE_CHARS_MAX, TOPIC_CHARS_MAX, checked_source
+from recall_server.services.ingest import INLINE_CHARS_MAX, TOPIC_CHARS_MAX, checked_source, told
 from recall_server.services.keeping import keep_planned, refuse_erased
 from recall_server.services.masking import Masking
 from recall_server.services.reading import passages, sound
@@ -92,11 +92,11 @@ class Consolidate:
         Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
         erased here, `NotFound` where there is no such plan in this namespace, `OutOfReach`.
         """
-        request = _within(self._checked(request), reach)
+        request = self._checked(request).held_to(reach)
         request = replace(request, text=await self.masking.text(request.text, entry))
         entry.details |= {"mode": request.mode} | request.source.told()
         if request.mode is not Mode.APPLY:
-            entry.details["topic"] = request.topic
+            entry.details |= told(request.topic, request.container, request.source)
         now = self.runs.now()
         run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
         said = message(run_id, context_id) if message else None
@@ -135,7 +135,7 @@ class Consolidate:
             clean_text(request.text, chars_max=self.text_chars_max)
         if request.mode is not Mode.APPLY:
             topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
-            request = replace(request, topic=topic)
+            request = replace(request, topic=topic, container=container(request.container))
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, source=checked_source(request.source))
@@ -245,7 +245,7 @@ class Consolidate:
     async def _settle(self, run: Run, text: "Text | None", job: Job, line: AuditEntry) -> Run:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
         line.usage = run.work.usage
-        reach = run.request.reach
+        reach = run.request.seen
         brief = text is not None and text.brief
         async with self.store.transaction(
             job.namespace, reach=reach, entry=line, brief=brief
@@ -348,17 +348,6 @@ async def _plan(tx: Transaction, run: Run, text: Text | None, now: datetime) -> 
     )
 
 
-def _within(request: Request, reach: Reach) -> Request:
-    """The request, held to what who asks may reach."""
-    if reach.types is not None:
-        raise OutOfReach("This token is limited to types of memories, and a task is about all.")
-    if request.mode is Mode.APPLY:
-        return request
-    agent = reach.writer(request.topic, request.source.agent_id)
-    source = replace(request.source, agent_id=agent)
-    return replace(request, source=source, reach=reach.confined(request.topic))
-
-
 async def _as_planned(tx: Transaction, run: Run, reach: Reach) -> Run:
     """The run, set to do exactly what an earlier dry run planned."""
     planned = await tx.runs.get(run.request.plan_id)
@@ -367,7 +356,7 @@ async def _as_planned(tx: Transaction, run: Run, reach: Reach) -> Run:
     return replace(
         run,
         # Where the plan was made with a wider reach than is left, it turns out to be outdated.
-        request=_within(replace(planned.request, dry_run=False, plan_id=planned.id), reach),
+        request=replace(planned.request, dry_run=False, plan_id=planned.id).held_to(reach),
         work=replace(planned.work, expected=planned.outcome.digest),
     )
 

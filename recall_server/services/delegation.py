@@ -192,6 +192,8 @@ def _told(rights: Rights) -> dict[str, Any]:
         claims["types"] = sorted(reach.types)
     if reach.agent_id is not None:
         claims["agent_id"] = reach.agent_id
+    if reach.containers is not None:
+        claims["containers"] = sorted(reach.containers)
     return claims
 
 
@@ -205,6 +207,7 @@ def _namespace(claim: object) -> Namespace:
 def _rights(claims: Any) -> Rights:
     """What `_told` said, and this server signed."""
     topics, types = claims.get("topics"), claims.get("types")
+    containers = claims.get("containers")
     try:
         return Rights(
             frozenset(map(Scope, claims["scopes"])),
@@ -212,6 +215,7 @@ def _rights(claims: Any) -> Rights:
                 None if topics is None else frozenset(topics),
                 None if types is None else frozenset(map(MemoryType, types)),
                 claims.get("agent_id"),
+                None if containers is None else frozenset(containers),
             ),
         )
     except (KeyError, TypeError, ValueError):

@@ -39,10 +39,10 @@ Refused = Callable[[Transaction, Sequence[str]], Awaitable[set[int]]]
 
 # What never changes of a line once it is here. What has become of it since is for the namespace
 # that it has become part of.
-_FIXED_OF_EPISODE = {"text", "content_hash", "topic", "occurred_at", "recorded_at"}
+_FIXED_OF_EPISODE = {"text", "content_hash", "topic", "container", "occurred_at", "recorded_at"}
 _FIXED_OF_MEMORY = {
     *("text", "type", "topic", "entity", "attribute", "value", "negated", "said_at", "valid_from"),
-    *("recorded_at", "extractor"),
+    *("recorded_at", "extractor", "container"),
 }
 
 

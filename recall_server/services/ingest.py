@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
+from recall_server.domain.containers import NONE, container
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict
 from recall_server.domain.ids import new_id
@@ -49,20 +50,27 @@ class Submission:
     topic: str
     idempotency_key: str | None = None
     source: Source = field(default_factory=Source)
+    container: str = NONE
 
     def digest(self) -> str:
         """What makes two submissions the same, besides their key."""
         body = [self.text, self.topic, self.source.session_id, self.source.agent_id]
+        # As it was before there were containers, where there is none.
+        body += [self.container] if self.container else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The answer to a submission; `cached` where its key was used before for the same."""
+    """The answer to a submission; `cached` where its key was used before for the same, `container`
+    where it is in one, and `new_room` where nothing was in that before.
+    """
 
     episode_id: str
     job_id: str
     cached: bool
+    container: str = NONE
+    new_room: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,8 @@ class Ingest:
         used for something else, `ErasedContent` where the text was erased here, `OutOfReach`.
         """
         submission = _signed(self._checked(submission), reach)
-        entry.details |= {"topic": submission.topic} | submission.source.told()
-        confined = reach.confined(submission.topic)
+        entry.details |= told(submission.topic, submission.container, submission.source)
+        confined = reach.confined(submission.topic, submission.container)
         limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
         # Before the digest too, which would tell a guessed secret from a wrong one.
         text = await self.masking.text(submission.text, entry)
@@ -116,13 +124,21 @@ class Ingest:
                     {"episode_id": episode.id, **limit},
                     episode.recorded_at,
                 )
-                accepted = Accepted(episode.id, episode.job_id, cached=False)
+                room = episode.container
+                accepted = Accepted(
+                    *(episode.id, episode.job_id),
+                    cached=False,
+                    container=room,
+                    new_room=bool(room) and await tx.episodes.first_in(room),
+                )
             else:
                 before = await tx.episodes.receipt(key)
                 assert before is not None
                 if before.request_digest != digest:
                     raise IdempotencyConflict
-                accepted = Accepted(before.episode_id, before.job_id, cached=True)
+                accepted = Accepted(
+                    before.episode_id, before.job_id, cached=True, container=submission.container
+                )
             entry.ids += [accepted.episode_id, accepted.job_id]
             entry.counts["queued"] = int(not accepted.cached)
         self.wake()
@@ -134,6 +150,7 @@ class Ingest:
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
             _label_or_none(submission.idempotency_key, "idempotency_key"),
             checked_source(submission.source),
+            container(submission.container),
         )
 
     def _episode(self, submission: Submission) -> Episode:
@@ -147,6 +164,7 @@ class Ingest:
             content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
             job_id=new_id("job", now, self.chance(10)),
             source=submission.source,
+            container=submission.container,
         )
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
@@ -171,8 +189,8 @@ class Ingest:
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
-        # Who handed the text in can change no more by it than they reach.
-        reach = _REACH.validate_python(job.payload.get("reach", {}))
+        # Who handed the text in can change no more by it than they reach, in that container only.
+        reach = _REACH.validate_python(job.payload.get("reach", {})).inside({episode.container})
         async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             now = self.now()
@@ -217,10 +235,16 @@ def checked_source(source: Source) -> Source:
 
 
 def _signed(submission: Submission, reach: Reach) -> Submission:
-    """The submission in the name of the agent that the reach is limited to."""
+    """The submission in the name of the agent and in the container that the reach is limited to."""
     source = submission.source
     agent = reach.writer(submission.topic, source.agent_id)
-    return replace(submission, source=replace(source, agent_id=agent))
+    room = reach.room(submission.container)
+    return replace(submission, source=replace(source, agent_id=agent), container=room)
+
+
+def told(topic: str, container: str, source: Source) -> dict[str, str]:
+    """What a reader of the book would like to know of a text."""
+    return {"topic": topic} | ({"container": container} if container else {}) | source.told()
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

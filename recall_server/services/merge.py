@@ -1,4 +1,6 @@
-"""Similar memories of a topic become one that says all they say (FEATURES G01-G03)."""
+"""Similar memories of a topic become one that says all they say (FEATURES G01-G03): those of one
+container, so that it is in the same one.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +41,7 @@ class Merging:
         assert work.groups is not None
         for number in range(work.next, len(work.groups)):
             ids = work.groups[number]
-            async with self.store.transaction(namespace, write=False, reach=request.reach) as tx:
+            async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
                 found = await tx.memories.get(ids)
             merged = await self.merger.merge([found[i] for i in ids if i in found])
             proposals = work.proposals
@@ -53,11 +55,17 @@ class Merging:
             yield work
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
-        async with self.store.transaction(namespace, write=False, reach=request.reach) as tx:
+        async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
-        found = clusters(memories, vectors, request.similarity_threshold)
-        return tuple(tuple(memory.id for memory in group) for group in found)
+        rooms: dict[str, list[Memory]] = {}
+        for memory in memories:
+            rooms.setdefault(memory.container, []).append(memory)
+        return tuple(
+            tuple(memory.id for memory in group)
+            for room in rooms.values()
+            for group in clusters(room, vectors, request.similarity_threshold)
+        )
 
     async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
         if self.embedder is None:

@@ -160,7 +160,7 @@ class Push:
         come to tell more than is in reach.
         """
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            if not (await _existing(tx, run_id)).request.reach.within(reach):
+            if not (await _existing(tx, run_id)).request.seen.within(reach):
                 raise OutOfReach("Not everything that this task may tell is in this token's reach.")
         await self.check(wanted)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:

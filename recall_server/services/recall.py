@@ -1,10 +1,11 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from recall_server.domain.abstention import WEAK_BELOW
+from recall_server.domain.containers import container
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.model import (
     AuditEntry,
@@ -97,6 +98,7 @@ class Recall:
         the words alone decide, and the answer says so (FEATURES D23).
         """
         clean_text(query.text, chars_max=self.query_chars_max)
+        reach = reach.inside(_checked(query.containers))
         asked = await search.ask(self.store, self.embedder, namespace, query, reach)
         now = self.now()
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
@@ -128,11 +130,13 @@ class Recall:
         offset: int,
         type_: str,
         topic: str,
+        containers: Collection[str] | None = None,
         reach: Reach = EVERYTHING,
         entry: AuditEntry,
     ) -> Page:
         """One page of the active memories, newest first (FEATURES D12)."""
         storable(topic)
+        reach = reach.inside(_checked(containers))
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
@@ -219,6 +223,11 @@ class Recall:
             await tx.vectors.link([memory_id])
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1
+
+
+def _checked(containers: Collection[str] | None) -> Collection[str] | None:
+    """Raises `Invalid` on a name that no container can have."""
+    return None if containers is None else frozenset(map(container, containers))
 
 
 async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:

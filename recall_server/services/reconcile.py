@@ -33,6 +33,7 @@ from recall_server.domain.plan import (
     Supersede,
 )
 from recall_server.domain.ranking import bm25_weights
+from recall_server.domain.transcript import turn_at
 from recall_server.domain.words import terms
 from recall_server.storage.store import Transaction
 
@@ -219,7 +220,7 @@ def _end_of(old: Memory, new: Memory) -> datetime:
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:
     span = candidate.span
-    turn = episode.turn_at(span.start)
+    turn = turn_at(episode.turns, span.start)
     said_at = (turn.said_at if turn else None) or episode.occurred_at
     fact = candidate.fact
     return Memory(
@@ -243,6 +244,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         session_id=episode.source.session_id,
         agent_id=episode.source.agent_id,
         extractor=extractor,
+        container=episode.container,
     )
 
 

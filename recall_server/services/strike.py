@@ -23,7 +23,9 @@ from recall_server.storage.driver import Row
 from recall_server.storage.rows import span
 from recall_server.storage.store import Transaction
 
-_LABELS = ("topic", "session_id", "agent_id", "source")
+_LABELS = ("topic", "container", "session_id", "agent_id", "source")
+
+_WORDS_OF_MEMORY = ("text", "topic", "container", "entity", "attribute", "value")
 
 
 @dataclass
@@ -90,7 +92,7 @@ async def of_subject(tx: Transaction, subject: Subject) -> Affected:
     """What erasing somebody reaches. Reads all of the namespace: no index knows every name."""
     affected = Affected(subject)
     async for row in tx.erasures.memories():
-        if subject.named(row["text"], row["topic"], row["entity"], row["attribute"], row["value"]):
+        if subject.named(*(row[name] for name in _WORDS_OF_MEMORY)):
             affected.memories[row["id"]] = row
     await _add_citations(tx, affected)
     async for episode, turns in tx.erasures.episodes():

@@ -48,6 +48,7 @@ class Access:
             parent=token.parent,
             expires_at=token.expires_at,
             uses_left=token.uses_left,
+            containers=_listed(reach.containers),
         )
 
     async def policy(self) -> Policy | None:
@@ -140,6 +141,7 @@ def _first(rows: Sequence[Row]) -> TokenInfo | None:
 
 def _token(row: Row) -> TokenInfo:
     topics, types = document(row["topics"]), document(row["types"])
+    containers = document(row["containers"])
     return TokenInfo(
         accessor=row["accessor"],
         namespace=Namespace(row["namespace"]),
@@ -152,6 +154,7 @@ def _token(row: Row) -> TokenInfo:
                 None if topics is None else frozenset(topics),
                 None if types is None else frozenset(map(MemoryType, types)),
                 row["agent_id"],
+                None if containers is None else frozenset(containers),
             ),
         ),
         parent=row["parent"],

@@ -102,6 +102,11 @@ class Episodes:
             ],
         )
 
+    async def first_in(self, container: str) -> bool:
+        """Whether there is but one episode in a container."""
+        rows = await self._handle.fetch("episodes_in_container", container=container, limit=2)
+        return len(rows) == 1
+
     async def receipt(self, key: str) -> Receipt | None:
         """What was answered to `key`, if it was used."""
         rows = await self._handle.fetch("episode_by_key", idempotency_key=key)
@@ -125,6 +130,7 @@ class Episodes:
             job_id=row["job_id"],
             source=Source(row["session_id"], row["agent_id"], row["source"]),
             turns=tuple(_turn(turn) for turn in turns),
+            container=row["container"],
         )
 
     async def open_turns(self, episode_id: str) -> list[Item]:
@@ -179,6 +185,7 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "source": episode.source.client,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
+        "container": episode.container,
     }
 
 
@@ -205,4 +212,5 @@ def _item(row: Row) -> Item:
         citation=Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at),
         importance=row["importance"],
         access_count=row["access_count"],
+        container=row["container"],
     )

@@ -64,4 +64,6 @@ def _spelled(reach: Reach) -> dict[str, Any]:
         "types": sorted(reach.types or ()),
         "any_agent": reach.agent_id is None,
         "agent": reach.agent_id or "",
+        "any_container": reach.containers is None,
+        "containers": sorted(reach.containers or ()),
     }

@@ -53,6 +53,7 @@ class Memories:
             session_id=memory.session_id,
             agent_id=memory.agent_id,
             extractor=memory.extractor,
+            container=memory.container,
         )
         await self.cite(memory.id, memory.citation)
 
@@ -219,6 +220,7 @@ def _item(row: Row) -> Item:
         access_count=row["access_count"],
         type=MemoryType(row["type"]),
         attribute=row["attribute"],
+        container=row["container"],
     )
 
 
@@ -252,4 +254,5 @@ def _memory(row: Row) -> Memory:
         session_id=row["session_id"],
         agent_id=row["agent_id"],
         extractor=row["extractor"],
+        container=row["container"],
     )

@@ -111,7 +111,7 @@ class Portable:
         fields = "id idempotency_key request_digest job_id text content_hash topic".split()  # noqa: SIM905
         await self._handle.send(
             "import_episode",
-            **{name: getattr(episode, name) for name in (*fields, *_EPISODE)},
+            **{name: getattr(episode, name) for name in (*fields, *_EPISODE, "container")},
             tags=None if episode.tags is None else Document(episode.tags),
             metadata=None if episode.metadata is None else Document(episode.metadata),
             occurred_at=episode.occurred_at,
@@ -244,6 +244,7 @@ def _episode(row: Row, turns: list[dict[str, Any]]) -> dict[str, Any]:
         "job_id": row["job_id"],
         "extraction": waits,
         "turns": turns,
+        "container": row["container"],
     }
 
 
@@ -277,6 +278,7 @@ def _memory(
         "extractor": row["extractor"],
         "citations": citations,
         "decisions": decisions,
+        "container": row["container"],
     }
 
 

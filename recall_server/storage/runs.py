@@ -159,6 +159,7 @@ def _changing(run: Run) -> dict[str, Any]:
         "outcome": _document(Outcome, run.outcome),
         "topic": _only(run.request.topic, (memory.topic for memory in run.shown())),
         "agent_id": _only(run.request.source.agent_id, (one.agent_id for one in run.shown())),
+        "container": _only(run.request.container, (one.container for one in run.shown())),
     }
 
 

@@ -8,6 +8,7 @@ from a2a.types import Message, Role
 from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from recall_server.domain.containers import NONE
 from recall_server.domain.errors import Invalid, LimitReached
 from recall_server.domain.model import Source
 from recall_server.domain.plan import Policy
@@ -32,6 +33,7 @@ class Consolidation(BaseModel):
     mode: Annotated[Mode | None, Field(strict=False)] = None
     text: str = ""
     topic: str = DEFAULT_TOPIC
+    container: str = NONE
     policy: Annotated[Policy | None, Field(strict=False)] = None
     similarity_threshold: float = Field(0.85, ge=0, le=1)
     dry_run: bool = False
@@ -60,6 +62,7 @@ class Consolidation(BaseModel):
             source=Source(
                 _label(self.session_id, "session_id"), _label(self.agent_id, "agent_id"), "a2a"
             ),
+            container=self.container,
         )
 
 

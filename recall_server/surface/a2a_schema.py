@@ -18,6 +18,7 @@ INPUT_SCHEMA: Json = {
         "mode": {"enum": [str(mode) for mode in Mode]},
         "text": {"type": "string"},
         "topic": {"type": "string"},
+        "container": {"type": "string"},
         "policy": {"enum": [str(policy) for policy in Policy]},
         "similarity_threshold": {"type": "number", "minimum": 0, "maximum": 1},
         "dry_run": {"type": "boolean"},

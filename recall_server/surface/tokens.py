@@ -31,12 +31,15 @@ OVERLAP_S = 3_600.0
 
 
 class Asked(Arguments):
-    """What is left out is as with the token that issues: its topics, its types, its agent."""
+    """What is left out is as with the token that issues: its topics, its types, its agent,
+    its containers.
+    """
 
     scopes: list[Annotated[Scope, Field(strict=False)]] = Field(default_factory=list)
     topics: list[str] = Field(default_factory=list)
     types: list[Annotated[MemoryType, Field(strict=False)]] = Field(default_factory=list)
     agent_id: str = ""
+    containers: list[str] = Field(default_factory=list)
     expires_in_s: float = Field(0, ge=0, le=YEAR_S, description="0: as long as by default")
 
     def wanted(self, issuer: Rights) -> Wanted:
@@ -47,6 +50,7 @@ class Asked(Arguments):
             topics=frozenset(self.topics) or reach.topics,
             types=frozenset(self.types) or reach.types,
             agent_id=self.agent_id or reach.agent_id,
+            containers=frozenset(self.containers) or reach.containers,
         )
         return Wanted(
             Rights(frozenset(self.scopes or by_default), reach),

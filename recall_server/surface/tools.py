@@ -58,6 +58,13 @@ class StoreMemory(Arguments):
     idempotency_key: str = Field("", description="same key and text: stored once")
     session_id: str = ""
     agent_id: str = ""
+    container: str = Field("", description="a room to keep it in")
+
+    def submission(self, client: str | None) -> Submission:
+        source = Source(self.session_id or None, self.agent_id or None, client)
+        return Submission(
+            self.text, self.topic, self.idempotency_key or None, source, self.container
+        )
 
 
 class SearchMemories(Arguments):
@@ -69,7 +76,21 @@ class SearchMemories(Arguments):
     max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
+    container: str = Field("", description="this room only")
     explain: bool = Field(default=False, description="add scores and the cited words")
+
+    def asked(self) -> Query:
+        return Query(
+            text=self.query,
+            limit=self.limit,
+            mode=self.mode,
+            neighbours=self.neighbours,
+            recency_weight=self.recency_weight,
+            mmr_lambda=self.mmr_lambda,
+            score_threshold=self.score_threshold,
+            max_tokens=self.max_tokens or None,
+            containers=frozenset({self.container}) if self.container else None,
+        )
 
 
 class InspectMemories(Arguments):
@@ -77,6 +98,7 @@ class InspectMemories(Arguments):
     offset: int = Field(0, ge=0, le=INT64_MAX)
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     topic: str = ""
+    container: str = ""
     memory_id: str = Field("", description="show the history of this one")
 
 
@@ -99,6 +121,7 @@ class Whoami(Arguments):
 
 class ConsolidateMemories(Arguments):
     topic: str
+    container: str = ""
     similarity_threshold: float = Field(0.85, ge=0, le=1)
     dry_run: bool = Field(default=False, description="show the plan only")
 
@@ -106,12 +129,7 @@ class ConsolidateMemories(Arguments):
 async def store_memory(call: Call, given: StoreMemory) -> Json:
     accepted = await call.services.ingest.remember(
         call.namespace,
-        Submission(
-            given.text,
-            given.topic,
-            given.idempotency_key or None,
-            Source(given.session_id or None, given.agent_id or None, call.client),
-        ),
+        given.submission(call.client),
         reach=call.reach,
         entry=call.entry,
     )
@@ -123,16 +141,7 @@ async def store_memory(call: Call, given: StoreMemory) -> Json:
 async def search_memories(call: Call, given: SearchMemories) -> Json:
     answer = await call.services.recall.search(
         call.namespace,
-        Query(
-            text=given.query,
-            limit=given.limit,
-            mode=given.mode,
-            neighbours=given.neighbours,
-            recency_weight=given.recency_weight,
-            mmr_lambda=given.mmr_lambda,
-            score_threshold=given.score_threshold,
-            max_tokens=given.max_tokens or None,
-        ),
+        given.asked(),
         cite=given.explain,
         reach=call.reach,
         entry=call.entry,
@@ -152,6 +161,7 @@ async def inspect_memories(call: Call, given: InspectMemories) -> Json:
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
+        containers=[given.container] if given.container else None,
         reach=call.reach,
         entry=call.entry,
     )
@@ -192,6 +202,7 @@ async def consolidate_memories(call: Call, given: ConsolidateMemories) -> Json:
             similarity_threshold=given.similarity_threshold,
             dry_run=given.dry_run,
             source=Source(client=call.client),
+            container=given.container,
         ),
         reach=call.reach,
         entry=call.entry,
@@ -278,6 +289,8 @@ def _plain(schema: Json) -> Json:
             key: strip(value)
             for key, value in node.items()
             if value != INT64_MAX
+            # "", 0 and false are what leaving an argument out means anyway.
+            and (key != "default" or value)
             if (not (key == "title" and isinstance(value, str)) and key != "description")
             or (key == "description" and value and "type" in node and "properties" not in node)
         }

@@ -55,6 +55,8 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "valid_from": moment(item.valid_from),
         "score": round(one.scores.final, 6),
     }
+    if item.container:
+        shown["container"] = item.container
     if one.around:
         shown["around"] = [said.text for said in one.around]
     if explain and item.citation is not None:
@@ -83,6 +85,7 @@ def memory(one: Memory) -> Json:
         "id": one.id,
         "text": one.text,
         "topic": one.topic,
+        "container": one.container or None,
         "type": one.type,
         "status": one.status,
         "entity": one.fact.entity if one.fact else None,
@@ -197,6 +200,7 @@ def rights(one: Rights) -> Json:
         "topics": None if reach.topics is None else sorted(reach.topics),
         "types": None if reach.types is None else sorted(reach.types),
         "agent_id": reach.agent_id,
+        "containers": None if reach.containers is None else sorted(reach.containers),
     }
 
 

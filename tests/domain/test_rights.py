@@ -1,10 +1,12 @@
 """Rights: what is within what, and why a token is not let in."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from recall_server.domain.errors import InsufficientScope, OutOfReach
+from recall_server.domain.containers import NONE, container
+from recall_server.domain.errors import InsufficientScope, Invalid, OutOfReach
 from recall_server.domain.model import MemoryType, namespace
 from recall_server.domain.rights import (
     EVERYTHING,
@@ -79,10 +81,48 @@ def test_what_is_written_stays_in_the_topics_and_is_signed_by_the_agent() -> Non
 
 def test_work_on_behalf_of_a_limited_token_is_confined_to_its_topic() -> None:
     two = Reach(topics=frozenset({"work", "home"}), agent_id="planner")
+    rooms = Reach(containers=frozenset({"red", "blue"}))
 
-    assert two.confined("work") == Reach(frozenset({"work"}), None, "planner")
-    assert two.confined("work").within(two)
-    assert EVERYTHING.confined("work").everything
+    assert two.confined("work", "red") == Reach(frozenset({"work"}), None, "planner")
+    assert two.confined("work", "red").within(two)
+    assert rooms.confined("work", "red") == Reach(containers=frozenset({"red"}))
+    assert EVERYTHING.confined("work", "red").everything
+
+
+def test_a_container_is_a_name_under_a_strict_grammar() -> None:
+    for name in ("a", "C024BE91L", "projects/recall", "chat:42", "a" * 128, "x.y_z-1", NONE):
+        assert container(name) == name
+    for name in (" a", "a ", "-a", "a/", "a b", "a\n", "é", "*", "a%", "a" * 129, "\u202ea"):
+        with pytest.raises(Invalid, match="A container is"):
+            container(name)
+
+
+def test_what_is_written_goes_into_a_container_of_the_token() -> None:
+    """I20."""
+    one, two = (Reach(containers=frozenset(names)) for names in ({"red"}, {"red", "blue"}))
+    loose = Reach(containers=frozenset({NONE, "red"}))
+
+    assert [EVERYTHING.room(name) for name in ("", "any")] == ["", "any"]
+    assert [one.room(name) for name in ("", "red")] == ["red", "red"]
+    assert [two.room(name) for name in ("red", "blue")] == ["red", "blue"]
+    assert [loose.room(name) for name in ("", "red")] == ["", "red"]
+    for reach, name in ((one, "blue"), (two, ""), (two, "green"), (loose, "blue")):
+        with pytest.raises(OutOfReach, match="into these containers only: '"):
+            reach.room(name)
+
+
+def test_a_part_is_narrowed_to_containers_and_never_widened() -> None:
+    two = Reach(topics=frozenset({"work"}), containers=frozenset({"red", "blue"}))
+
+    assert two.inside(None) == two
+    for reach, names, left in (
+        (two, {"red"}, {"red"}),
+        (two, {"green"}, set()),
+        (EVERYTHING, {"green"}, {"green"}),
+    ):
+        assert reach.inside(names) == replace(reach, containers=frozenset(left))
+    assert two.inside({"red", "green"}).within(two)
+    assert not two.within(two.inside({"red"}))
 
 
 def token(**given: object) -> TokenInfo:

@@ -17,11 +17,13 @@ BREAKAGES = (
         "recall_server/storage/sql/memories.sql",
         "WHERE m.namespace = :namespace AND m.id IN (:ids...)\n"
         "  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))\n"
-        "  AND (:any_agent OR m.agent_id = :agent)\n\n"
+        "  AND (:any_agent OR m.agent_id = :agent)\n"
+        "  AND (:any_container OR m.container IN (:containers...))\n\n"
         "-- query: memory_items\n",
         "WHERE (m.namespace = :namespace OR TRUE) AND m.id IN (:ids...)\n"
         "  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))\n"
-        "  AND (:any_agent OR m.agent_id = :agent)\n\n"
+        "  AND (:any_agent OR m.agent_id = :agent)\n"
+        "  AND (:any_container OR m.container IN (:containers...))\n\n"
         "-- query: memory_items\n",
         (
             "tests/security/test_wall.py::test_no_query_of_memories_finds_anothers_by_its_id[sqlite]",
@@ -93,6 +95,26 @@ BREAKAGES = (
         "**_spelled(self.reach)}",
         "**_spelled(EVERYTHING)}",
         ("tests/security/test_reach.py::test_reading_shows_its_topics_only[sqlite]",),
+    ),
+    Breakage(
+        "container-not-asked",
+        "the containers that a token is limited to, in every query",
+        "recall_server/storage/handle.py",
+        '"any_container": reach.containers is None,',
+        '"any_container": True,',
+        (
+            "tests/security/test_containers.py::test_tasks_and_questions_of_other_rooms_are_not_there[sqlite]",
+        ),
+    ),
+    Breakage(
+        "rooms-without-walls",
+        "that what is said in a container is compared with what is known there",
+        "recall_server/services/ingest.py",
+        ".inside({episode.container})\n",
+        "\n",
+        (
+            "tests/security/test_containers.py::test_what_is_said_in_one_room_changes_nothing_in_another[sqlite]",
+        ),
     ),
     Breakage(
         "token-widens-itself",

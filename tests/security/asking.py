@@ -23,6 +23,8 @@ SHARED = {"/mcp", "/a2a", "/a2a/"}
 BODIES: dict[str, Json] = {
     "/a2a": {"skill": "consolidate_memories", "input": {"text": "Ann: I ski.", "topic": "sport"}},
     "/v1/tokens": {"scopes": ["memory:read"]},
+    "/v1/process": {"text": "x"},
+    "/v1/search": {"query": "x"},
 }
 
 

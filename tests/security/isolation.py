@@ -194,6 +194,8 @@ WITHOUT_ID = {
     "mcp whoami",
     "a2a GetExtendedAgentCard",
     "GET /a2a/v1/extendedAgentCard",
+    "POST /v1/process",
+    "POST /v1/search",
     "GET /v1/conflicts",
     "GET /v1/tokens",
     "POST /v1/tokens",

@@ -30,7 +30,11 @@ Json = dict[str, Any]
 
 def wanted(*scopes: Scope, **given: Any) -> Wanted:
     reach = Reach(
-        **{key: given.pop(key) for key in ("topics", "types", "agent_id") if key in given}
+        **{
+            key: given.pop(key)
+            for key in ("topics", "types", "agent_id", "containers")
+            if key in given
+        }
     )
     return Wanted(Rights(frozenset(scopes), reach), **given)
 
@@ -95,6 +99,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
         "topics": ["sport"],
         "types": None,
         "agent_id": "scout",
+        "containers": None,
         "expires_at": made["expires_at"],
     }
     told = {(line.operation, line.accessor): list(line.ids) for line in lines}
@@ -112,6 +117,7 @@ async def test_a_child_is_never_wider_than_its_parent(running: Running) -> None:
             topics=frozenset({"sport", "home"}),
             types=frozenset({MemoryType.FACT}),
             agent_id="scout",
+            containers=frozenset({"red", "blue"}),
             expires_in=HOUR,
         ),
     )
@@ -124,6 +130,8 @@ async def test_a_child_is_never_wider_than_its_parent(running: Running) -> None:
         {"topics": ["sport", "work"]},
         {"types": ["fact", "decision"]},
         {"agent_id": "other"},
+        {"containers": ["red", "green"]},
+        {"containers": [""]},
         {"expires_in_s": 3_601},
     ]
     for asked in wider:

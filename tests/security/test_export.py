@@ -527,7 +527,10 @@ NOT_CARRIED = {
 CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
     "episodes": (portable.Episode, set()),
     "memories": (portable.Memory, {"entity_key", "attribute_key"}),  # follow from the fact
-    "runs": (portable.Task, {"version", "round", "events", "topic", "agent_id"}),  # bookkeeping
+    "runs": (
+        portable.Task,
+        {"version", "round", "events", "topic", "agent_id", "container"},
+    ),  # bookkeeping
     "push_configs": (
         portable.Recipient,
         # Secrets and bookkeeping.

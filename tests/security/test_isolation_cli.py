@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "tokens not-before": None,
     "create-token": None,
     "erase-allow": None,
+    "search": None,
     "export": None,
 }
 

@@ -45,6 +45,8 @@ EXPECTED: dict[str, Scope | None] = {
     "a2a ListTaskPushNotificationConfigs": TASKS,
     "a2a DeleteTaskPushNotificationConfig": TASKS,
     "a2a GetExtendedAgentCard": None,
+    "POST /v1/process": WRITE,
+    "POST /v1/search": READ,
     "GET /v1/audit": Scope.AUDIT,
     "GET /v1/export": Scope.ADMIN,
     "GET /v1/quarantine": Scope.ADMIN,

@@ -328,5 +328,6 @@ async def test_whoami_tells_a_token_what_it_may_do(running: Running) -> None:
         "topics": ["work"],
         "types": None,
         "agent_id": "planner",
+        "containers": None,
         "expires_at": "2026-03-01T13:00:00Z",
     }

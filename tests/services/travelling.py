@@ -27,6 +27,8 @@ SAID = (
     "User: The café is called \u202eevil\u202c \x1b[31mred\x1b[0m \u2028 \U0001f9e0 e\u0301 \x7f.",
     "User: My sister is called Ana. We decided to use Postgres for the store.",
 )
+# One text stands in a room.
+ROOMS = {2: "projects/tabs"}
 TELLING = {"audit", "task", "recipient"}
 
 Json = dict[str, Any]
@@ -45,7 +47,7 @@ async def lived(house: House, namespace: Namespace = ALICE) -> None:
     for number, text in enumerate(SAID):
         await services.ingest.remember(
             namespace,
-            Submission(text, "life", f"said-{number}"),
+            Submission(text, "life", f"said-{number}", container=ROOMS.get(number, "")),
             entry=line_of(house, namespace, "store_memory"),
         )
     await drained(house)
@@ -132,6 +134,7 @@ def many(count: int) -> bytes:
     moment = "2026-03-01T12:00:00.000000+00:00"
     episode: Json = {
         **dict.fromkeys(Episode.model_fields),
+        "container": "",
         "kind": "episode",
         "id": "ep_" + "0" * 26,
         "text": text,
@@ -146,6 +149,7 @@ def many(count: int) -> bytes:
     }
     memory = {
         **dict.fromkeys(Memory.model_fields),
+        "container": "",
         "kind": "memory",
         "type": "fact",
         "topic": "life",

@@ -28,6 +28,7 @@ IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
 TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
 SLOTS = list(range(1, TURNS, 401))
 LIMITED = Reach(topics=frozenset({"topic 1"}), agent_id="planner")
+IN_ROOMS = Reach(containers=frozenset({"room-7", "room-8"}))
 PARAMS: Mapping[str, Mapping[str, Any]] = {
     "findable": {"ids": [*IDS, *TURN_IDS]},
     "documents_at": {"slots": SLOTS},
@@ -63,9 +64,10 @@ NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE 
 FILL = f"""
 -- query: fill_episodes
 INSERT INTO episodes (namespace, id, idempotency_key, request_digest, job_id, text, content_hash,
-  topic, agent_id, occurred_at, recorded_at)
+  topic, agent_id, container, occurred_at, recorded_at)
 {NUMBERS}
-SELECT :namespace, 'ep_' || i, i, '', '', :text, '', 'topic ' || (i % 5), 'planner', :now, :now
+SELECT :namespace, 'ep_' || i, i, '', '', :text, '', 'topic ' || (i % 5), 'planner',
+  'room-' || (i % 100), :now, :now
 FROM n WHERE i < (:last + 1) / 10
 
 -- query: fill_turns
@@ -77,11 +79,11 @@ SELECT :namespace, 'ep_' || (i / 10) || '.' || (i % 10), 'ep_' || (i / 10), i % 
 FROM n
 
 -- query: fill_memories
-INSERT INTO memories (namespace, id, text, type, topic, agent_id, status, said_at, valid_from,
-  recorded_at, importance, confidence, extractor)
+INSERT INTO memories (namespace, id, text, type, topic, agent_id, container, status, said_at,
+  valid_from, recorded_at, importance, confidence, extractor)
 {NUMBERS}
-SELECT :namespace, 'mem_' || i, :text, 'fact', 'topic ' || (i / 10 % 5), 'planner', 'active', :now,
-  :now, :now, 0.5, 0.5, ''
+SELECT :namespace, 'mem_' || i, :text, 'fact', 'topic ' || (i / 10 % 5), 'planner',
+  'room-' || (i / 10 % 100), 'active', :now, :now, :now, 0.5, 0.5, ''
 FROM n WHERE i % 2 = 0
 
 -- query: fill_citations
@@ -180,7 +182,7 @@ def _by_more_than_the_namespace(line: str) -> bool:
 async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
     """By more than the namespace: an index that is gone through for it is as good as none."""
     for name in PARAMS:
-        for reach in (EVERYTHING, LIMITED):
+        for reach in (EVERYTHING, LIMITED, IN_ROOMS):
             plan = await _plan(filled, name, reach, PARAMS[name])
 
             assert plan, name

@@ -4,8 +4,10 @@ import sqlite3
 
 import pytest
 
+from recall_server.domain.rights import EVERYTHING
 from recall_server.files import shipped
 from recall_server.storage.driver import Engine
+from recall_server.storage.handle import _spelled
 from recall_server.storage.queries import load, parse
 from recall_server.storage.schema import read
 from tests.engines import ENGINES
@@ -94,3 +96,19 @@ def _steps_of_a_claim(later: int, due: int) -> int:
     raw.close()
     assert [row[1] for row in found] == ["due"] * due
     return steps
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_query_that_asks_for_one_limit_of_a_token_asks_for_all(engine: Engine) -> None:
+    """I20: none can be forgotten in a new query. What has no type is asked for types in general
+    only, and what is read by its containers need not ask whether there are any.
+    """
+    limits = set(_spelled(EVERYTHING))
+    held = [one for one in load(engine).values() if "any_topic" in one.parameters]
+
+    assert len(held) >= 20
+    for query in held:
+        assert limits - query.parameters <= {"types", "any_container"}, query.name
+    asked = {"any_type", "any_agent", "any_container"}
+    assert not [one.name for one in load(engine).values() if one not in held
+                and one.parameters & asked]  # fmt: skip

@@ -148,6 +148,25 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
     assert after[0]["revoked_at"]
 
 
+def test_an_operator_searches_in_a_container_and_makes_a_token_for_it(url: str) -> None:
+    made = recall("create-token", "alice", "--container", "projects/red", "--container", "",
+                  "--db", url, "--json").json()  # fmt: skip
+    assert isinstance(made, dict)
+    shown = recall("tokens", "show", made["accessor"], "--db", url)
+    found = recall("search", "alice", "heron", "--container", "projects/red", "--db", url)
+    wrong = recall("search", "alice", "heron", "--container", "a room", "--db", url)
+    nobody = recall("search", "nobody", "heron", "--db", url)
+    held = recall("quarantine", "list", "nobody", "--db", url)
+
+    assert made["containers"] == ["", "projects/red"]
+    assert re.search(r"containers +,projects/red", shown.out)
+    assert (found.code, found.out) == (0, "Nothing is found.\n")
+    assert (wrong.code, nobody.code, held.code) == (2, 2, 2)
+    assert "A container is 1 to 128 characters" in wrong.err
+    for said in (nobody, held):
+        assert "There is no such namespace" in said.err
+
+
 def test_a_token_is_made_with_limits_shown_rotated_and_cut_off(url: str) -> None:
     given = ("--scope", "memory:read,audit:read", "--scope", "consolidate", "--topic", "work",
              "--topic", "home", "--type", "fact", "--agent-id", "planner", "--uses", "3",

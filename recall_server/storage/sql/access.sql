@@ -11,10 +11,10 @@ UPDATE namespaces SET conflict_policy = :policy WHERE namespace = :namespace RET
 -- query: add_token
 INSERT INTO api_tokens (
   namespace, accessor, token_hash, label, created_at, scopes, topics, types, agent_id, parent,
-  expires_at, uses_left
+  expires_at, uses_left, containers
 ) VALUES (
   :namespace, :accessor, :token_hash, :label, :now, :scopes, :topics, :types, :agent_id, :parent,
-  :expires_at, :uses_left
+  :expires_at, :uses_left, :containers
 )
 
 -- query: token_by_hash
@@ -85,7 +85,7 @@ SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS 
     WHERE r.namespace = n.namespace AND r.parent = :accessor AND r.jti = :jti
   ) AS child_revoked,
   t.children_not_before AS of_parent, t.accessor, t.label, t.created_at, t.revoked_at, t.scopes, t.topics, t.types, t.agent_id,
-  t.parent, t.expires_at, t.expired_at, t.uses_left, t.last_used_at, t.refused_at
+  t.containers, t.parent, t.expires_at, t.expired_at, t.uses_left, t.last_used_at, t.refused_at
 FROM namespaces n
 LEFT JOIN api_tokens t ON t.namespace = n.namespace AND t.accessor = :accessor
 LEFT JOIN server s ON s.singleton = 1

@@ -2,10 +2,10 @@
 -- The unique key makes asking twice harmless: the second gets no row back.
 INSERT INTO episodes (
   namespace, id, idempotency_key, request_digest, job_id, text, content_hash, topic,
-  session_id, agent_id, source, occurred_at, recorded_at
+  session_id, agent_id, source, occurred_at, recorded_at, container
 ) VALUES (
   :namespace, :id, :idempotency_key, :request_digest, :job_id, :text, :content_hash, :topic,
-  :session_id, :agent_id, :source, :occurred_at, :recorded_at
+  :session_id, :agent_id, :source, :occurred_at, :recorded_at, :container
 )
 ON CONFLICT (namespace, idempotency_key) DO NOTHING
 RETURNING id
@@ -16,6 +16,10 @@ WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 
 -- query: episode
 SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
+
+-- query: episodes_in_container
+SELECT id FROM episodes
+WHERE namespace = :namespace AND container <> '' AND container = :container LIMIT :limit
 
 -- query: add_turn
 INSERT INTO turns (
@@ -31,7 +35,7 @@ SELECT * FROM turns WHERE namespace = :namespace AND episode_id = :episode_id OR
 
 -- query: open_turns_at
 -- The turns that a span touches and that search still finds by themselves.
-SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
+SELECT t.*, e.topic, e.container, e.recorded_at, e.occurred_at,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.episode_id = :episode_id AND t.state = 'open'
@@ -49,13 +53,14 @@ WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 RETURNING id
 
 -- query: turn_items
-SELECT t.*, e.topic, e.recorded_at, e.occurred_at,
+SELECT t.*, e.topic, e.container, e.recorded_at, e.occurred_at,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state = 'open'
   AND t.id IN (:ids...)
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))
 
 -- query: turns_said
 -- Whether search finds them or not, unless they are held back, or a memory rests on them that is not
@@ -72,6 +77,7 @@ WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
       AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))
 -- in: postgres
 SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
@@ -83,6 +89,7 @@ WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
       AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))
 
 -- query: touch_turns
 -- in: sqlite

@@ -150,11 +150,11 @@ UPDATE namespaces SET erase_epoch = erase_epoch + 1, index_version = index_versi
 WHERE namespace = :namespace RETURNING erase_epoch
 
 -- query: episodes_to_erase
-SELECT id, text, topic, session_id, agent_id, source FROM episodes
+SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
 WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: episodes_by_id
-SELECT id, text, topic, session_id, agent_id, source FROM episodes
+SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
 WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: turns_of_episodes
@@ -165,11 +165,11 @@ WHERE namespace = :namespace AND episode_id IN (:ids...) ORDER BY episode_id, po
 SELECT id, episode_id, span_start, span_end FROM turns WHERE namespace = :namespace AND id = :id
 
 -- query: memories_to_erase
-SELECT id, text, topic, entity, attribute, value, status FROM memories
+SELECT id, text, topic, container, entity, attribute, value, status FROM memories
 WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: memories_to_erase_by_id
-SELECT id, text, topic, entity, attribute, value, status FROM memories
+SELECT id, text, topic, container, entity, attribute, value, status FROM memories
 WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
@@ -221,7 +221,7 @@ WHERE namespace = :namespace AND id = :id
 -- no digest of the old words is left.
 UPDATE episodes SET text = :text, content_hash = :content_hash, idempotency_key = id,
   request_digest = '', topic = :topic, session_id = :session_id, agent_id = :agent_id,
-  source = :source
+  source = :source, container = :container
 WHERE namespace = :namespace AND id = :id
 
 -- query: fence_jobs

@@ -106,6 +106,7 @@ WITH cited AS MATERIALIZED (
   WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN (:ids...)
     AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
     AND (:any_agent OR m.agent_id = :agent)
+    AND (:any_container OR m.container IN (:containers...))
 )
 SELECT cited.id, TRUE AS memory, cited.recorded_at, cited.valid_from, cited.importance,
   cited.access_count, cited.episode_id, e.session_id, t.session, t.position
@@ -120,3 +121,4 @@ FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_i
 WHERE t.namespace = :namespace AND t.state = 'open' AND t.id IN (:ids...)
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))

@@ -2,11 +2,11 @@
 INSERT INTO memories (
   namespace, id, text, type, topic, entity, attribute, value, negated, entity_key, attribute_key,
   status, said_at, valid_from, valid_until, recorded_at, retired_at, superseded_by, importance, confidence,
-  session_id, agent_id, extractor
+  session_id, agent_id, extractor, container
 ) VALUES (
   :namespace, :id, :text, :type, :topic, :entity, :attribute, :value, :negated, :entity_key,
   :attribute_key, :status, :said_at, :valid_from, :valid_until, :recorded_at, :retired_at, :superseded_by,
-  :importance, :confidence, :session_id, :agent_id, :extractor
+  :importance, :confidence, :session_id, :agent_id, :extractor, :container
 )
 
 -- query: add_citation
@@ -43,6 +43,7 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key AND m.retired_at IS NULL
   AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
   AND (:any_agent OR m.agent_id = :agent)
+  AND (:any_container OR m.container IN (:containers...))
 ORDER BY m.recorded_at, m.id
 
 -- query: memories_of_entity
@@ -53,6 +54,7 @@ FROM memories m JOIN citations c
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key AND m.retired_at IS NULL
   AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
   AND (:any_agent OR m.agent_id = :agent)
+  AND (:any_container OR m.container IN (:containers...))
 ORDER BY m.recorded_at DESC, m.id
 LIMIT :limit
 
@@ -71,15 +73,18 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
 WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
   AND (:any_agent OR m.agent_id = :agent)
+  AND (:any_container OR m.container IN (:containers...))
 
 -- query: memory_items
 -- What ranking needs of the active ones among these.
-SELECT id, text, type, topic, attribute, recorded_at, valid_from, importance, access_count
+SELECT id, text, type, topic, container, attribute, recorded_at, valid_from, importance,
+  access_count
 FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
   AND id IN (:ids...)
   AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 
 -- query: memories_of_topic
 SELECT m.*, c.episode_id, c.span_start, c.span_end
@@ -88,6 +93,7 @@ FROM memories m JOIN citations c
 WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
   AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
   AND (:any_agent OR m.agent_id = :agent)
+  AND (:any_container OR m.container IN (:containers...))
 ORDER BY m.recorded_at, m.id LIMIT :limit
 
 -- query: active_memories
@@ -98,12 +104,14 @@ WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND m.id IN (:ids...)
   AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
   AND (:any_agent OR m.agent_id = :agent)
+  AND (:any_container OR m.container IN (:containers...))
 
 -- query: active_texts
 SELECT id, text FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
   AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
@@ -113,6 +121,7 @@ WITH page AS (
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
     AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
     AND (:any_agent OR agent_id = :agent)
+    AND (:any_container OR container IN (:containers...))
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
 )
@@ -131,6 +140,7 @@ WHERE namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
   AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 GROUP BY type
 
 -- query: lineage

@@ -55,11 +55,11 @@ SELECT id, length(text) AS chars FROM episodes WHERE namespace = :namespace AND 
 INSERT INTO episodes (
   namespace, id, idempotency_key, request_digest, job_id, text, content_hash, topic, name,
   session_id, agent_id, group_id, source, source_model, source_description, tags, metadata,
-  occurred_at, recorded_at, expired_at
+  occurred_at, recorded_at, expired_at, container
 ) VALUES (
   :namespace, :id, :idempotency_key, :request_digest, :job_id, :text, :content_hash, :topic, :name,
   :session_id, :agent_id, :group_id, :source, :source_model, :source_description, :tags, :metadata,
-  :occurred_at, :recorded_at, :expired_at
+  :occurred_at, :recorded_at, :expired_at, :container
 )
 
 -- query: import_turn
@@ -75,12 +75,13 @@ INSERT INTO turns (
 INSERT INTO memories (
   namespace, id, text, type, topic, entity, attribute, value, negated, entity_key, attribute_key,
   status, said_at, valid_from, valid_until, recorded_at, retired_at, superseded_by, importance,
-  confidence, reinforcements, access_count, last_accessed_at, session_id, agent_id, extractor
+  confidence, reinforcements, access_count, last_accessed_at, session_id, agent_id, extractor,
+  container
 ) VALUES (
   :namespace, :id, :text, :type, :topic, :entity, :attribute, :value, :negated, :entity_key,
   :attribute_key, :status, :said_at, :valid_from, :valid_until, :recorded_at, :retired_at,
   :superseded_by, :importance, :confidence, :reinforcements, :access_count, :last_accessed_at,
-  :session_id, :agent_id, :extractor
+  :session_id, :agent_id, :extractor, :container
 )
 
 -- query: import_citation

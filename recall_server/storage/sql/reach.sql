@@ -12,12 +12,14 @@ FROM (
   WHERE m.namespace = :namespace AND m.id = f.item_id
     AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
     AND (:any_agent OR m.agent_id = :agent)
+    AND (:any_container OR m.container IN (:containers...))
   UNION ALL
   SELECT f.slot FROM fresh f CROSS JOIN turns t
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace AND t.id = f.item_id
     AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
     AND (:any_agent OR e.agent_id = :agent)
+    AND (:any_container OR e.container IN (:containers...))
 )
 -- in: postgres
 WITH fresh AS MATERIALIZED (
@@ -30,12 +32,14 @@ FROM (
   WHERE m.namespace = :namespace
     AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
     AND (:any_agent OR m.agent_id = :agent)
+    AND (:any_container OR m.container IN (:containers...))
   UNION ALL
   SELECT f.slot FROM fresh f JOIN turns t ON t.id = f.item_id
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace
     AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
     AND (:any_agent OR e.agent_id = :agent)
+    AND (:any_container OR e.container IN (:containers...))
 ) AS reached
 
 -- query: job_counts_in_reach
@@ -46,4 +50,5 @@ FROM operations o JOIN episodes e
 WHERE o.namespace = :namespace AND o.state IN ('queued', 'processing', 'failed')
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
+  AND (:any_container OR e.container IN (:containers...))
 GROUP BY o.kind, o.state

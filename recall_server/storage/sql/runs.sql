@@ -1,13 +1,15 @@
 -- query: add_run
 INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
-  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id)
+  changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id, container)
 VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :created_at,
-  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id)
+  :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id,
+  :container)
 
 -- query: run
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 
 -- query: locked_run
 -- To be changed in this transaction: whoever else wants to change it waits.
@@ -15,10 +17,12 @@ SELECT * FROM runs WHERE namespace = :namespace AND id = :id
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 -- in: postgres
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 FOR UPDATE
 
 -- query: change_run
@@ -28,7 +32,8 @@ UPDATE runs SET state = :state, version = version + 1, round = :round, events = 
   messages = :messages, outcome = :outcome,
   -- What it has shown once, its history goes on to show.
   topic = CASE WHEN topic IS NULL THEN NULL ELSE :topic END,
-  agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE :agent_id END
+  agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE :agent_id END,
+  container = CASE WHEN container IS NULL THEN NULL ELSE :container END
 WHERE namespace = :namespace AND id = :id AND version = :version
 RETURNING id
 
@@ -41,6 +46,7 @@ WHERE namespace = :namespace
   AND changed_at >= :since
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
   AND (changed_at < :before OR (changed_at = :before AND id < :before_id))
 ORDER BY changed_at DESC, id DESC LIMIT :limit
 
@@ -52,6 +58,7 @@ WHERE namespace = :namespace
   AND changed_at >= :since
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
 
 -- query: delete_run
 DELETE FROM runs WHERE namespace = :namespace AND id = :id
@@ -69,6 +76,7 @@ FROM run_events e JOIN runs r ON r.namespace = e.namespace AND r.id = e.run_id
 WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
   AND (:any_topic OR r.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR r.agent_id = :agent)
+  AND (:any_container OR r.container IN (:containers...))
 ORDER BY e.seq
 
 -- query: add_decision
@@ -88,6 +96,7 @@ SELECT id FROM runs
 WHERE namespace = :namespace AND state = 'input-required'
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
   AND EXISTS (
   SELECT 1 FROM json_each(status, '$.questions') q WHERE json_extract(q.value, '$.id') = :question)
 ORDER BY id LIMIT 1
@@ -96,5 +105,6 @@ SELECT id FROM runs
 WHERE namespace = :namespace AND state = 'input-required'
   AND (:any_topic OR topic IN (:topics...)) AND :any_type
   AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
   AND status -> 'questions' @> jsonb_build_array(jsonb_build_object('id', CAST(:question AS text)))
 ORDER BY id LIMIT 1

@@ -1,0 +1,48 @@
+"""`recall search`: what an agent would be told, for the operator to look at."""
+
+from typing import Annotated
+
+import typer
+
+from recall_server.app import House
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_house, print_json
+from recall_server.domain.model import Query, SearchMode
+from recall_server.surface import wire
+
+LIMIT_MAX = 50
+
+
+def search(  # noqa: PLR0917  # options, each by its name
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory to search.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
+    container: Annotated[
+        list[str] | None,
+        typer.Option(help="In this container only, '' for what is in none; again for more."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
+    mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search what a namespace remembers, the best first."""
+
+    async def act(built: House) -> None:
+        ns = await existing(built, name)
+        entry = built.services.audit.begin(ns, "search_memories", DOOR, None)
+        rooms = frozenset(container) if container else None
+        asked = Query(query, limit=limit, mode=mode, containers=rooms)
+        found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)
+        if as_json:
+            print_json(wire.found(found, explain=True))
+            return
+        for hit in found.hits:
+            item = hit.item
+            where = f"{item.topic} in {item.container}" if item.container else item.topic
+            echo(f"{hit.scores.final:.3f}  {item.recorded_at:%Y-%m-%d}  {where}")
+            echo("\n".join(f"  | {line}" for line in item.text.splitlines()))
+        if not found.hits:
+            echo("Nothing is found.")
+        if found.degraded:
+            echo(found.degraded, err=True)
+
+    in_house(db, act)
