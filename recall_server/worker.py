@@ -24,7 +24,7 @@ from recall_server.storage.store import Store, Transaction
 log = structlog.get_logger()
 
 Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
-LastWords = Callable[[Transaction, Job, str], Awaitable[None]]
+LastWords = Callable[[Transaction, Job, str], Awaitable[Callable[[], None]]]
 
 FAILURES_MAX = 5
 BACKOFF_MIN = timedelta(seconds=2)
@@ -48,7 +48,9 @@ class Worker:
         jobs_at_once: int,
         last_words: Mapping[str, LastWords] = MappingProxyType({}),
     ) -> None:
-        """`last_words`: what a kind of job does, besides, in the transaction that gives it up."""
+        """`last_words`: what a kind of job does, besides, in the transaction that gives it up, and
+        what is to be done after that.
+        """
         self._store = store
         self._handlers = handlers
         self._now = now
@@ -122,6 +124,8 @@ class Worker:
             await self._bury(job, "WORKER_LOST")
             return
         try:
+            # Others claim meanwhile: they would wait for the disk, one behind the other.
+            await self._store.settled()
             await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
         except asyncio.CancelledError:
             await asyncio.shield(self._hand_back(job))
@@ -167,6 +171,9 @@ class Worker:
 
     async def _bury(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
+        then: Callable[[], None] | None = None
         async with self._store.transaction(job.namespace) as tx:
             if await tx.jobs.bury(job, code, self._now()) and job.kind in self._last_words:
-                await self._last_words[job.kind](tx, job, code)
+                then = await self._last_words[job.kind](tx, job, code)
+        if then is not None:
+            then()

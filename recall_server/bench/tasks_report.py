@@ -65,7 +65,8 @@ def explain(console: Console) -> None:
         "\nA task is one sentence, sent with SendMessage and waited for. Ours is checked, written "
         "down, claimed by a worker, read, compared with what is known and committed as a memory "
         "with its source, its events and its lines in the book; two commits reach the disk before "
-        "the answer, and on Postgres that of the claim. The echo is the SDK's own server, which "
+        "the answer, on SQLite shared with the tasks beside it, and on Postgres that of the claim. "
+        "The echo is the SDK's own server, which "
         "keeps its tasks in memory and says what it was told; it has no tokens, no worker and no "
         "disk."
     )

@@ -59,11 +59,14 @@ def canonical(value: Any) -> bytes:
     """
     if _has_float(value):
         raise ValueError("a float has no canonical form")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _SPELLED(value).encode()
+
+
+_SPELLED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _has_float(value: Any) -> bool:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return any(map(_has_float, value.values()))
     if isinstance(value, list | tuple):
         return any(map(_has_float, value))

@@ -298,3 +298,8 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         if last > start:
             yield start, last
         start = stop
+
+
+def turn_at(turns: Sequence[Turn], position: int) -> Turn | None:
+    """The turn that this character of the text is in."""
+    return next((one for one in turns if one.span.start <= position < one.span.end), None)

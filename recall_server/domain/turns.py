@@ -23,6 +23,16 @@ class Turns:
         self._total = 0
         self._count = 0
 
+    @property
+    def busy(self) -> bool:
+        """Somebody goes."""
+        return self._total > 0
+
+    @property
+    def crowded(self) -> bool:
+        """Somebody waits."""
+        return bool(self._waiting)
+
     def waiting(self, key: Hashable) -> int:
         """How many of `key` wait."""
         return len(self._waiting.get(key, ()))

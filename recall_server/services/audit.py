@@ -48,7 +48,7 @@ class Audit:
 
     async def write(self, entry: AuditEntry) -> None:
         """Write a line whose operation changed nothing, or failed."""
-        async with self.store.transaction(entry.namespace, entry=entry):
+        async with self.store.transaction(entry.namespace, entry=entry, brief=True):
             pass
 
     async def observed(

@@ -1,19 +1,35 @@
 """The one place where a plan becomes memory: check, apply, index."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from recall_server.domain.errors import Stale
-from recall_server.domain.model import Citation, Item, Status
+from recall_server.domain.findable import Findable
+from recall_server.domain.model import Citation, Episode, Item, Status
 from recall_server.domain.plan import Add, Change, Forget, Plan, Reinforce, Supersede
+from recall_server.domain.transcript import turn_at
 from recall_server.services import finding
+from recall_server.storage.index import Postings
 from recall_server.storage.store import Transaction
 
 
-async def apply(tx: Transaction, plan: Plan, now: datetime, *, planned: str = "") -> None:
+@dataclass(frozen=True)
+class Planned:
+    """An episode that was kept knowing the plan, and the words that find those of its turns that
+    no memory speaks for.
+    """
+
+    episode: Episode
+    words: Postings
+
+
+async def apply(
+    tx: Transaction, plan: Plan, now: datetime, *, planned: Planned | None = None
+) -> None:
     """Make the changes of `plan`, all within `tx`, and keep the indexes true to them; note who
-    decided what no rule could. `planned` is the episode that was kept knowing the plan, if any.
+    decided what no rule could.
 
     Raises `Stale` where a change does not find what it expects; nothing of the plan holds then,
     as the caller's transaction rolls back.
@@ -22,10 +38,14 @@ async def apply(tx: Transaction, plan: Plan, now: datetime, *, planned: str = ""
     for change in plan.changes:
         await _apply(tx, change, now)
     begun, ended = _believed(plan)
-    await finding.show(tx, begun - ended)
+    found = _found(plan, planned.episode) if planned else {}
+    new = {memory_id: found[memory_id] for memory_id in begun - ended if memory_id in found}
+    if planned:
+        await finding.show_new(tx, new, planned.words)
+    await finding.show(tx, begun - ended - new.keys())
     await finding.hide(tx, ended - begun)
     for citation in plan.citations():
-        if citation.episode_id != planned:
+        if planned is None or citation.episode_id != planned.episode.id:
             await cover(tx, citation)
     for decision in plan.decisions:
         await tx.memories.note(decision)
@@ -61,6 +81,21 @@ def _believed(plan: Plan) -> tuple[set[str], set[str]]:
             case Supersede(memory_id) | Forget(memory_id):
                 ended.add(memory_id)
     return begun, ended
+
+
+def _found(plan: Plan, episode: Episode) -> dict[str, Findable]:
+    """What the memories are found by that the plan makes of the episode, as it will be read."""
+    found: dict[str, Findable] = {}
+    for change in plan.changes:
+        if isinstance(change, Add) and change.memory.citation.episode_id == episode.id:
+            memory = change.memory
+            turn = turn_at(episode.turns, memory.citation.span.start)
+            if turn is None:
+                found[memory.id] = Findable(memory.searchable)
+                continue
+            said = episode.text[turn.span.start : turn.span.end]
+            found[memory.id] = Findable(memory.searchable, turn.speaker, said)
+    return found
 
 
 async def cover(tx: Transaction, citation: Citation) -> None:

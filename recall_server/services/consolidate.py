@@ -5,10 +5,8 @@ Nothing of a run is in memory before it is committed: a dry run, a question or a
 leaves memory as it was. The text is kept with the run until then.
 """
 
-import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -44,14 +42,15 @@ from recall_server.domain.run import (
 from recall_server.domain.text import clean_label, clean_text
 from recall_server.providers.extraction import Extractor
 from recall_server.services import commit, merge, reconcile
+from recall_server.services.accepted import Text, text_of
 from recall_server.services.embedding import EMBED, Texts, of_memory, of_turns
 from recall_server.services.ingest import INLINE_CHARS_MAX, TOPIC_CHARS_MAX, checked_source, told
-from recall_server.services.keeping import keep_planned, read, refuse_erased
+from recall_server.services.keeping import keep_planned, refuse_erased
 from recall_server.services.masking import Masking
 from recall_server.services.reading import passages, sound
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, LIVE, Runs, working
 from recall_server.storage.codes import Floats
-from recall_server.storage.index import Postings
+from recall_server.storage.episodes import turn_id
 from recall_server.storage.jobs import Fenced
 from recall_server.storage.store import Store, Transaction
 
@@ -111,8 +110,9 @@ class Consolidate:
             status=Status(RunState.SUBMITTED, now),
             messages=(await self.masking.message(said, entry),) if said else (),
         )
-        text = await _text(run)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        text = await text_of(run)
+        brief = text is not None and text.brief
+        async with self.store.transaction(namespace, reach=reach, entry=entry, brief=brief) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
@@ -125,6 +125,8 @@ class Consolidate:
             if also:
                 await also(tx, run)
             entry.ids.append(run.id)
+        if text is not None:
+            self.runs.accepted.put(namespace, run, text)
         self.runs.wake()
         return run
 
@@ -145,13 +147,16 @@ class Consolidate:
         else ends the run with a reason that may be shown.
         """
         line = entry(CONSOLIDATE)
-        run = await self.store.alone(job.namespace).runs.get(job.payload["run_id"])
+        run_id = job.payload["run_id"]
+        run, text = self.runs.accepted.take(job.namespace, run_id) or (None, None)
+        if run is None:
+            run = await self.store.alone(job.namespace).runs.get(run_id)
         if run is None or run.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
                 await tx.jobs.finish(job, self.runs.now())
             return
         try:
-            text = await _text(run)
+            text = text or await text_of(run)
             run = await self._proposed(run, text, job)
             text = text and await self._embedded(run, text)
             run = await self._settle(run, text, job, line)
@@ -168,7 +173,7 @@ class Consolidate:
         # Whoever works looks for what follows from it before anything else.
         self.runs.bell.ring(job.namespace, run)
 
-    async def _proposed(self, run: Run, text: "_Text | None", job: Job) -> Run:
+    async def _proposed(self, run: Run, text: "Text | None", job: Job) -> Run:
         """The run with all that extractor or merger have to say; saved now and then."""
         if run.work.expected:
             return run
@@ -208,7 +213,7 @@ class Consolidate:
         self.runs.bell.ring(job.namespace, saved)
         return saved
 
-    async def _embedded(self, run: Run, text: "_Text") -> "_Text":
+    async def _embedded(self, run: Run, text: "Text") -> "Text":
         """With vectors for the findings and turns of a short text: made beforehand, so that they
         are kept with the memories, and no job has to come back for them. Without, where nobody can
         make them now.
@@ -224,18 +229,28 @@ class Consolidate:
             )
             for one in run.work.candidates
         }
-        texts = sorted(said.union(turns.values()))
+        # Who speaks for a turn is found in its place.
+        cited = [one.span for one in run.work.candidates]
+        open_turns = {
+            turns[turn_id(text.episode.id, turn.index)]
+            for turn in text.episode.turns
+            if not turn.hidden and not any(turn.span.overlaps(span) for span in cited)
+        }
+        texts = sorted(said | open_turns)
         try:
             vectors = await embedder.vectors_of(texts)
         except EmbedderUnavailable:
             return text
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
-    async def _settle(self, run: Run, text: "_Text | None", job: Job, line: AuditEntry) -> Run:
+    async def _settle(self, run: Run, text: "Text | None", job: Job, line: AuditEntry) -> Run:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
         line.usage = run.work.usage
         reach = run.request.seen
-        async with self.store.transaction(job.namespace, reach=reach, entry=line) as tx:
+        brief = text is not None and text.brief
+        async with self.store.transaction(
+            job.namespace, reach=reach, entry=line, brief=brief
+        ) as tx:
             await tx.lock()
             now = self.runs.now()
             plan = await _plan(tx, run, text, now)
@@ -264,17 +279,19 @@ class Consolidate:
         return replace(run, status=status, expires_at=expires_at)
 
     async def _commit(
-        self, tx: Transaction, run: Run, text: "_Text | None", plan: Plan, now: datetime
+        self, tx: Transaction, run: Run, text: "Text | None", plan: Plan, now: datetime
     ) -> None:
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
         active = [one for one in added if one.status is Believed.ACTIVE]
         items: dict[str, Texts] = {one.id: (one.searchable,) for one in active}
         episodes = {memory.citation.episode_id for memory in added}
         vectors: Mapping[Texts, Floats] = {}
+        planned: commit.Planned | None = None
         if text:
-            shown = await keep_planned(
-                tx, text.episode, text.words, self.digests, key=run.id, plan=plan
+            covered, shown = await keep_planned(
+                tx, text.episode, self.digests, key=run.id, plan=plan
             )
+            planned = commit.Planned(text.episode, text.words.without(covered))
             turns = of_turns(text.episode)
             items |= {i: texts for i, texts in turns.items() if i in shown}
             items |= {
@@ -284,7 +301,7 @@ class Consolidate:
             }
             episodes.add(text.episode.id)
             vectors = text.vectors
-        await commit.apply(tx, plan, now, planned=text.episode.id if text else "")
+        await commit.apply(tx, plan, now, planned=planned)
         embedder = self.merging.embedder
         if embedder is None:
             return
@@ -302,10 +319,11 @@ class Consolidate:
             await tx.jobs.finish(job, self.runs.now())
         return failed or run
 
-    async def give_up(self, tx: Transaction, job: Job, code: str) -> None:
-        """What is left to say when a run's job is given up."""
+    async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
+        """What is left to say when a run's job is given up; after the commit, to who waits."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
-        await self._failed(tx, job.payload["run_id"], reason)
+        run = await self._failed(tx, job.payload["run_id"], reason)
+        return lambda: self.runs.bell.ring(job.namespace, run) if run else None
 
     async def _failed(self, tx: Transaction, run_id: str, reason: Failure) -> Run | None:
         run = await tx.runs.locked(run_id)
@@ -315,38 +333,7 @@ class Consolidate:
         return await self.runs.change(tx, run, replace(run, status=status))
 
 
-@dataclass(frozen=True)
-class _Text:
-    """What was handed in, as the episode that it will be, and the words that find it; `vectors` by
-    the texts that they are of.
-    """
-
-    episode: Episode
-    words: Postings
-    vectors: Mapping[Texts, Floats] = field(default_factory=dict)
-
-
-async def _text(run: Run) -> _Text | None:
-    request, work = run.request, run.work
-    if not request.text:
-        return None
-    episode = Episode(
-        id=work.episode_id,
-        text=request.text,
-        topic=request.topic,
-        occurred_at=work.started_at,
-        recorded_at=work.started_at,
-        content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
-        job_id=run.id,
-        source=request.source,
-        container=request.container,
-    )
-    if len(request.text) > INLINE_CHARS_MAX:
-        return _Text(*await asyncio.to_thread(read, episode))
-    return _Text(*read(episode))
-
-
-async def _plan(tx: Transaction, run: Run, text: _Text | None, now: datetime) -> Plan:
+async def _plan(tx: Transaction, run: Run, text: Text | None, now: datetime) -> Plan:
     if text is None:
         return await merge.plan(tx, run.work.proposals, now)
     return await reconcile.plan(
@@ -355,6 +342,7 @@ async def _plan(tx: Transaction, run: Run, text: _Text | None, now: datetime) ->
         run.work.candidates,
         extractor=run.work.extractor,
         now=now,
+        new=True,
         settling=Settling(
             run.request.policy or Policy.ASK, {one.question_id: one for one in run.work.resolutions}
         ),

@@ -1,9 +1,10 @@
 """What search finds by words: showing items to it, hiding them from it, and making it anew."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from recall_server.storage.index import postings
+from recall_server.domain.findable import Findable
+from recall_server.storage.index import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
 # Reading the words of more takes long enough for other callers to notice.
@@ -17,6 +18,17 @@ async def show(tx: Transaction, ids: Collection[str]) -> None:
         await tx.words.add(await asyncio.to_thread(postings, found))
     elif found:
         await tx.words.add(postings(found))
+
+
+async def show_new(tx: Transaction, found: Mapping[str, Findable], others: Postings) -> None:
+    """`show` what is just being written, by what is known of it; and `others` with it."""
+    if len(found) > INLINE_MAX:
+        made = await asyncio.to_thread(postings, found)
+    else:
+        made = postings(found)
+    await tx.words.add(
+        Postings(made.ids + others.ids, made.rows + others.rows, made.words + others.words)
+    )
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:

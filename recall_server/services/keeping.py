@@ -48,20 +48,20 @@ async def keep(
 
 
 async def keep_planned(
-    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, plan: Plan
-) -> set[str]:
+    tx: Transaction, episode: Episode, digests: Digests, *, key: str, plan: Plan
+) -> tuple[set[str], set[str]]:
     """`keep` an episode whose plan is made already: those of its turns that the plan's memories
-    speak for are never found by themselves. The ids of its other turns.
+    speak for are never found by themselves. The ids of these, and of the turns that are to be found
+    (by `commit.apply`).
     """
     cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
     shown = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
     covered = {i for i, turn in shown.items() if any(turn.overlaps(span) for span in cited)}
     await refuse_erased(tx, digests, episode)
     await tx.runs.hand_over(episode.job_id)
-    await tx.episodes.add(episode, key, episode.content_hash, covered=covered)
-    await tx.words.add(words.without(covered))
+    await tx.episodes.add_new(episode, key, episode.content_hash, covered=covered)
     await _hold(tx, episode)
-    return shown.keys() - covered
+    return covered, shown.keys() - covered
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.contradiction import same_statement
 from recall_server.domain.model import Candidate, Memory
 from recall_server.domain.plan import Change, Reinforce
 from recall_server.domain.ranking import bm25_weights
@@ -83,16 +84,20 @@ class Known:
         ]
         return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
 
-    async def similar(self, memory: Memory) -> list[Memory]:
-        """Memories in nearly the same words."""
+    async def said_alike(self, memory: Memory) -> list[Memory]:
+        """A memory that says the same in nearly the same words, if there is one."""
         statistics = await self.tx.words.statistics(terms(memory.text))
         often = statistics.frequencies
         weights = bm25_weights(
             {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
         )
         pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
-        stored = await self.tx.memories.active(pool)
-        return [other for other in [*stored, *self._added] if other.id not in self._dropped]
+        texts = await self.tx.memories.texts(pool) if pool else {}
+        for item_id in pool:
+            known = item_id in texts and item_id not in self._dropped
+            if known and same_statement(memory.text, texts[item_id]):
+                return list(await self.tx.memories.active([item_id]))
+        return [one for one in self._added if same_statement(memory.text, one.text)][:1]
 
 
 def _rarest(often: Mapping[str, int], postings: int) -> list[str]:

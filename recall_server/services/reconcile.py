@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from recall_server.domain.attributes import canonical
-from recall_server.domain.contradiction import Verdict, compare, same_statement
+from recall_server.domain.contradiction import Verdict, compare
 from recall_server.domain.ids import derived_id
 from recall_server.domain.model import (
     Candidate,
@@ -34,6 +34,7 @@ from recall_server.domain.plan import (
     Settling,
     Supersede,
 )
+from recall_server.domain.transcript import turn_at
 from recall_server.domain.trust import Witness, least
 from recall_server.services.known import Known
 from recall_server.storage.store import Transaction
@@ -52,12 +53,14 @@ async def plan(
     extractor: str,
     now: datetime,
     settling: Settling | None = None,
+    new: bool = False,
 ) -> Plan:
     """What to change so that `candidates` are remembered, given what `tx` sees; and what to ask
     before that, if `settling` (by default: decide) leaves a contradiction open.
 
     A candidate that was made into a memory before, whatever became of it, is passed over: working
-    through an episode twice adds nothing, and brings nothing back.
+    through an episode twice adds nothing, and brings nothing back. Of one that is `new`, and not
+    kept yet, nothing can have been made.
     """
     proposals: dict[str, tuple[Candidate, Memory]] = {}
     for proposed in candidates:
@@ -65,7 +68,7 @@ async def plan(
         candidate = replace(proposed, fact=canonical(fact) if fact else None)
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
-    before = await tx.memories.get(list(proposals))
+    before = {} if new else await tx.memories.get(list(proposals))
     draft = _Draft(Known(tx), settling or Settling(), now)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
@@ -97,8 +100,7 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
         elif verdict is Verdict.CLASHES:
             clashing.append(other)
     if not clashing and not same:
-        alike = await known.similar(memory)
-        same = [other for other in alike if same_statement(memory.text, other.text)][:1]
+        same = await known.said_alike(memory)
     await known.look_up([*same, *clashing])
     mine = known.trust(memory)
     decide = draft.settling.policy is Policy.DECIDE or (
@@ -261,7 +263,7 @@ def _end_of(old: Memory, new: Memory) -> datetime:
 
 def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetime) -> Memory:
     span = candidate.span
-    turn = next((t for t in episode.turns if t.span.start <= span.start < t.span.end), None)
+    turn = turn_at(episode.turns, span.start)
     said_at = (turn.said_at if turn else None) or episode.occurred_at
     fact = candidate.fact
     return Memory(

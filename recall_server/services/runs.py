@@ -1,12 +1,13 @@
 """What every change of a run brings with it: its events, those who wait, push, and its end."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import Namespace
 from recall_server.domain.run import Outcome, Run, RunState, Status
+from recall_server.services.accepted import Accepted
 from recall_server.services.bell import Bell
 from recall_server.storage.store import Store, Transaction
 
@@ -28,6 +29,7 @@ class Runs:
     wake: Callable[[], None]
     bell: Bell
     announce: Callable[[Transaction, Run], Awaitable[None]]
+    accepted: Accepted = field(default_factory=Accepted)
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now(), self.chance(10))
@@ -42,6 +44,8 @@ class Runs:
         """Put `after` in the place of `before`, tell whoever watches, and see to its removal once
         it has ended. Raises `Stale` where somebody else has changed it meanwhile.
         """
+        if tx.handle.namespace is not None:
+            self.accepted.take(tx.handle.namespace, before.id)
         happened: list[Status | Outcome] = []
         worked_on = after.outcome is not None or after.status.state is RunState.INPUT_REQUIRED
         if before.status.state is RunState.SUBMITTED and worked_on:

@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from pydantic_core import to_json
 
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
@@ -16,6 +19,11 @@ class Document:
     """A parameter that is JSON."""
 
     value: Any
+
+    @cached_property
+    def text(self) -> str:
+        """As it is written; the same may go into several rows."""
+        return to_json(self.value).decode()
 
 
 class Connection(Protocol):
@@ -60,21 +68,34 @@ class Driver(Protocol):
     async def close(self) -> None: ...
 
     def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False
+        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
     ) -> AbstractAsyncContextManager[Connection]:
         """A transaction that commits on leaving and rolls back on any error or cancellation.
 
         `namespace` is what row-level security lets through; `None` is for statements that serve
-        all tenants. Only one that is `erasing` may destroy what was said.
+        all tenants. Only one that is `erasing` may destroy what was said. One that is `brief`
+        touches a few rows by their keys, and nothing else: others may be made to wait for that.
         """
         ...
 
     async def alone(
-        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+        self,
+        sql: str,
+        params: Params,
+        *,
+        namespace: str | None,
+        write: bool,
+        lasting: bool,
+        brief: bool = False,
     ) -> Sequence[Row]:
         """One statement that is a transaction by itself; the rows it returns. What is not `lasting`
-        may be lost if the machine fails that runs the database and all that use it.
+        may be lost if the machine fails that runs the database and all that use it; and what it saw
+        may not be committed yet, see `settled`.
         """
+        ...
+
+    async def settled(self) -> None:
+        """Wait until all that was seen here so far is committed. Raises where it cannot be."""
         ...
 
     async def purge(self, tables: Sequence[str]) -> str:

@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
-from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.findable import labelled
 from recall_server.domain.importance import importance
 from recall_server.domain.model import Citation, Episode, Item, ItemKind, Said, Source, Span, Turn
@@ -69,25 +69,23 @@ class Episodes:
         """Write the episode and its turns, of which memories speak for those `covered` (ids). False
         where `key` was used before (nothing written). Raises `QuotaExceeded`.
         """
-        added = await self._handle.fetch(
-            "add_episode",
-            id=episode.id,
-            idempotency_key=key,
-            request_digest=digest,
-            job_id=episode.job_id,
-            text=episode.text,
-            content_hash=episode.content_hash,
-            topic=episode.topic,
-            session_id=episode.source.session_id,
-            agent_id=episode.source.agent_id,
-            source=episode.source.client,
-            occurred_at=episode.occurred_at,
-            recorded_at=episode.recorded_at,
-            container=episode.container,
-        )
-        if not added:
+        if not await self._handle.fetch("add_episode", **_row(episode, key, digest)):
             return False
         await take_room(self._handle, episode.text)
+        await self._add_turns(episode, covered)
+        return True
+
+    async def add_new(
+        self, episode: Episode, key: str, digest: str, *, covered: Collection[str]
+    ) -> None:
+        """`add` where nobody else can have used `key`: raises `Stale` (see `Connection.expect`)
+        where somebody has.
+        """
+        await self._handle.expect("add_episode", Stale(), **_row(episode, key, digest))
+        await take_room(self._handle, episode.text)
+        await self._add_turns(episode, covered)
+
+    async def _add_turns(self, episode: Episode, covered: Collection[str]) -> None:
         await self._handle.many(
             "add_turn",
             [
@@ -106,7 +104,6 @@ class Episodes:
                 for turn in episode.turns
             ],
         )
-        return True
 
     async def first_in(self, container: str) -> bool:
         """Whether there is but one episode in a container."""
@@ -175,6 +172,24 @@ class Episodes:
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
         """Count one access of each (FEATURES E01)."""
         await self._handle.send("touch_turns", ids=list(ids), now=now)
+
+
+def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
+    return {
+        "id": episode.id,
+        "idempotency_key": key,
+        "request_digest": digest,
+        "job_id": episode.job_id,
+        "text": episode.text,
+        "content_hash": episode.content_hash,
+        "topic": episode.topic,
+        "session_id": episode.source.session_id,
+        "agent_id": episode.source.agent_id,
+        "source": episode.source.client,
+        "occurred_at": episode.occurred_at,
+        "recorded_at": episode.recorded_at,
+        "container": episode.container,
+    }
 
 
 def _turn(row: Row) -> Turn:

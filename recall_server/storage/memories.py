@@ -187,6 +187,11 @@ class Memories:
         rows = await self._handle.fetch("active_memories", ids=list(ids))
         return [_memory(row) for row in rows]
 
+    async def texts(self, ids: Sequence[str]) -> dict[str, str]:
+        """The texts of the active ones among `ids`."""
+        rows = await self._handle.fetch("active_texts", ids=list(ids))
+        return {row["id"]: row["text"] for row in rows}
+
     async def items(self, ids: Sequence[str]) -> list[Item]:
         """The active memories among `ids`, as ranking needs them."""
         return [_item(row) for row in await self._handle.fetch("memory_items", ids=list(ids))]

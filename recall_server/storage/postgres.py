@@ -6,7 +6,7 @@ import asyncio
 import os
 import selectors
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.turns import Turns
 from recall_server.storage import postgres_purge
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row
+from recall_server.storage.to_the_end import to_the_end
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
@@ -91,11 +92,17 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False
+        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
     ) -> AsyncIterator[Connection]:
-        role = "recall_eraser" if erasing else "recall_app"
-        if namespace is None:
-            role = "recall_system"
+        del brief  # nobody waits here for anybody else's statements
+        role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
+        async with self._transaction(namespace, write=write, role=role) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _transaction(
+        self, namespace: str | None, *, write: bool, role: str
+    ) -> AsyncIterator["_PostgresConnection"]:
         try:
             async with asyncio.timeout(POOL_WAIT_S):
                 await self._turns.take(namespace)
@@ -112,11 +119,22 @@ class PostgresDriver:
             self._turns.give_back(namespace)
 
     async def alone(
-        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
+        self,
+        sql: str,
+        params: Params,
+        *,
+        namespace: str | None,
+        write: bool,
+        lasting: bool,
+        brief: bool = False,
     ) -> Sequence[Row]:
+        del brief
         del lasting  # those who use it may outlive it, so it has to keep all that it told them
-        async with self.transaction(namespace=namespace, write=write) as connection:
-            return await connection.fetch(sql, params)
+        async with self._transaction(namespace, write=write, role=_role(namespace)) as connection:
+            return await connection.last(sql, params)
+
+    async def settled(self) -> None:
+        """Nothing is seen before it is committed."""
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
@@ -160,7 +178,9 @@ class PostgresDriver:
                     yield found
 
     @asynccontextmanager
-    async def _begun(self, begin: str, *, patient: bool = False) -> AsyncIterator[Connection]:
+    async def _begun(
+        self, begin: str, *, patient: bool = False
+    ) -> AsyncIterator["_PostgresConnection"]:
         with _translated():
             async with self._pool.connection() as raw:
                 connection = _PostgresConnection(raw, None if patient else ANSWER_S)
@@ -168,10 +188,14 @@ class PostgresDriver:
                     # It begins with its first statement, as each journey there and back counts.
                     await connection.send(begin, {})
                     yield connection
-                    await _to_the_end(connection.commit())
+                    await to_the_end(connection.commit())
                 except BaseException:  # a caller that hung up must leave nothing behind
-                    await _to_the_end(_rollback(raw, connection))
+                    await to_the_end(_rollback(raw, connection))
                     raise
+
+
+def _role(namespace: str | None) -> str:
+    return "recall_system" if namespace is None else "recall_app"
 
 
 async def _check(raw: _Raw) -> None:
@@ -183,21 +207,6 @@ async def _check(raw: _Raw) -> None:
         heard = selector.select(0)
     if heard or raw.broken:
         await AsyncConnectionPool.check_connection(raw)
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do it, however often the caller is cancelled meanwhile: as long as the server has not
-    answered, nobody else may speak on the connection.
-    """
-    task, cancelled = asyncio.ensure_future(work), False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled and task.exception() is None:
-        raise asyncio.CancelledError
-    task.result()
 
 
 async def _rollback(raw: _Raw, connection: "_PostgresConnection") -> None:
@@ -242,6 +251,7 @@ class _PostgresConnection:
         self._waiting: list[tuple[str, Params, Exception | None]] = []
         # Two that read at once take turns: a connection has one conversation.
         self._turn = asyncio.Lock()
+        self._over = False
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
         # came to: whoever got this connection next would be told that they do not exist.
         self.confused = False
@@ -250,12 +260,21 @@ class _PostgresConnection:
         async with self._turn:
             if self._waiting:
                 await self.send(sql, params)
-                return await _rows(await self._flush())
+                return await _rows((await self._flush())[-1])
             with _translated(), _patience(self._raw, self._answer_s):
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
 
-    async def _flush(self) -> psycopg.AsyncCursor[DictRow]:
-        """Run what waits, in one journey; the cursor of the last."""
+    async def last(self, sql: str, params: Params) -> Sequence[Row]:
+        """`fetch`, and commit in the same journey."""
+        async with self._turn:
+            await self.send(sql, params)
+            await self.send("COMMIT", {})
+            cursors = await self._flush()
+            self._over = True
+            return await _rows(cursors[-2])
+
+    async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
+        """Run what waits, in one journey; the cursors."""
         waiting, self._waiting = self._waiting, []
         with _translated(), _patience(self._raw, self._answer_s):
             self.confused = True
@@ -265,7 +284,7 @@ class _PostgresConnection:
         for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
             if otherwise is not None and cursor.rowcount == 0:
                 raise otherwise
-        return cursors[-1]
+        return cursors
 
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append((sql, params, None))
@@ -275,6 +294,8 @@ class _PostgresConnection:
 
     async def commit(self) -> None:
         """Not in one journey with what may still forbid it."""
+        if self._over:
+            return
         if any(otherwise for _, _, otherwise in self._waiting):
             await self._flush()
         await self.fetch("COMMIT", {})
@@ -294,9 +315,13 @@ async def _rows(cursor: psycopg.AsyncCursor[DictRow]) -> Sequence[Row]:
 
 def _plain(params: Params) -> dict[str, Any]:
     return {
-        name: Jsonb(value.value) if isinstance(value, Document) else value
+        name: Jsonb(value, _text) if isinstance(value, Document) else value
         for name, value in params.items()
     }
+
+
+def _text(document: Document) -> str:
+    return document.text
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The shelf of runs: consolidations under way, paused and done, and what happened to them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -54,9 +54,9 @@ class Runs:
             created_at=run.created_at,
             request=_document(Request, run.request),
             stored_bytes=size,
-            **_changing(run),
+            **(written := _changing(run)),
         )
-        await self._event(Event(run.id, run.context_id, 1, status=run.status))
+        await self._happened(run, 1, [run.status], written)
         return run
 
     async def get(self, run_id: str) -> Run | None:
@@ -75,23 +75,31 @@ class Runs:
         """
         saved = replace(run, events=run.events + len(happened))
         await self._handle.expect(
-            "change_run", Stale(), id=run.id, version=run.version, **_changing(saved)
+            "change_run",
+            Stale(),
+            id=run.id,
+            version=run.version,
+            **(written := _changing(saved)),
         )
-        for seq, what in enumerate(happened, run.events + 1):
-            if isinstance(what, Status):
-                await self._event(Event(run.id, run.context_id, seq, status=what))
-            else:
-                await self._event(Event(run.id, run.context_id, seq, outcome=what))
+        await self._happened(run, run.events + 1, happened, written)
         return replace(saved, version=run.version + 1)
 
-    async def _event(self, event: Event) -> None:
-        await self._handle.send(
-            "add_run_event",
-            run_id=event.run_id,
-            seq=event.seq,
-            status=_document(Status, event.status),
-            outcome=_document(Outcome, event.outcome),
-        )
+    async def _happened(
+        self,
+        run: Run,
+        first: int,
+        what: Sequence[Status | Outcome],
+        written: Mapping[str, Any],
+    ) -> None:
+        """Events, by the documents of the run where they are `written` already."""
+        rows: list[dict[str, Any]] = []
+        for seq, one in enumerate(what, first):
+            name = "outcome" if isinstance(one, Outcome) else "status"
+            known = written[name] if one is getattr(run, name) else _document(type(one), one)
+            rows.append(
+                {"run_id": run.id, "seq": seq, "status": None, "outcome": None} | {name: known}
+            )
+        await self._handle.many("add_run_event", rows)
 
     async def events(self, run_id: str, after: int) -> list[Event]:
         """What happened to the run after its event `after`, in order."""

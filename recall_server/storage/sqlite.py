@@ -5,27 +5,23 @@ reach the disk before they are acknowledged (`synchronous=FULL`), but for what n
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import datetime
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
-from pydantic_core import to_json
-
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.turns import Turns
-from recall_server.storage.driver import Connection, Document, Engine, Params, Row
+from recall_server.storage.driver import Connection, Engine, Params, Row
+from recall_server.storage.sqlite_thread import Thread, Transaction, step_of, translated
+from recall_server.storage.sqlite_writer import Writer
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 READ = "BEGIN"
-# A deferred transaction that turns to writing fails at once, whatever the time-out.
-WRITE = "BEGIN IMMEDIATE"
 
 # secure_delete is off in some builds of SQLite, and says nothing: set on every connection.
 _PRAGMAS = f"""
@@ -42,29 +38,6 @@ PRAGMA temp_store=MEMORY;
 # Into the database, and the journal to length zero; says 1 where somebody is in the way.
 _EMPTY_JOURNAL = "PRAGMA wal_checkpoint(TRUNCATE)"
 
-Step = Callable[[sqlite3.Connection], Sequence[Any]]
-
-
-class _Thread(aiosqlite.Connection):
-    """A connection in a thread of its own. Going there and back costs more than most statements,
-    so several can go at once.
-    """
-
-    async def run(self, steps: Sequence[Step]) -> Sequence[Any]:
-        """Take the steps, up to the first that fails; the rows of the last."""
-        rows: Sequence[Any] = await self._execute(self._taken, steps)  # type: ignore[no-untyped-call]
-        return rows
-
-    def end_reading(self) -> None:
-        """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
-        self._tx.put_nowait((None, lambda: self._conn.execute("COMMIT")))
-
-    def _taken(self, steps: Sequence[Step]) -> Sequence[Any]:
-        rows: Sequence[Any] = ()
-        for step in steps:
-            rows = step(self._conn)
-        return rows
-
 
 class SqliteDriver:
     """One database file. Several processes may share it; within one, writers queue here."""
@@ -76,26 +49,33 @@ class SqliteDriver:
         self._file = (0, 0)
         self._unsure = False
         self._stack = AsyncExitStack()
-        self._writing = Turns(1)
-        self._writer: _Thread | None = None
+        self._writer: Writer | None = None
         self._reading = Turns(READERS)
-        self._readers: asyncio.LifoQueue[_Thread] = asyncio.LifoQueue()
+        self._readers: asyncio.LifoQueue[Thread] = asyncio.LifoQueue()
 
     async def open(self) -> None:
         """Open the file, making it (readable by its owner alone) where there is none."""
-        with _translated(self._path):
+        with translated(self._path):
             self._file = _create_private(self._path)
-            self._writer = await self._connect(self._stack)
-            await self._writer.execute_fetchall("PRAGMA journal_mode=WAL")
+            writer = await self._connect(self._stack)
+            await writer.execute_fetchall("PRAGMA journal_mode=WAL")
+            self._writer = Writer(writer, self._path, self._sound, self._doubt)
+            self._stack.push_async_callback(self._writer.close)
             for _ in range(READERS):
                 reader = await self._connect(self._stack)
                 await reader.execute_fetchall("PRAGMA query_only=ON")
                 self._readers.put_nowait(reader)
 
-    async def _connect(self, stack: AsyncExitStack) -> _Thread:
+    async def _connect(self, stack: AsyncExitStack) -> Thread:
         # Statements are named and few; the cache holds them all.
-        connect = partial(sqlite3.connect, self._path, isolation_level=None, cached_statements=256)
-        raw = _Thread(connect, iter_chunk_size=64)
+        connect = partial(
+            sqlite3.connect,
+            self._path,
+            isolation_level=None,
+            cached_statements=256,
+            check_same_thread=False,  # one at a time: see Thread.idle
+        )
+        raw = Thread(connect, iter_chunk_size=64)
         await stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
@@ -111,26 +91,25 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False
+        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
     ) -> AsyncIterator[Connection]:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
-        del erasing
-        async with (
-            self._turn(namespace, write=write) as raw,
-            self._transaction(raw, WRITE if write else READ) as connection,
-        ):
-            yield connection
+        if not write:
+            async with self._turn(namespace) as raw, self._read(raw) as connection:
+                yield connection
+            return
+        assert self._writer is not None
+        lengthy = erasing or namespace is None
+        with translated(self._path):
+            async with self._writer.transaction(
+                namespace, lengthy=lengthy, brief=brief
+            ) as connection:
+                yield connection
 
     @asynccontextmanager
-    async def _turn(self, namespace: str | None, *, write: bool) -> AsyncIterator[_Thread]:
-        """The writer, or one of the readers, for as long as the block lasts."""
-        if write:
-            assert self._writer is not None
-            # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
-            async with self._writing.of(namespace):
-                yield self._writer
-            return
+    async def _turn(self, namespace: str | None) -> AsyncIterator[Thread]:
+        """One of the readers, for as long as the block lasts."""
         async with self._reading.of(namespace):
             reader = self._readers.get_nowait()
             try:
@@ -138,18 +117,49 @@ class SqliteDriver:
             finally:
                 self._readers.put_nowait(reader)
 
-    async def alone(
-        self, sql: str, params: Params, *, namespace: str | None, write: bool, lasting: bool
-    ) -> Sequence[Row]:
-        step = _step(sql, params)
-        steps = [self._sound, step if lasting else _unsynced(step)]
-        async with self._turn(namespace, write=write) as raw:
+    @asynccontextmanager
+    async def _read(self, raw: Thread) -> AsyncIterator[Connection]:
+        with translated(self._path):
+            connection = Transaction(raw, self._path, [self._sound, step_of(READ, {})])
             try:
-                with _translated(self._path):
-                    return await raw.run(steps)
-            except RecallError as error:
+                yield connection
+                if connection.begun:
+                    raw.end_reading()
+            except BaseException as error:  # a caller that hung up must leave nothing behind
                 self._doubt(error)
+                await asyncio.shield(raw.rollback())
                 raise
+
+    async def alone(
+        self,
+        sql: str,
+        params: Params,
+        *,
+        namespace: str | None,
+        write: bool,
+        lasting: bool,
+        brief: bool = False,
+    ) -> Sequence[Row]:
+        if write and lasting:
+            async with self.transaction(namespace=namespace, write=True) as connection:
+                return await connection.fetch(sql, params)
+        step = step_of(sql, params)
+        try:
+            if write:
+                assert self._writer is not None
+                return await self._writer.single(namespace, step)
+            async with self._turn(namespace) as raw:
+                steps = [self._sound, step]
+                with translated(self._path):
+                    # Whoever reads waits for nobody who writes.
+                    return raw.taken(steps) if brief and raw.idle else await raw.run(steps)
+        except RecallError as error:
+            self._doubt(error)
+            raise
+
+    async def settled(self) -> None:
+        assert self._writer is not None
+        await self._writer.settled()
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
@@ -157,10 +167,10 @@ class SqliteDriver:
         # A connection of its own: one that reads for long must not be missed by those who serve.
         # While it reads, the WAL grows, as no checkpoint gets beyond what it sees.
         async with AsyncExitStack() as stack:
-            with _translated(self._path):
+            with translated(self._path):
                 reader = await self._connect(stack)
                 await reader.execute_fetchall("PRAGMA query_only=ON")
-            async with self._transaction(reader, READ) as connection:
+            async with self._read(reader) as connection:
                 yield connection
 
     @asynccontextmanager
@@ -177,42 +187,30 @@ class SqliteDriver:
             readers = [self._readers.get_nowait() for _ in range(READERS)]
             try:
                 for reader in readers:
-                    await reader.run([_step("PRAGMA query_only", {})])  # behind its last COMMIT
-                with _translated(self._path):
-                    async with self._writing.of(None):
-                        await asyncio.shield(self._rewrite(self._writer))
+                    await reader.run([step_of("PRAGMA query_only", {})])  # behind its last COMMIT
+                with translated(self._path):
+                    async with self._writer.alone(None) as writer:
+                        await asyncio.shield(self._rewrite(writer))
             finally:
                 for reader in readers:
                     self._readers.put_nowait(reader)
         return ""
 
-    async def _rewrite(self, writer: _Thread) -> None:
+    async def _rewrite(self, writer: Thread) -> None:
         """Empty the journal, write the file anew without its free pages, empty it again: what
         VACUUM writes is in the journal first.
         """
-        await writer.run([_step(f"PRAGMA busy_timeout={PURGE_BUSY_TIMEOUT_MS}", {})])
+        await writer.run([step_of(f"PRAGMA busy_timeout={PURGE_BUSY_TIMEOUT_MS}", {})])
         try:
             for step in (_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL):
-                rows = await writer.run([_step(step, {})])
+                rows = await writer.run([step_of(step, {})])
                 if rows and rows[0][0]:
                     raise DatabaseUnavailable(
                         "Another program still reads an older state of the database file, so "
                         "erased words stay in its journal. Try again when it has ended."
                     )
         finally:
-            await writer.run([_step(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {})])
-
-    @asynccontextmanager
-    async def _transaction(self, raw: _Thread, begin: str) -> AsyncIterator[Connection]:
-        with _translated(self._path):
-            connection = _SqliteConnection(raw, self._path, begin, self._sound)
-            try:
-                yield connection
-                await connection.commit()
-            except BaseException as error:  # a caller that hung up must leave nothing behind
-                self._doubt(error)
-                await asyncio.shield(raw.rollback())
-                raise
+            await writer.run([step_of(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {})])
 
     def _doubt(self, error: BaseException) -> None:
         self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")
@@ -249,98 +247,6 @@ class SqliteDriver:
             yield one
 
 
-class _SqliteConnection:
-    """Begins with its first statement."""
-
-    def __init__(self, raw: _Thread, path: Path, begin: str, sound: Step) -> None:
-        self._raw = raw
-        self._path = path
-        self._reading = begin == READ
-        self._begun = False
-        self._sound = sound
-        self._waiting: list[Step] = [sound, _step(begin, {})]
-
-    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self._run(_step(sql, params))
-
-    async def send(self, sql: str, params: Params) -> None:
-        self._waiting.append(_step(sql, params))
-
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
-        step = _step(sql, params)
-
-        def touched(raw: sqlite3.Connection) -> Sequence[Any]:
-            rows = step(raw)
-            if not rows:
-                raise otherwise
-            return rows
-
-        self._waiting.append(touched)
-
-    async def many(self, sql: str, rows: Sequence[Params]) -> None:
-        plain = [_plain(row) for row in rows]
-        self._waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())
-
-    async def script(self, sql: str) -> None:
-        # executescript() would commit the transaction that it is called in.
-        for statement in _statements(sql):
-            await self._run(_step(statement, {}))
-
-    async def commit(self) -> None:
-        if self._begun and self._reading:
-            self._raw.end_reading()
-        elif self._begun or len(self._waiting) > 2:
-            self._waiting.append(self._sound)
-            await asyncio.shield(self._run(_step("COMMIT", {})))
-
-    async def _run(self, step: Step) -> Sequence[Row]:
-        steps, self._waiting, self._begun = [*self._waiting, step], [], True
-        with _translated(self._path):
-            return await self._raw.run(steps)
-
-
-def _step(sql: str, params: Params) -> Step:
-    plain = _plain(params)
-    return lambda raw: raw.execute(sql, plain).fetchall()
-
-
-def _unsynced(step: Step) -> Step:
-    """The step, in a transaction of its own that does not wait for the disk."""
-
-    def taken(raw: sqlite3.Connection) -> Sequence[Any]:
-        raw.execute("PRAGMA synchronous=NORMAL")
-        try:
-            return step(raw)
-        finally:
-            raw.execute("PRAGMA synchronous=FULL")
-
-    return taken
-
-
-def _plain(params: Params) -> dict[str, Any]:
-    return {name: _value(value) for name, value in params.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="microseconds")
-    if isinstance(value, Document):
-        return to_json(value.value).decode()
-    if isinstance(value, list):
-        return to_json(value).decode()
-    return value
-
-
-def _statements(sql: str) -> Iterator[str]:
-    pending = ""
-    for part in sql.split(";"):
-        pending += part + ";"
-        # A semicolon in a string, a comment or a trigger's body does not end a statement.
-        if sqlite3.complete_statement(pending):
-            yield pending
-            pending = ""
-
-
 def _create_private(path: Path) -> tuple[int, int]:
     """Which file it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -353,32 +259,3 @@ def _create_private(path: Path) -> tuple[int, int]:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorname", "") or ""
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise DatabaseUnavailable(
-                "The database file is locked by another program. Send the call again shortly."
-            ) from error
-        if code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            raise DatabaseUnusable(
-                f"{path} is not an intact SQLite database. Restore it from a backup."
-            ) from error
-        if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            raise DatabaseUnusable(
-                f"{path} cannot be opened for writing. Check its owner, mode and folder."
-            ) from error
-        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-            raise DatabaseUnavailable(
-                "The database cannot write: the disk is full or failing. Free space, try again."
-            ) from error
-        raise
-    except OSError as error:
-        raise DatabaseUnusable(
-            f"{path} cannot be opened ({error.strerror}). Check the path, owner and mode."
-        ) from error

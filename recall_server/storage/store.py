@@ -91,12 +91,14 @@ class Store:
         reach: Reach = EVERYTHING,
         entry: AuditEntry | None = None,
         erasing: bool = False,
+        brief: bool = False,
     ) -> AsyncIterator[Transaction]:
         """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
         to the book just before it commits. Only one that is `erasing` may destroy what was said.
+        One that is `brief` touches a few rows by their keys.
         """
         async with self.driver.transaction(
-            namespace=namespace, write=write, erasing=erasing
+            namespace=namespace, write=write, erasing=erasing, brief=brief
         ) as connection:
             handle = Handle(connection, self._queries, namespace, reach, self._room)
             transaction = Transaction(handle, self._cache, self._mac_key)
@@ -112,12 +114,17 @@ class Store:
         *,
         write: bool = False,
         lasting: bool = True,
+        brief: bool = False,
         reach: Reach = EVERYTHING,
     ) -> Transaction:
         """Shelves of which every single query is a transaction of its own; see `Driver.alone`."""
-        connection = Alone(self.driver, namespace, write=write, lasting=lasting)
+        connection = Alone(self.driver, namespace, write=write, lasting=lasting, brief=brief)
         handle = Handle(connection, self._queries, namespace, reach)
         return Transaction(handle, self._cache, self._mac_key)
+
+    async def settled(self) -> None:
+        """Wait until what a query `alone` has seen, and need not last, is committed."""
+        await self.driver.settled()
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:

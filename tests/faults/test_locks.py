@@ -15,7 +15,7 @@ import pytest
 
 from recall_server.app import House
 from recall_server.domain.errors import DatabaseUnavailable, IdempotencyConflict
-from recall_server.storage import sqlite as engine
+from recall_server.storage import sqlite_writer as engine
 from tests.conftest import Open
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, drained, enter, memories, remember
@@ -113,7 +113,12 @@ def test_only_the_drivers_begin_transactions() -> None:
         if begins.search(path.read_text("utf-8"))
     }
 
-    assert found == {"recall_server/storage/postgres.py", "recall_server/storage/sqlite.py"}
+    assert found == {
+        "recall_server/storage/postgres.py",
+        "recall_server/storage/sqlite.py",
+        "recall_server/storage/sqlite_thread.py",
+        "recall_server/storage/sqlite_writer.py",
+    }
 
 
 async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(

@@ -146,8 +146,8 @@ BREAKAGES = (
         "secure-delete-off",
         "that SQLite overwrites what it deletes",
         "recall_server/storage/sqlite.py",
-        'await self._writer.execute_fetchall("PRAGMA journal_mode=WAL")',
-        'await self._writer.executescript("PRAGMA journal_mode=WAL; PRAGMA secure_delete=OFF")',
+        'await writer.execute_fetchall("PRAGMA journal_mode=WAL")',
+        'await writer.executescript("PRAGMA journal_mode=WAL; PRAGMA secure_delete=OFF")',
         ("tests/security/test_doctor.py::test_what_sqlite_was_told_is_asked_of_the_connection",),
     ),
     Breakage(

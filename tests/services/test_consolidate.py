@@ -1,6 +1,7 @@
 """Consolidation: what is committed, what is only shown, what waits for an answer, how long."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from recall_server.domain.errors import (
 from recall_server.domain.model import Namespace
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.run import Expiry, Mode, Request, Run, RunState
+from recall_server.worker import FAILURES_MAX
 from tests.conftest import Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
 from tests.services.extractors import Scripted
@@ -358,6 +360,54 @@ async def test_a_model_that_is_away_is_waited_for(open_house: Open, clock: Clock
         await drained(house)
 
         assert (await house.services.tasks.get(ALICE, waiting.id)).status.state.final
+
+
+async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory(
+    open_house: Open, clock: Clock
+) -> None:
+    """The process that accepted it need not read it again, and must notice all the same."""
+    request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
+    async with open_house() as first, open_house() as second:
+        await enter(first)
+        control = await first.services.consolidate.start(ALICE, request, entry=entry(first))
+        await drained(first)
+        kept = await values(first)
+        ended = await first.services.consolidate.start(
+            ALICE, replace(request, text=PORTO), entry=entry(first)
+        )
+        await second.services.tasks.cancel(ALICE, ended.id, entry=entry(second))
+        await drained(first)
+        clock.pass_(timedelta(minutes=1))
+        await drained(first)
+
+        found = await first.services.tasks.get(ALICE, control.id)
+        left = await first.services.tasks.get(ALICE, ended.id)
+        assert found.status.state is RunState.COMPLETED
+        assert left.status.state is RunState.CANCELED
+        assert await values(first) == kept == ["Lisbon"]
+
+
+async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
+    open_house: Open, clock: Clock
+) -> None:
+    """Not at the next look at what other processes did, an hour later."""
+    async with open_house(task_poll_s=3600) as house:
+        await enter(house)
+        request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
+        started = await house.services.consolidate.start(ALICE, request, entry=entry(house))
+        for _ in range(FAILURES_MAX + 1):
+            async with house.store.transaction(None) as tx:
+                await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
+            clock.pass_(timedelta(minutes=2))
+        waiting = asyncio.create_task(house.services.tasks.rested(ALICE, started))
+        await asyncio.sleep(0)
+        await drained(house)
+        async with asyncio.timeout(5):
+            rested = await waiting
+
+    assert rested.status.state is RunState.FAILED
+    assert rested.status.failure is not None
+    assert rested.status.failure.code == "WORKER_LOST"
 
 
 async def test_a_defect_ends_the_run_with_a_reference_and_nothing_else(open_house: Open) -> None:

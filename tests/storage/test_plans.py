@@ -35,6 +35,7 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     "placed": {"ids": [*IDS, *TURN_IDS]},
     "found_among": {"ids": [*IDS, *TURN_IDS]},
     "memories_resting_on": {"ids": TURN_IDS},
+    "active_texts": {"ids": IDS},
     "memory_items": {"ids": IDS},
     "memories_by_id": {"ids": IDS},
     "citations": {"ids": IDS},

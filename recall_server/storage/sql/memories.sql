@@ -117,6 +117,13 @@ WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND (:any_agent OR m.agent_id = :agent)
   AND (:any_container OR m.container IN (:containers...))
 
+-- query: active_texts
+SELECT id, text FROM memories
+WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
+  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
+  AND (:any_agent OR agent_id = :agent)
+  AND (:any_container OR container IN (:containers...))
+
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
 WITH page AS (

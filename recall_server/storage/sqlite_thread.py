@@ -1,0 +1,198 @@
+"""A connection to SQLite in a thread of its own, the steps that are taken there, and an open
+transaction as the port wants it.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from pydantic_core import to_json
+
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.storage.driver import Document, Params, Row
+
+Step = Callable[[sqlite3.Connection], Sequence[Any]]
+
+
+class Thread(aiosqlite.Connection):
+    """A connection in a thread of its own. Going there and back costs more than most statements,
+    so several can go at once; and those that wait for nothing need not go.
+    """
+
+    # Counted by whoever asks, and by the thread: each writes one of them.
+    _asked = 0
+    _done = 0
+
+    async def run(self, steps: Sequence[Step]) -> Sequence[Any]:
+        """Take the steps, up to the first that fails; the rows of the last."""
+        rows: Sequence[Any] = await self._execute(self.taken, steps)
+        return rows
+
+    async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        return await super()._execute(self._counted(partial(fn, *args, **kwargs)))  # type: ignore[no-untyped-call]
+
+    def _counted(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        def counted() -> Any:
+            try:
+                return work()
+            finally:
+                self._done += 1
+
+        self._asked += 1
+        return counted
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way in the thread, or waits for it."""
+        return self._asked == self._done
+
+    def end_reading(self) -> None:
+        """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
+        self._tx.put_nowait((None, self._counted(lambda: self._conn.execute("COMMIT"))))
+
+    def taken(self, steps: Sequence[Step]) -> Sequence[Any]:
+        """`run` here and now, where everybody waits; to be called while the thread is `idle`."""
+        rows: Sequence[Any] = ()
+        for step in steps:
+            rows = step(self._conn)
+        return rows
+
+
+class Transaction:
+    """Begins with its first statement. `here` says when its steps may be taken where they are
+    called for: in a transaction that is open and brief.
+    """
+
+    def __init__(
+        self,
+        raw: Thread,
+        path: Path,
+        begin: Sequence[Step],
+        here: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._raw = raw
+        self._path = path
+        self._waiting = [*begin]
+        self._here = here
+        # Whether anything was asked of it, and taken, and whether its fate is no longer its own.
+        self.asked = False
+        self.begun = False
+        self.ended = False
+
+    def rest(self) -> list[Step]:
+        """What waits to be taken: whoever asks takes it."""
+        steps, self._waiting, self.begun = self._waiting, [], True
+        return steps
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        return await self.take(step_of(sql, params))
+
+    async def send(self, sql: str, params: Params) -> None:
+        self._wait(step_of(sql, params))
+
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+        step = step_of(sql, params)
+
+        def touched(raw: sqlite3.Connection) -> Sequence[Any]:
+            rows = step(raw)
+            if not rows:
+                raise otherwise
+            return rows
+
+        self._wait(touched)
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> None:
+        plain = [_plain(row) for row in rows]
+        self._wait(lambda raw: raw.executemany(sql, plain).fetchall())
+
+    async def script(self, sql: str) -> None:
+        # executescript() would commit the transaction that it is called in.
+        for statement in _statements(sql):
+            await self.take(step_of(statement, {}))
+
+    async def take(self, step: Step) -> Sequence[Row]:
+        """Take what waits, and this step; its rows."""
+        self._wait(step)
+        here, steps = self._here(), self.rest()
+        with translated(self._path):
+            return self._raw.taken(steps) if here else await self._raw.run(steps)
+
+    def _wait(self, step: Step) -> None:
+        self.asked = True
+        self._waiting.append(step)
+
+
+def step_of(sql: str, params: Params) -> Step:
+    plain = _plain(params)
+    return lambda raw: raw.execute(sql, plain).fetchall()
+
+
+def unsynced(step: Step) -> Step:
+    """The step, in a transaction of its own that does not wait for the disk."""
+
+    def taken(raw: sqlite3.Connection) -> Sequence[Any]:
+        raw.execute("PRAGMA synchronous=NORMAL")
+        try:
+            return step(raw)
+        finally:
+            raw.execute("PRAGMA synchronous=FULL")
+
+    return taken
+
+
+def _plain(params: Params) -> dict[str, Any]:
+    return {name: _value(value) for name, value in params.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    if isinstance(value, Document):
+        return value.text
+    if isinstance(value, list):
+        return to_json(value).decode()
+    return value
+
+
+def _statements(sql: str) -> Iterator[str]:
+    pending = ""
+    for part in sql.split(";"):
+        pending += part + ";"
+        # A semicolon in a string, a comment or a trigger's body does not end a statement.
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", "") or ""
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise DatabaseUnavailable(
+                "The database file is locked by another program. Send the call again shortly."
+            ) from error
+        if code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            raise DatabaseUnusable(
+                f"{path} is not an intact SQLite database. Restore it from a backup."
+            ) from error
+        if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            raise DatabaseUnusable(
+                f"{path} cannot be opened for writing. Check its owner, mode and folder."
+            ) from error
+        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            raise DatabaseUnavailable(
+                "The database cannot write: the disk is full or failing. Free space, try again."
+            ) from error
+        raise
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"{path} cannot be opened ({error.strerror}). Check the path, owner and mode."
+        ) from error

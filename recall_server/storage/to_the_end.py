@@ -1,0 +1,18 @@
+"""What must not be left in the middle, whoever hangs up."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do it, however often the caller is cancelled meanwhile; who was, is cancelled after it."""
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled and task.exception() is None:
+        raise asyncio.CancelledError
+    task.result()
