@@ -14,6 +14,7 @@ from recall_server.config import Settings
 from recall_server.domain.errors import Unsafe
 from recall_server.domain.finding import Finding, Level, judged
 from recall_server.storage.inspection import inspect
+from recall_server.storage.room import room
 
 log = structlog.get_logger()
 
@@ -44,6 +45,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
     if isinstance(settings.database, Path):
         yield _file("database_file", settings.database)
         yield _folder("database_folder", settings.database.resolve().parent)
+        yield from room(settings.database)
     yield _file("key_file", settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
     if settings.card_key_file is not None:

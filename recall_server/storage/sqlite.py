@@ -5,25 +5,33 @@ reach the disk before they are acknowledged (`synchronous=FULL`), but for what n
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 from pydantic_core import to_json
 
-from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
+from recall_server.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    QueryTimeout,
+    RecallError,
+    StorageFull,
+)
 from recall_server.domain.turns import Turns
-from recall_server.storage.driver import Connection, Document, Engine, Params, Row
+from recall_server.storage.driver import Connection, Document, Engine, Params, Row, TimeLimits
+from recall_server.storage.sqlite_thread import SqliteThread, Step
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 READ = "BEGIN"
+# What the journal keeps of the disk after somebody read an old state for long, and it grew.
+JOURNAL_BYTES = 33_554_432
 # A deferred transaction that turns to writing fails at once, whatever the time-out.
 WRITE = "BEGIN IMMEDIATE"
 
@@ -37,33 +45,11 @@ PRAGMA trusted_schema=OFF;
 PRAGMA cell_size_check=ON;
 PRAGMA cache_size=-16384;
 PRAGMA temp_store=MEMORY;
+PRAGMA journal_size_limit={JOURNAL_BYTES};
 """
 
 # Into the database, and the journal to length zero; says 1 where somebody is in the way.
 _EMPTY_JOURNAL = "PRAGMA wal_checkpoint(TRUNCATE)"
-
-Step = Callable[[sqlite3.Connection], Sequence[Any]]
-
-
-class _Thread(aiosqlite.Connection):
-    """A connection in a thread of its own. Going there and back costs more than most statements,
-    so several can go at once.
-    """
-
-    async def run(self, steps: Sequence[Step]) -> Sequence[Any]:
-        """Take the steps, up to the first that fails; the rows of the last."""
-        rows: Sequence[Any] = await self._execute(self._taken, steps)  # type: ignore[no-untyped-call]
-        return rows
-
-    def end_reading(self) -> None:
-        """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
-        self._tx.put_nowait((None, lambda: self._conn.execute("COMMIT")))
-
-    def _taken(self, steps: Sequence[Step]) -> Sequence[Any]:
-        rows: Sequence[Any] = ()
-        for step in steps:
-            rows = step(self._conn)
-        return rows
 
 
 class SqliteDriver:
@@ -71,15 +57,16 @@ class SqliteDriver:
 
     engine: Engine = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: TimeLimits = TimeLimits()) -> None:
         self._path = path
+        self._limits = limits
         self._file = (0, 0)
         self._unsure = False
         self._stack = AsyncExitStack()
         self._writing = Turns(1)
-        self._writer: _Thread | None = None
+        self._writer: SqliteThread | None = None
         self._reading = Turns(READERS)
-        self._readers: asyncio.LifoQueue[_Thread] = asyncio.LifoQueue()
+        self._readers: asyncio.LifoQueue[SqliteThread] = asyncio.LifoQueue()
 
     async def open(self) -> None:
         """Open the file, making it (readable by its owner alone) where there is none."""
@@ -92,13 +79,14 @@ class SqliteDriver:
                 await reader.execute_fetchall("PRAGMA query_only=ON")
                 self._readers.put_nowait(reader)
 
-    async def _connect(self, stack: AsyncExitStack) -> _Thread:
+    async def _connect(self, stack: AsyncExitStack) -> SqliteThread:
         # Statements are named and few; the cache holds them all.
         connect = partial(sqlite3.connect, self._path, isolation_level=None, cached_statements=256)
-        raw = _Thread(connect, iter_chunk_size=64)
+        raw = SqliteThread(connect, iter_chunk_size=64)
         await stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
+        await raw.limited()
         (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
         if secure[0] != 1:
             raise DatabaseUnusable(
@@ -122,8 +110,12 @@ class SqliteDriver:
         ):
             yield connection
 
+    def _within_s(self, *, write: bool) -> float | None:
+        # A purge and a migration take as long as they do, and a change of all that a tenant has.
+        return None if write else self._limits.query_s
+
     @asynccontextmanager
-    async def _turn(self, namespace: str | None, *, write: bool) -> AsyncIterator[_Thread]:
+    async def _turn(self, namespace: str | None, *, write: bool) -> AsyncIterator[SqliteThread]:
         """The writer, or one of the readers, for as long as the block lasts."""
         if write:
             assert self._writer is not None
@@ -146,7 +138,7 @@ class SqliteDriver:
         async with self._turn(namespace, write=write) as raw:
             try:
                 with _translated(self._path):
-                    return await raw.run(steps)
+                    return await raw.run(steps, within_s=self._within_s(write=write))
             except RecallError as error:
                 self._doubt(error)
                 raise
@@ -160,8 +152,14 @@ class SqliteDriver:
             with _translated(self._path):
                 reader = await self._connect(stack)
                 await reader.execute_fetchall("PRAGMA query_only=ON")
-            async with self._transaction(reader, READ) as connection:
-                yield connection
+            over = asyncio.get_running_loop().call_later(
+                self._limits.snapshot_s, reader.end_with, self._limits.snapshot_over
+            )
+            try:
+                async with self._transaction(reader, READ) as connection:
+                    yield connection
+            finally:
+                over.cancel()
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
@@ -186,7 +184,7 @@ class SqliteDriver:
                     self._readers.put_nowait(reader)
         return ""
 
-    async def _rewrite(self, writer: _Thread) -> None:
+    async def _rewrite(self, writer: SqliteThread) -> None:
         """Empty the journal, write the file anew without its free pages, empty it again: what
         VACUUM writes is in the journal first.
         """
@@ -203,9 +201,10 @@ class SqliteDriver:
             await writer.run([_step(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {})])
 
     @asynccontextmanager
-    async def _transaction(self, raw: _Thread, begin: str) -> AsyncIterator[Connection]:
+    async def _transaction(self, raw: SqliteThread, begin: str) -> AsyncIterator[Connection]:
         with _translated(self._path):
-            connection = _SqliteConnection(raw, self._path, begin, self._sound)
+            within_s = self._within_s(write=begin == WRITE)
+            connection = _SqliteConnection(raw, self._path, begin, within_s, self._sound)
             try:
                 yield connection
                 await connection.commit()
@@ -252,10 +251,13 @@ class SqliteDriver:
 class _SqliteConnection:
     """Begins with its first statement."""
 
-    def __init__(self, raw: _Thread, path: Path, begin: str, sound: Step) -> None:
+    def __init__(
+        self, raw: SqliteThread, path: Path, begin: str, within_s: float | None, sound: Step
+    ) -> None:
         self._raw = raw
         self._path = path
         self._reading = begin == READ
+        self._within_s = within_s
         self._begun = False
         self._sound = sound
         self._waiting: list[Step] = [sound, _step(begin, {})]
@@ -296,7 +298,7 @@ class _SqliteConnection:
     async def _run(self, step: Step) -> Sequence[Row]:
         steps, self._waiting, self._begun = [*self._waiting, step], [], True
         with _translated(self._path):
-            return await self._raw.run(steps)
+            return await self._raw.run(steps, within_s=self._within_s)
 
 
 def _step(sql: str, params: Params) -> Step:
@@ -373,7 +375,11 @@ def _translated(path: Path) -> Iterator[None]:
             raise DatabaseUnusable(
                 f"{path} cannot be opened for writing. Check its owner, mode and folder."
             ) from error
-        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        if code == "SQLITE_INTERRUPT":
+            raise QueryTimeout from error
+        if code == "SQLITE_FULL":
+            raise StorageFull from error
+        if code.startswith("SQLITE_IOERR"):
             raise DatabaseUnavailable(
                 "The database cannot write: the disk is full or failing. Free space, try again."
             ) from error
