@@ -77,7 +77,14 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
             monkeypatch.setattr(connection, "fetch", noted)
             yield connection
 
+    alone = running.house.store.driver.alone
+
+    async def noted_alone(sql: str, params: Any, **given: Any) -> Any:
+        asked.append(sql)
+        return await alone(sql, params, **given)
+
     monkeypatch.setattr(running.house.store.driver, "transaction", counted)
+    monkeypatch.setattr(running.house.store.driver, "alone", noted_alone)
     return asked
 
 
