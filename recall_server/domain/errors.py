@@ -275,8 +275,8 @@ class DatabaseUnavailable(Unavailable):
 
 
 class StorageFull(DatabaseUnavailable):
-    """The disk of the database is full, and nothing of this was kept. Send it again when the
-    operator has freed space; what is kept can be read meanwhile.
+    """The disk of the database is full: nothing of this was kept, and all that was is whole. Send
+    it again when the operator has freed space.
     """
 
     code = "STORAGE_FULL"
