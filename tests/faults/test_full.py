@@ -1,5 +1,5 @@
-"""A disk that is full: who is refused is told that it is, nothing is lost, and with room again all goes
-on (SECURITY F-11).
+"""A disk that is full: who is refused is told so, nothing is lost, and with room again all goes on
+(SECURITY F-11).
 """
 
 import asyncio
@@ -15,8 +15,8 @@ FULL = {
     "sqlite": ("PRAGMA max_page_count = 1",),
     # What Postgres says when its disk is; nobody fills a disk for a test.
     "postgres": (
-        "CREATE FUNCTION full_() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        + " RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$",
+        """CREATE FUNCTION full_() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$""",
         "CREATE TRIGGER full_ BEFORE INSERT ON episodes EXECUTE FUNCTION full_()",
         "CREATE TRIGGER full_ BEFORE INSERT ON api_tokens EXECUTE FUNCTION full_()",
     ),
