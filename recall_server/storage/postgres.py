@@ -219,8 +219,10 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             cancelled = True
-    if cancelled and task.exception() is None:
-        raise asyncio.CancelledError
+    if cancelled:
+        # Whatever became of it: who is told of a failure instead goes on, as a loop does that
+        # tries again.
+        raise asyncio.CancelledError from task.exception()
     task.result()
 
 

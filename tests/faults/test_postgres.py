@@ -274,6 +274,28 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
     assert [row["documents"] for row in rows] == [1]
 
 
+async def test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile(
+    url: str, clock: Clock
+) -> None:
+    """F-59: a task that tries again after each failure of the database would never end."""
+    async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
+        await enter(built)
+        await other.execute("SELECT * FROM namespaces FOR UPDATE")
+
+        async def change() -> None:
+            async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
+                await raw.fetch("SET LOCAL lock_timeout = 300", {})
+                await raw.send("UPDATE namespaces SET documents = 7", {})
+
+        with pytest.raises(DatabaseUnavailable, match="in the way"):
+            await change()  # the control
+        changing = asyncio.create_task(change())
+        await until(lambda: _somebody_waits(url), WITHIN_S, "its commit waits")
+        changing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await changing
+
+
 async def _somebody_waits(url: str) -> bool:
     async with await psycopg.AsyncConnection.connect(url) as raw:
         cursor = await raw.execute("SELECT 1 FROM pg_locks WHERE NOT granted")
