@@ -39,6 +39,8 @@ CALM_S = (0.5, 3.0)
 BROKEN_S = (0.5, 3.0)
 # Of the soak, in which the server is killed too; then it must live, and is measured.
 KILLING = 0.3
+# Of a client that was not answered.
+REST_S = 0.1
 RECOVERED_S = 60.0
 SETTLED_S = 120.0
 LEASE_S = 3
@@ -99,26 +101,28 @@ class Soak:
 
     async def write(self, writer: int) -> None:
         """Store, each text until it is acknowledged, with the same key each time."""
-        while not self.over:
-            key = f"{writer}-{self.numbers[writer]}"
-            text = f"Alice: I own a bicycle. It is number {key}."
-            if await self._tried("store_memory", text=text, idempotency_key=key):
-                self.acknowledged.append(text)
-                self.numbers[writer] += 1
+        async with calling(self.server.address, self.token) as call:
+            while not self.over:
+                key = f"{writer}-{self.numbers[writer]}"
+                text = f"Alice: I own a bicycle. It is number {key}."
+                if await self._tried(call("store_memory", text=text, idempotency_key=key)):
+                    self.acknowledged.append(text)
+                    self.numbers[writer] += 1
 
     async def read(self) -> None:
-        while not self.over:
-            self.found += await self._tried("search_memories", query="bicycle", mode="keyword")
+        async with calling(self.server.address, self.token) as call:
+            while not self.over:
+                search = call("search_memories", query="bicycle", mode="keyword")
+                self.found += await self._tried(search)
 
-    async def _tried(self, tool: str, **arguments: object) -> bool:
-        """One call, from which its client may hang up; whether it was answered."""
-        patience = self.rng.choice((0.02, 20.0, 20.0, 20.0))
+    async def _tried(self, call: Awaitable[object]) -> bool:
+        """Whether a call was answered, from which its client may hang up."""
         try:
-            async with asyncio.timeout(patience), calling(self.server.address, self.token) as call:
-                await call(tool, **arguments)
+            async with asyncio.timeout(self.rng.choice((0.02, 20.0, 20.0, 20.0))):
+                await call
         except (Refused, httpx2.TransportError, TimeoutError) as failed:
             self.refused[type(failed).__name__] += 1
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(REST_S)
             return False
         return True
 
