@@ -20,6 +20,7 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from recall_server.storage.postgres import POOL_SIZE
 from recall_server.storage.sqlite import JOURNAL_BYTES
 from tests.conftest import NOON
 from tests.fakes import ScriptedModel, _send, error, memories
@@ -42,7 +43,7 @@ KILLING = 0.3
 # Of a client that was not answered.
 REST_S = 0.1
 RECOVERED_S = 60.0
-SETTLED_S = 120.0
+SETTLED_S = 300.0
 LEASE_S = 3
 MEMORY = {"text": "Alice owns a bicycle.", "quote": "I own a bicycle"}
 
@@ -268,6 +269,8 @@ async def test_what_was_acknowledged_outlasts_whatever_breaks_and_nothing_grows(
     if isinstance(soak.database, Path):
         assert whole(soak.database)
     assert last.threads <= first.threads * 1.1
-    assert last.files <= first.files * 1.1
+    # An idle connection to Postgres is kept for ten minutes.
+    pool = 0 if isinstance(soak.database, Path) else POOL_SIZE
+    assert last.files <= first.files * 1.1 + pool
     assert last.journal_bytes <= JOURNAL_BYTES
     assert last.rss_kb <= first.rss_kb * 1.1
