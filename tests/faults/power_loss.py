@@ -112,7 +112,7 @@ def calls(trace: Path) -> Iterator[tuple[str, str, int]]:
 
 @dataclass(frozen=True)
 class Failure:
-    """What had been said to be done, what is left, and what would be without the last flush."""
+    """What had been said to be done, what is left, and what would be if nothing were flushed."""
 
     told: tuple[str, ...]
     left: dict[str, bytes]
@@ -123,8 +123,6 @@ def failures(disk: Disk, trace: Path) -> Iterator[Failure]:
     """One at each thing that the victim said."""
     said, before = b"", disk.left()
     for name, arguments, result in calls(trace):
-        if name in ("fdatasync", "fsync"):
-            before = disk.left()
         if name == "write" and arguments.startswith("1<"):
             said += _bytes(_TEXT.findall(arguments)[0])
             if said.endswith(b"\n"):
@@ -171,5 +169,5 @@ def test_what_is_said_to_be_done_when_the_power_fails_is_on_the_disk(
 
     with prepared("sqlite", work, tmp_path, None) as copies:
         points, missed = asyncio.run(tried())
-    print(f"{work}: the power failed at {points} points; without the last flush {missed} lose")
-    assert missed, "the last flush keeps nothing: this would not notice a loss"
+    print(f"{work}: the power failed at {points} points; without a flush {missed} lose")
+    assert missed == points, "nothing had to be flushed: this would not notice a loss"

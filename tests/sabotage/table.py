@@ -1,6 +1,6 @@
 """All breakages."""
 
-from tests.sabotage import book, edge, erasure, finding, tenants
+from tests.sabotage import book, edge, erasure, finding, limits, tenants
 
 BREAKAGES = (
     *tenants.BREAKAGES,
@@ -8,4 +8,5 @@ BREAKAGES = (
     *erasure.BREAKAGES,
     *book.BREAKAGES,
     *edge.BREAKAGES,
+    *limits.BREAKAGES,
 )
