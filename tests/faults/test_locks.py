@@ -113,7 +113,8 @@ def test_only_the_drivers_begin_transactions() -> None:
         if begins.search(path.read_text("utf-8"))
     }
 
-    assert found == {"recall_server/storage/postgres.py", "recall_server/storage/sqlite.py"}
+    drivers = ("postgres", "sqlite", "sqlite_thread")
+    assert found == {f"recall_server/storage/{name}.py" for name in drivers}
 
 
 async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(

@@ -333,18 +333,21 @@ async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
 
 async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) -> None:
     """F-40: of a lock, of a statement, and of one who sits idle in a transaction."""
-    async with (
-        living(url, clock) as built,
-        built.store.driver.transaction(namespace=Namespace("bob"), write=False) as raw,
-    ):
-        (row,) = await raw.fetch(
-            "SELECT current_setting('idle_in_transaction_session_timeout') AS idle,"
-            " current_setting('lock_timeout') AS lock,"
-            " current_setting('statement_timeout') AS statement",
-            {},
-        )
+    found = []
+    async with living(url, clock) as built:
+        for write in (True, False):
+            of = built.store.driver.transaction(namespace=Namespace("bob"), write=write)
+            async with of as raw:
+                (row,) = await raw.fetch(
+                    "SELECT current_setting('idle_in_transaction_session_timeout') AS idle,"
+                    " current_setting('lock_timeout') AS lock,"
+                    " current_setting('statement_timeout') AS statement",
+                    {},
+                )
+            found.append(dict(row))
 
-    assert dict(row) == {"idle": "1min", "lock": "5s", "statement": "10s"}
+    writing = {"idle": "1min", "lock": "5s", "statement": "10s"}
+    assert found == [writing, {**writing, "statement": "3s"}]
 
 
 @pytest.mark.slow
