@@ -20,6 +20,7 @@ from recall_server.domain.errors import (
     DatabaseUnavailable,
     DatabaseUnusable,
     QueryTimeout,
+    RecallError,
     StorageFull,
 )
 from recall_server.domain.turns import Turns
@@ -185,7 +186,7 @@ class PostgresDriver:
     async def _begun(
         self, begin: str, *, patient: bool = False
     ) -> AsyncIterator["_PostgresConnection"]:
-        with _translated():
+        with _cancelled_as_such(), _translated():
             async with self._pool.connection() as raw:
                 connection = _PostgresConnection(raw, None if patient else ANSWER_S)
                 try:
@@ -209,6 +210,22 @@ async def _check(raw: _Raw) -> None:
         await AsyncConnectionPool.check_connection(raw)
 
 
+@contextmanager
+def _cancelled_as_such() -> Iterator[None]:
+    """Who is cancelled meanwhile is cancelled, whatever came of it: psycopg stops the statement
+    then, and of several at once it tells as a failure what was stopped. Who is told of a failure
+    goes on, as a loop does that tries again.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    except RecallError as error:
+        if task and task is asyncio.current_task() and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
+
+
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     """Do it, however often the caller is cancelled meanwhile: as long as the server has not
     answered, nobody else may speak on the connection.
@@ -220,8 +237,6 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     if cancelled:
-        # Whatever became of it: who is told of a failure instead goes on, as a loop does that
-        # tries again.
         raise asyncio.CancelledError from task.exception()
     task.result()
 

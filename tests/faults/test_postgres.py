@@ -274,8 +274,9 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
     assert [row["documents"] for row in rows] == [1]
 
 
+@pytest.mark.parametrize("then", ["commit", "fetch"])
 async def test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile(
-    url: str, clock: Clock
+    url: str, clock: Clock, then: str
 ) -> None:
     """F-59: a task that tries again after each failure of the database would never end."""
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
@@ -286,6 +287,9 @@ async def test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhi
             async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch("SET LOCAL lock_timeout = 300", {})
                 await raw.send("UPDATE namespaces SET documents = 7", {})
+                if then == "fetch":
+                    await raw.send("UPDATE namespaces SET documents = 8", {})
+                    await raw.fetch("SELECT 1", {})
 
         with pytest.raises(DatabaseUnavailable, match="in the way"):
             await change()  # the control

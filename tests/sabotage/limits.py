@@ -48,7 +48,7 @@ BREAKAGES = (
         "    if cancelled:\n",
         "    if cancelled and task.exception() is None:\n",
         (
-            "tests/faults/test_postgres.py::test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile",
+            "tests/faults/test_postgres.py::test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile[commit]",
         ),
     ),
     Breakage(
