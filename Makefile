@@ -8,7 +8,7 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench interop faults sabotage format
+.PHONY: demo test test-embeddings check bench interop faults soak sabotage format
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -48,8 +48,12 @@ bench: .venv/installed  ## speed, as ratios; PEER=1: beside szl-recall too, whic
 	$(RUN)/recall bench tasks
 	$(RUN)/recall bench fairness
 
-faults: .venv/installed  ## killed, or failing, at its writes, one after the other; needs strace; POINTS=0: at each
-	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py
+faults: .venv/installed  ## killed, or failing, at its writes, without power, slow; needs strace; POINTS=0: at each write
+	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py tests/faults/power_loss.py \
+		tests/faults/slow_disk.py
+
+soak: .venv/installed  ## two minutes on each engine in which something breaks every few seconds; SOAK_S=600: ten
+	$(RUN)/pytest -s tests/faults/soak.py
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop

@@ -7,10 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 from recall_server import parts
 from recall_server.config import Settings
 from recall_server.domain.erasure import Digests
+from recall_server.domain.finding import Finding, Level
 from recall_server.domain.ids import new_id
 from recall_server.files import shipped
 from recall_server.providers.embedding import Embedder
@@ -52,8 +54,10 @@ from recall_server.services.signed import JsonWebTokens
 from recall_server.services.sources import Sources
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
+from recall_server.storage.driver import TimeLimits
 from recall_server.storage.erasure import PURGE
 from recall_server.storage.push import PUSH
+from recall_server.storage.room import room
 from recall_server.storage.schema import migrate, read
 from recall_server.storage.store import Store, Transaction
 from recall_server.worker import Worker
@@ -88,6 +92,12 @@ class House:
         """Raise `Unavailable` where the database does not answer."""
         await self.store.alone(None).access.by_accessor("")
 
+    def short_of_room(self) -> list[Finding]:
+        """What will go wrong if nobody acts, as far as it shows without asking the database."""
+        where = self.settings.database
+        found = room(where) if isinstance(where, Path) and where.exists() else ()
+        return [one for one in found if one.level is not Level.OK]
+
 
 @asynccontextmanager
 async def house(
@@ -112,7 +122,9 @@ async def house(
 
     parts.refuse_lost(settings)
     async with AsyncExitStack() as stack:
-        driver = driver_for(settings.database)
+        driver = driver_for(
+            settings.database, TimeLimits(settings.query_s, snapshot_s=settings.export_s)
+        )
         stack.push_async_callback(driver.close)
         await driver.open()
         await migrate(driver, shipped("migrations"), now())

@@ -143,6 +143,14 @@ class Settings(BaseSettings):
         16_777_216, ge=1_024, description="bytes of one line of an export that is taken in"
     )
     deadline_s: float = Field(30.0, gt=0, description="seconds for one operation")
+    query_s: float = Field(
+        3.0, gt=0, description="seconds of the database for one statement of a call that reads"
+    )
+    export_s: float = Field(
+        600.0,
+        gt=0,
+        description="seconds for one export, in which the database keeps what is overwritten",
+    )
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
     token_calls_per_minute: int = Field(
         12_000, ge=0, description="calls that one token may make in a minute; 0: any number"

@@ -3,17 +3,22 @@
 `recall doctor` prints it; a server refuses to start on what fails, and logs what is a warning.
 """
 
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
 from recall_server.app import House
-from recall_server.config import Settings
+from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.errors import Unsafe
 from recall_server.domain.finding import Finding, Level, judged
 from recall_server.storage.inspection import inspect
+from recall_server.storage.room import room
+
+HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
 log = structlog.get_logger()
 
@@ -24,6 +29,26 @@ async def examine(built: House) -> list[Finding]:
     async with driver.migration() as connection:
         of_database = await inspect(connection, driver.engine, built.services.audit.now())
     return [*of_database, *_files(built.settings), *_settings(built.settings)]
+
+
+async def secrets(built: House) -> Finding:
+    """Whether what push has sealed can be opened. Asks each namespace by itself: not at a start."""
+    sealed = False
+    if not built.settings.secret_key:
+        async with built.store.transaction(None, write=False) as tx:
+            namespaces = await tx.erasures.namespaces()
+        for namespace in namespaces:
+            async with built.store.transaction(namespace, write=False) as tx:
+                if sealed := await tx.pushes.any_sealed():
+                    break
+    return judged(
+        "push_secrets",
+        "the secrets of push can be opened, or there are none",
+        warn="there are tokens or credentials for push, and no key that opens them: nothing is "
+        "delivered there. Put back RECALL_SECRET_KEY."
+        if sealed
+        else None,
+    )
 
 
 async def refuse_unsafe(built: House) -> None:
@@ -44,6 +69,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
     if isinstance(settings.database, Path):
         yield _file("database_file", settings.database)
         yield _folder("database_folder", settings.database.resolve().parent)
+        yield from room(settings.database)
     yield _file("key_file", settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
     if settings.card_key_file is not None:
@@ -76,6 +102,28 @@ def _folder(check: str, path: Path) -> Finding:
     )
 
 
+def _hosts(settings: Settings) -> Finding:
+    """A request names its host without scheme, port or pattern, and is refused by another name."""
+    never = [name for name in settings.allowed_hosts if not HOST_NAME.fullmatch(name.lower())]
+    known = {*LOOPBACK, settings.host, *(name.lower() for name in settings.allowed_hosts)}
+    public = urlsplit(settings.public_url or "").hostname
+    nameless = settings.public and not settings.allowed_hosts and public is None
+    return judged(
+        "allowed_hosts",
+        "requests are taken by the names that they come with",
+        warn=f"RECALL_ALLOWED_HOSTS has {', '.join(never)}, which no request can name: write host "
+        "names alone."
+        if never
+        else f"requests to {public}, of RECALL_PUBLIC_URL, are refused. Add it to "
+        "RECALL_ALLOWED_HOSTS."
+        if public is not None and public not in known
+        else f"others reach {settings.host} by a name, and are refused by any. Set "
+        "RECALL_ALLOWED_HOSTS to it."
+        if nameless
+        else None,
+    )
+
+
 def _settings(settings: Settings) -> Iterator[Finding]:
     yield judged(
         "address",
@@ -93,6 +141,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         if settings.erasure_path is None
         else None,
     )
+    yield _hosts(settings)
     wide = [
         name
         for name in settings.allowed_origins

@@ -83,7 +83,7 @@ def _routes(
     services = house.services
     a2a = A2ADoor(services, calls, card_at=card.at, wait_s=house.settings.task_wait_s)
     return [
-        *http.routes(house.check, lambda: house.stopping),
+        *http.routes(house.check, lambda: house.stopping, house.short_of_room),
         *card.routes(),
         *Memories(services, calls).routes(),
         *Conflicts(services, calls).routes(),

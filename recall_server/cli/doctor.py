@@ -32,6 +32,6 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
 async def _examined(chosen: Settings) -> list[Finding]:
     try:
         async with house(chosen) as built:
-            return await doctor.examine(built)
+            return [*await doctor.examine(built), await doctor.secrets(built)]
     except RecallError as error:
         return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]

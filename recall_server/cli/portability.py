@@ -1,5 +1,6 @@
 """`recall export` and `recall import`: a namespace as a file."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -57,7 +58,8 @@ def export_(
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
-                    file.write(piece)
+                    # A reader of the pipe that rests must not stop the clock of what is read.
+                    await asyncio.to_thread(file.write, piece)
                     lines += piece.count(b"\n")
                     told(lines)
 

@@ -300,6 +300,20 @@ class DatabaseUnavailable(Unavailable):
     code = "DATABASE_UNAVAILABLE"
 
 
+class StorageFull(DatabaseUnavailable):
+    """The disk of the database is full: nothing of this was kept, and all that was is whole. Send
+    it again when the operator has freed space.
+    """
+
+    code = "STORAGE_FULL"
+
+
+class QueryTimeout(DatabaseUnavailable):
+    """The database took too long and was stopped. Send the call again, or ask for less at once."""
+
+    code = "QUERY_TIMEOUT"
+
+
 class DatabaseUnusable(Unavailable):
     """The database cannot be used as it is. Read the sentence and repair what it names."""
 

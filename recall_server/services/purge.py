@@ -101,9 +101,11 @@ class Purge:
     @asynccontextmanager
     async def _held(self, job: Job) -> AsyncIterator[None]:
         """The lease of the job, held for as long as a large database takes."""
+        over = False
 
         async def hold() -> None:
-            while True:
+            # Not until it is cancelled alone: a database that fails just then may be all it hears.
+            while not over:
                 await asyncio.sleep(self.lease.total_seconds() / 3)
                 try:
                     async with self.store.transaction(job.namespace) as tx:
@@ -115,5 +117,6 @@ class Purge:
         try:
             yield
         finally:
+            over = True
             holding.cancel()
             await asyncio.wait({holding})

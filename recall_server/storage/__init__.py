@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from recall_server.storage.driver import Driver
+from recall_server.storage.driver import Driver, TimeLimits
 from recall_server.storage.sqlite import SqliteDriver
 
 
-def driver_for(database: Path | str) -> Driver:
+def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Driver:
     """A path is an SQLite file; a URL is a Postgres database."""
     if isinstance(database, Path):
-        return SqliteDriver(database)
+        return SqliteDriver(database, limits)
     # Imported on use: psycopg takes a tenth of the time that a command needs to start.
     from recall_server.storage.postgres import PostgresDriver  # noqa: PLC0415
 
-    return PostgresDriver(database)
+    return PostgresDriver(database, limits)

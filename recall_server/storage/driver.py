@@ -9,9 +9,28 @@ from typing import Any, Literal, Protocol
 
 from pydantic_core import to_json
 
+from recall_server.domain.errors import QueryTimeout
+
 Engine = Literal["sqlite", "postgres"]
 Row = Mapping[str, Any]
 Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """Seconds for one statement of those who only read, and for all of a snapshot: as long as it
+    lasts, an engine keeps whatever others overwrite.
+    """
+
+    query_s: float = 3.0
+    snapshot_s: float = 600.0
+
+    @property
+    def snapshot_over(self) -> QueryTimeout:
+        return QueryTimeout(
+            f"It took longer than {self.snapshot_s:g} seconds to read it all, and was broken off. "
+            "Take it faster, or have the operator raise RECALL_EXPORT_S."
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +136,8 @@ class Driver(Protocol):
 
     def snapshot(self, namespace: str) -> AbstractAsyncContextManager[Connection]:
         """A transaction that reads, and sees one moment for as long as it lasts. It may last: it
-        takes nothing from those who serve calls but, of Postgres, one connection.
+        takes nothing from those who serve calls but, of Postgres, one connection. Raises
+        `QueryTimeout` when it has lasted too long.
         """
         ...
 

@@ -10,6 +10,7 @@ from recall_server.storage.rows import moment
 SQLITE_OLDEST = (3, 38, 0)
 CLOCK_WARN_S = 5.0
 CLOCK_FAIL_S = 60.0
+OLD_READER_S = 3_600.0
 
 _ROLES = """
 SELECT r.rolname, r.rolsuper, r.rolbypassrls, r.rolcanlogin FROM pg_roles r
@@ -37,6 +38,16 @@ SELECT name, setting FROM pg_settings WHERE
     AND current_setting('log_parameter_max_length') <> '0')
   OR (name = 'log_parameter_max_length_on_error' AND setting <> '0')
 ORDER BY name
+"""
+# What a crash of the machine would take of what was acknowledged, or leave half done.
+_LOSSY = """
+SELECT name, setting FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
+ORDER BY name
+"""
+_OLDEST = """
+SELECT COALESCE(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float AS seconds
+FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND datname = current_database()
 """
 
 
@@ -90,6 +101,8 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     open_tables = [row["relname"] for row in await connection.fetch(_WALLS, {})]
     truncates = [row["relname"] for row in await connection.fetch(_TRUNCATES, {})]
     logged = [f"{r['name']}={r['setting']}" for r in await connection.fetch(_LOGGED, {})]
+    lossy = [f"{r['name']}={r['setting']}" for r in await connection.fetch(_LOSSY, {})]
+    oldest = (await connection.fetch(_OLDEST, {}))[0]["seconds"]
     clock = moment((await connection.fetch("SELECT clock_timestamp() AS at", {}))[0]["at"])
     apart = abs((clock - now).total_seconds())
     says = f"the clock of the database is {apart:.0f} s from ours. Set both by NTP."
@@ -131,6 +144,22 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
             warn=f"{', '.join(logged)}: texts get into the log of Postgres. Turn it off for this "
             "database."
             if logged
+            else None,
+        ),
+        judged(
+            "durability",
+            "a commit reaches the disk before it is acknowledged",
+            warn=f"{', '.join(lossy)}: a crash of the machine loses what was acknowledged, or the "
+            "database. Turn it on."
+            if lossy
+            else None,
+        ),
+        judged(
+            "old_reader",
+            "nobody holds an old state of the database",
+            warn=f"somebody has read one state of the database for {oldest:.0f} s: what is erased "
+            "and overwritten stays on its disk. `pg_stat_activity` tells who; end it."
+            if oldest > OLD_READER_S
             else None,
         ),
         judged(

@@ -16,10 +16,16 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    QueryTimeout,
+    RecallError,
+    StorageFull,
+)
 from recall_server.domain.turns import Turns
 from recall_server.storage import postgres_purge
-from recall_server.storage.driver import Connection, Document, Engine, Params, Row
+from recall_server.storage.driver import Connection, Document, Engine, Params, Row, TimeLimits
 from recall_server.storage.to_the_end import to_the_end
 
 OLDEST_VERSION = 150000
@@ -40,6 +46,11 @@ _ENTER = (
     "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
 )
 
+_ENTER_READING = f"{_ENTER}, set_config('statement_timeout', %(query_ms)s, true)"
+# Of several hosts the one that takes writes is found, whichever it is today; a standby would give
+# old answers, tokens that have been revoked among them.
+_WRITABLE: dict[str, Any] = {"target_session_attrs": "read-write", "connect_timeout": 5}
+
 _Raw = psycopg.AsyncConnection[DictRow]
 
 
@@ -48,7 +59,8 @@ class PostgresDriver:
 
     engine: Engine = "postgres"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, limits: TimeLimits = TimeLimits()) -> None:
+        self._limits = limits
         self._pool: AsyncConnectionPool[_Raw] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -60,7 +72,7 @@ class PostgresDriver:
             kwargs={
                 "autocommit": True,
                 "row_factory": dict_row,
-                "connect_timeout": 5,
+                **_WRITABLE,
                 "application_name": "recall-server",
                 "options": (
                     f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout=5000"
@@ -76,7 +88,7 @@ class PostgresDriver:
     async def open(self) -> None:
         with _translated():
             # Asked once without the pool, which would go on trying in the background.
-            async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as raw:
+            async with await psycopg.AsyncConnection.connect(self._url, **_WRITABLE) as raw:
                 if raw.info.server_version < OLDEST_VERSION:
                     raise DatabaseUnusable(
                         "This Postgres is older than 15. Upgrade it, then start again."
@@ -113,7 +125,12 @@ class PostgresDriver:
         try:
             begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
             async with self._begun(begin) as connection:
-                await connection.send(_ENTER, {"role": role, "namespace": namespace or ""})
+                entered = {"role": role, "namespace": namespace or ""}
+                if write:
+                    await connection.send(_ENTER, entered)
+                else:
+                    query_ms = str(max(1, round(1_000 * self._limits.query_s)))
+                    await connection.send(_ENTER_READING, {**entered, "query_ms": query_ms})
                 yield connection
         finally:
             self._turns.give_back(namespace)
@@ -141,7 +158,15 @@ class PostgresDriver:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
         async with self._begun(begin) as connection:
             await connection.send(_ENTER, {"role": "recall_app", "namespace": namespace})
-            yield connection
+            over = asyncio.get_running_loop().call_later(self._limits.snapshot_s, connection.end)
+            try:
+                yield connection
+            except DatabaseUnavailable:
+                if connection.ended:
+                    raise self._limits.snapshot_over from None
+                raise
+            finally:
+                over.cancel()
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
@@ -157,23 +182,21 @@ class PostgresDriver:
     async def purge(self, tables: Sequence[str]) -> str:
         with _translated():
             async with await _Raw.connect(
-                self._url, autocommit=True, row_factory=dict_row, connect_timeout=5
+                self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
             ) as raw:
                 return await postgres_purge.purge(raw, tables)
 
     async def files(self) -> Sequence[Path]:
         with _translated():
             async with await _Raw.connect(
-                self._url, autocommit=True, row_factory=dict_row, connect_timeout=5
+                self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
             ) as raw:
                 folder = await postgres_purge.data_folder(raw)
         return [folder] if folder else []
 
     async def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
         with _translated():
-            async with await _Raw.connect(
-                self._url, row_factory=dict_row, connect_timeout=5
-            ) as raw:
+            async with await _Raw.connect(self._url, row_factory=dict_row, **_WRITABLE) as raw:
                 async for found in postgres_purge.texts(raw, namespace, tables):
                     yield found
 
@@ -181,7 +204,7 @@ class PostgresDriver:
     async def _begun(
         self, begin: str, *, patient: bool = False
     ) -> AsyncIterator["_PostgresConnection"]:
-        with _translated():
+        with _cancelled_as_such(), _translated():
             async with self._pool.connection() as raw:
                 connection = _PostgresConnection(raw, None if patient else ANSWER_S)
                 try:
@@ -207,6 +230,22 @@ async def _check(raw: _Raw) -> None:
         heard = selector.select(0)
     if heard or raw.broken:
         await AsyncConnectionPool.check_connection(raw)
+
+
+@contextmanager
+def _cancelled_as_such() -> Iterator[None]:
+    """Who is cancelled meanwhile is cancelled, whatever came of it: psycopg stops the statement
+    then, and of several at once it tells as a failure what was stopped. Who is told of a failure
+    goes on, as a loop does that tries again.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    except RecallError as error:
+        if task and task is asyncio.current_task() and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
 
 
 async def _rollback(raw: _Raw, connection: "_PostgresConnection") -> None:
@@ -255,6 +294,12 @@ class _PostgresConnection:
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
         # came to: whoever got this connection next would be told that they do not exist.
         self.confused = False
+        self.ended = False
+
+    def end(self) -> None:
+        """Let go of what is read, whatever the caller does meanwhile."""
+        self.ended = True
+        _hang_up(self._raw)
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         async with self._turn:
@@ -346,9 +391,9 @@ def _translated() -> Iterator[None]:
             "Another change was in the way and this one was taken back. Send the call again."
         ) from error
     except psycopg.errors.QueryCanceled as error:
-        raise DatabaseUnavailable(
-            "The database took too long and the call was stopped. Try again, or ask for less."
-        ) from error
+        raise QueryTimeout from error
+    except psycopg.errors.DiskFull as error:
+        raise StorageFull from error
     except psycopg.ProgrammingError as error:
         if error.sqlstate is not None:
             raise
@@ -356,6 +401,12 @@ def _translated() -> Iterator[None]:
             "This is not a Postgres URL. Write postgresql://USER:PASSWORD@HOST:PORT/NAME."
         ) from None
     except psycopg.OperationalError as error:
+        if "session is read-only" in str(error):
+            raise DatabaseUnavailable(
+                "No Postgres that RECALL_DB_URL names takes writes: each is a standby, or set to "
+                "read only. Name the primary too; of several hosts the one that takes writes is "
+                "found."
+            ) from error
         raise DatabaseUnavailable(
             "The Postgres server cannot be reached. Check that it runs and that RECALL_DB_URL is "
             "right, then try again."

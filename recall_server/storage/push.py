@@ -65,6 +65,10 @@ class Pushes:
         rows = await self._handle.fetch("pushes", run_id=run_id, after=after, limit=limit)
         return [_config(row) for row in rows]
 
+    async def any_sealed(self) -> bool:
+        """Whether a secret is kept."""
+        return bool(await self._handle.fetch("sealed_secret"))
+
     async def remove(self, run_id: str, config_id: str) -> bool:
         """False where there is none."""
         return bool(await self._handle.fetch("remove_push", run_id=run_id, id=config_id))

@@ -13,7 +13,7 @@ from typing import Any
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.turns import Turns
-from recall_server.storage.driver import Connection, Engine, Params, Row
+from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
 from recall_server.storage.sqlite_thread import Thread, Transaction, step_of, translated
 from recall_server.storage.sqlite_writer import Writer
 
@@ -22,6 +22,8 @@ BUSY_TIMEOUT_MS = 5_000
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 READ = "BEGIN"
+# What the journal keeps of the disk after somebody read an old state for long, and it grew.
+JOURNAL_BYTES = 33_554_432
 
 # secure_delete is off in some builds of SQLite, and says nothing: set on every connection.
 _PRAGMAS = f"""
@@ -33,6 +35,7 @@ PRAGMA trusted_schema=OFF;
 PRAGMA cell_size_check=ON;
 PRAGMA cache_size=-16384;
 PRAGMA temp_store=MEMORY;
+PRAGMA journal_size_limit={JOURNAL_BYTES};
 """
 
 # Into the database, and the journal to length zero; says 1 where somebody is in the way.
@@ -44,8 +47,9 @@ class SqliteDriver:
 
     engine: Engine = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: TimeLimits = TimeLimits()) -> None:
         self._path = path
+        self._limits = limits
         self._file = (0, 0)
         self._unsure = False
         self._stack = AsyncExitStack()
@@ -79,6 +83,7 @@ class SqliteDriver:
         await stack.enter_async_context(raw)
         raw.row_factory = sqlite3.Row
         await raw.executescript(_PRAGMAS)
+        await raw.limited()
         (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
         if secure[0] != 1:
             raise DatabaseUnusable(
@@ -120,7 +125,9 @@ class SqliteDriver:
     @asynccontextmanager
     async def _read(self, raw: Thread) -> AsyncIterator[Connection]:
         with translated(self._path):
-            connection = Transaction(raw, self._path, [self._sound, step_of(READ, {})])
+            begin = [self._sound, step_of(READ, {})]
+            within_s = self._limits.query_s
+            connection = Transaction(raw, self._path, begin, within_s=within_s)
             try:
                 yield connection
                 if connection.begun:
@@ -152,7 +159,9 @@ class SqliteDriver:
                 steps = [self._sound, step]
                 with translated(self._path):
                     # Whoever reads waits for nobody who writes.
-                    return raw.taken(steps) if brief and raw.idle else await raw.run(steps)
+                    if brief and raw.idle:
+                        return raw.taken(steps)
+                    return await raw.run(steps, within_s=self._limits.query_s)
         except RecallError as error:
             self._doubt(error)
             raise
@@ -170,8 +179,14 @@ class SqliteDriver:
             with translated(self._path):
                 reader = await self._connect(stack)
                 await reader.execute_fetchall("PRAGMA query_only=ON")
-            async with self._read(reader) as connection:
-                yield connection
+            over = asyncio.get_running_loop().call_later(
+                self._limits.snapshot_s, reader.end_with, self._limits.snapshot_over
+            )
+            try:
+                async with self._read(reader) as connection:
+                    yield connection
+            finally:
+                over.cancel()
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:

@@ -1,8 +1,9 @@
-"""A connection to SQLite in a thread of its own, the steps that are taken there, and an open
-transaction as the port wants it.
+"""A connection to SQLite in a thread of its own, the steps that are taken there and stopped when
+their time is over, and an open transaction as the port wants it.
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,10 +14,37 @@ from typing import Any
 import aiosqlite
 from pydantic_core import to_json
 
-from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    QueryTimeout,
+    RecallError,
+    StorageFull,
+)
 from recall_server.storage.driver import Document, Params, Row
 
+# Between two looks at the clock; of SQLite's virtual machine: a millisecond's worth or less.
+INSTRUCTIONS = 10_000
+
 Step = Callable[[sqlite3.Connection], Sequence[Any]]
+
+
+class _Visit:
+    """Steps that are taken in the thread; each may last `within_s` seconds. Without a limit they
+    are let be: SQLite takes back all of a transaction that it stops, and others may share it.
+    """
+
+    def __init__(self, within_s: float | None) -> None:
+        self._within_s = within_s
+        self._ends = 0.0
+        self.unwanted = False
+
+    def begin(self) -> None:
+        if self._within_s is not None:
+            self._ends = time.monotonic() + self._within_s
+
+    def over(self) -> bool:
+        return self._within_s is not None and (self.unwanted or time.monotonic() > self._ends)
 
 
 class Thread(aiosqlite.Connection):
@@ -27,10 +55,23 @@ class Thread(aiosqlite.Connection):
     # Counted by whoever asks, and by the thread: each writes one of them.
     _asked = 0
     _done = 0
+    _visit: _Visit | None = None
+    _ended: RecallError | None = None
 
-    async def run(self, steps: Sequence[Step]) -> Sequence[Any]:
-        """Take the steps, up to the first that fails; the rows of the last."""
-        rows: Sequence[Any] = await self._execute(self.taken, steps)
+    async def limited(self) -> None:
+        """Look at the clock from now on. What has no visit, as the end of a reading, is let be."""
+        await self.set_progress_handler(self._over, INSTRUCTIONS)
+
+    async def run(self, steps: Sequence[Step], *, within_s: float | None = None) -> Sequence[Any]:
+        """Take the steps, up to the first that fails or takes longer than `within_s`; the rows of
+        the last. Nobody's thread goes on reading what its caller has given up.
+        """
+        visit = _Visit(within_s)
+        try:
+            rows: Sequence[Any] = await self._execute(self._visited, steps, visit)
+        except BaseException:
+            visit.unwanted = True
+            raise
         return rows
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,17 +96,36 @@ class Thread(aiosqlite.Connection):
         """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
         self._tx.put_nowait((None, self._counted(lambda: self._conn.execute("COMMIT"))))
 
+    def end_with(self, error: RecallError) -> None:
+        """Let go of what is read, and raise `error` for whatever is asked from now on."""
+        self._ended = error
+        self._tx.put_nowait((None, self._counted(self._conn.rollback)))
+
     def taken(self, steps: Sequence[Step]) -> Sequence[Any]:
         """`run` here and now, where everybody waits; to be called while the thread is `idle`."""
+        return self._visited(steps, _Visit(None))
+
+    def _visited(self, steps: Sequence[Step], visit: _Visit) -> Sequence[Any]:
         rows: Sequence[Any] = ()
-        for step in steps:
-            rows = step(self._conn)
+        self._visit = visit
+        try:
+            for step in steps:
+                if self._ended is not None:
+                    raise self._ended
+                visit.begin()
+                rows = step(self._conn)
+        finally:
+            self._visit = None
         return rows
+
+    def _over(self) -> bool:
+        visit = self._visit
+        return self._ended is not None or (visit is not None and visit.over())
 
 
 class Transaction:
     """Begins with its first statement. `here` says when its steps may be taken where they are
-    called for: in a transaction that is open and brief.
+    called for: in a transaction that is open and brief. Each may last `within_s` seconds.
     """
 
     def __init__(
@@ -74,11 +134,13 @@ class Transaction:
         path: Path,
         begin: Sequence[Step],
         here: Callable[[], bool] = lambda: False,
+        within_s: float | None = None,
     ) -> None:
         self._raw = raw
         self._path = path
         self._waiting = [*begin]
         self._here = here
+        self._within_s = within_s
         # Whether anything was asked of it, and taken, and whether its fate is no longer its own.
         self.asked = False
         self.begun = False
@@ -120,7 +182,9 @@ class Transaction:
         self._wait(step)
         here, steps = self._here(), self.rest()
         with translated(self._path):
-            return self._raw.taken(steps) if here else await self._raw.run(steps)
+            if here:
+                return self._raw.taken(steps)
+            return await self._raw.run(steps, within_s=self._within_s)
 
     def _wait(self, step: Step) -> None:
         self.asked = True
@@ -187,7 +251,11 @@ def translated(path: Path) -> Iterator[None]:
             raise DatabaseUnusable(
                 f"{path} cannot be opened for writing. Check its owner, mode and folder."
             ) from error
-        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        if code == "SQLITE_INTERRUPT":
+            raise QueryTimeout from error
+        if code == "SQLITE_FULL":
+            raise StorageFull from error
+        if code.startswith("SQLITE_IOERR"):
             raise DatabaseUnavailable(
                 "The database cannot write: the disk is full or failing. Free space, try again."
             ) from error

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import structlog
 
-from recall_server.domain.errors import DeadlineExceeded, InsufficientScope, RecallError
+from recall_server.domain.errors import Busy, DeadlineExceeded, InsufficientScope, RecallError
 from recall_server.domain.model import AuditEntry, Outcome
 from recall_server.services.audit import Audit
 from recall_server.surface.caller import Caller
@@ -51,6 +51,8 @@ class Calls:
             error: RecallError = DeadlineExceeded()
         except RecallError as raised:
             error = raised
+        except MemoryError:
+            error = Busy("The server has no memory for this just now. Send less at once.")
         except Exception:
             log.exception("operation_failed", operation=operation, request_id=entry.request_id)
             error = RecallError(

@@ -1,5 +1,6 @@
 """The outer wall: what a request may look like before anybody reads it."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -8,15 +9,27 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.domain.errors import Denied, Invalid, InvalidText, LimitReached, RecallError
+from recall_server.domain.errors import (
+    Busy,
+    Denied,
+    Invalid,
+    InvalidText,
+    LimitReached,
+    RecallError,
+)
 
 JSON_KINDS = ("application/json", "application/a2a+json")
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 100
 URL_BYTES_MAX = 8_192
+# Of a body: a parser in C lets nobody else go on until it is done.
+JSON_VALUES_MAX = 100_000
+# What is longer is checked beside the event loop.
+INLINE_UP_TO_BYTES = 32_768
+OUT_OF_MEMORY_AGAIN_S = 1
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]')
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
 
 
 class HostNotAllowed(Denied):
@@ -61,6 +74,12 @@ class UrlTooLong(LimitReached):
     code = "URL_TOO_LONG"
 
 
+class OutOfMemory(Busy):
+    """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
+    says.
+    """
+
+
 class Edge:
     """Host and Origin (DNS rebinding), size of the head, size, encoding and depth of the body.
     Pure ASGI. `refusal` makes the answer to a request that is not let in.
@@ -95,8 +114,11 @@ class Edge:
                 body = await self._body(scope, receive)
                 if body is None:
                     return
-        except RecallError as error:
+        except (RecallError, MemoryError) as raised:
+            error = raised if isinstance(raised, RecallError) else OutOfMemory()
             response = self._refusal(scope, error)
+            if isinstance(error, OutOfMemory):
+                response.headers["Retry-After"] = str(OUT_OF_MEMORY_AGAIN_S)
             # What was not read yet would be taken for the next request.
             response.headers["Connection"] = "close"
             await response(scope, receive, send)
@@ -154,7 +176,11 @@ class Edge:
         if not body:
             return body  # the path says it all, as to cancel a task
         self._check_kind(scope)
-        scope["recall.json"] = check_json(body, self._json_depth_max)
+        if len(body) > INLINE_UP_TO_BYTES:
+            check = asyncio.to_thread(check_json, body, self._json_depth_max)
+            scope["recall.json"] = await check
+        else:
+            scope["recall.json"] = check_json(body, self._json_depth_max)
         return body
 
 
@@ -173,18 +199,13 @@ def _check_size(scope: Scope) -> None:
 def check_json(body: bytes, depth_max: int) -> Any:
     """Raise `MalformedBody` on what parsers disagree on or break over: other encodings than UTF-8,
     a byte order mark, a name that stands twice in an object, numbers that are none, and nesting
-    deeper than `depth_max`.
+    deeper than `depth_max`, or of more parts than a call has.
     """
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise MalformedBody("The body is not UTF-8. Send it in UTF-8.") from None
-    depth = 0
-    for match in _STRUCTURE.finditer(body):
-        token = match[0]
-        depth += token in b"[{" or -(token in b"]}")
-        if depth > depth_max:
-            raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
+    _check_structure(body, depth_max)
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -195,6 +216,27 @@ def check_json(body: bytes, depth_max: int) -> Any:
         except UnicodeEncodeError:
             raise InvalidText from None
     return value
+
+
+def _check_structure(body: bytes, depth_max: int) -> None:
+    # So few that they can be neither too deep nor too many, in a string or not.
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= depth_max and opened + body.count(b",") <= JSON_VALUES_MAX:
+        return
+    depth = values = 0
+    for match in _STRUCTURE.finditer(body):
+        token = match[0]
+        if token in b"]}":
+            depth -= 1
+        elif token in b"[{,":
+            depth += token != b","
+            values += 1
+        if depth > depth_max:
+            raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
+        if values > JSON_VALUES_MAX:
+            raise MalformedBody(
+                f"The body has more than {JSON_VALUES_MAX} values. Send it in parts."
+            )
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

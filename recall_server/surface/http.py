@@ -1,21 +1,25 @@
 """The plain routes: is the process alive, and can it serve?"""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import TypeVar
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from recall_server import __version__
 from recall_server.domain.errors import NotFound, RecallError
+from recall_server.domain.finding import Finding
 from recall_server.domain.model import AuditEntry
 from recall_server.surface import answers, wire
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import CARD_PATH, JWKS_PATH
 from recall_server.surface.challenges import METADATA_PATHS
+
+log = structlog.get_logger()
 
 DOOR = "http"
 T = TypeVar("T")
@@ -26,8 +30,15 @@ RECEIPTS = "/v1/receipts/"
 OPEN_UNDER = (RECEIPTS,)
 
 
-def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -> list[Route]:
-    """`/health` answers while the process lives, `/ready` while it can serve (FEATURES J05)."""
+def routes(
+    check: Callable[[], Awaitable[None]],
+    stopping: Callable[[], bool],
+    short_of_room: Callable[[], Sequence[Finding]],
+) -> list[Route]:
+    """`/health` answers while the process lives, `/ready` while it can serve (FEATURES J05), and
+    names what will stop it from that: the log has the sentence, once.
+    """
+    told: set[str] = set()
 
     async def health(_: Request) -> JSONResponse:
         return JSONResponse({"status": "ok", "version": __version__})
@@ -39,7 +50,12 @@ def routes(check: Callable[[], Awaitable[None]], stopping: Callable[[], bool]) -
             await check()
         except RecallError as error:
             return answers.http_error(error)
-        return JSONResponse({"status": "ready"})
+        warnings = {one.check: one for one in short_of_room()}
+        for name in warnings.keys() - told:
+            log.warning("unsafe", check=name, text=warnings[name].text)
+        told.intersection_update(warnings)
+        told.update(warnings)
+        return JSONResponse({"status": "ready", **({"warnings": [*warnings]} if warnings else {})})
 
     return [Route("/health", health), Route("/ready", ready)]
 

@@ -29,7 +29,7 @@ WRITES = {
 # How many of the points are tried, spread over all of them; 0: every one.
 POINTS = int(os.environ.get("POINTS", "8"))
 AT_ONCE = 2
-VICTIM_S = 60.0
+VICTIM_S = 180.0
 
 
 async def victim(work: str, database: Database, trace: Path, *strace: str) -> list[str]:

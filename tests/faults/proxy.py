@@ -39,10 +39,14 @@ class Network:
         await self._open.wait()
         info = psycopg.conninfo.conninfo_to_dict(self._to)
         host, port = str(info.get("host", "")), int(info.get("port") or 5432)
-        if host.startswith("/"):
-            there = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
-        else:
-            there = await asyncio.open_connection(host, port)
+        try:
+            if host.startswith("/"):
+                there = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+            else:
+                there = await asyncio.open_connection(host, port)
+        except OSError:  # nobody is there just now
+            writer.transport.abort()
+            return
         pair = {writer, there[1]}
         self._writers |= pair
         try:

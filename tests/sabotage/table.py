@@ -1,6 +1,6 @@
 """All breakages."""
 
-from tests.sabotage import book, edge, erasure, finding, tenants, trust
+from tests.sabotage import book, edge, erasure, finding, limits, tenants, trust
 
 BREAKAGES = (
     *tenants.BREAKAGES,
@@ -9,4 +9,5 @@ BREAKAGES = (
     *book.BREAKAGES,
     *edge.BREAKAGES,
     *trust.BREAKAGES,
+    *limits.BREAKAGES,
 )

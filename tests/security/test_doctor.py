@@ -3,6 +3,7 @@ start (SECURITY 8, row 11).
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -11,17 +12,21 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from cryptography.fernet import Fernet
 from typer.testing import CliRunner
 
 from recall_server.app import house, utc_now
 from recall_server.cli.commands import app
-from recall_server.doctor import examine
+from recall_server.doctor import examine, secrets
 from recall_server.domain.finding import Level
+from recall_server.domain.model import Namespace
+from recall_server.storage import inspection, room
 from recall_server.storage.inspection import inspect
 from recall_server.storage.sqlite import SqliteDriver
 from tests.conftest import NOON, Clock, Open, settings_for
 from tests.engines import Postgres
 from tests.processes import START_S, Process, Server, environment, new_token, until
+from tests.services.conversation import ALICE, enter
 
 FAIL, WARN, OK = Level.FAIL, Level.WARN, Level.OK
 
@@ -120,6 +125,7 @@ DO $$ BEGIN
   EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', current_database());
 END $$
 """
+_LOSSY = _LOG_ALL.replace("log_statement", "synchronous_commit").replace("''all''", "off")
 POSTGRES = {
     "row_level_security": (
         "ALTER TABLE turns NO FORCE ROW LEVEL SECURITY",
@@ -133,6 +139,12 @@ POSTGRES = {
         "ALTER ROLE recall_system NOBYPASSRLS",
         FAIL,
         "recall_system",
+    ),
+    "durability": (
+        _LOSSY,
+        "SELECT 1",
+        WARN,
+        "synchronous_commit=off",
     ),
     "database_log": (
         _LOG_ALL,
@@ -178,6 +190,11 @@ async def test_a_clock_that_is_off_is_named(postgres_url: str) -> None:
     [
         ({"host": "0.0.0.0", "allow_public": True}, "address"),
         ({"allowed_origins": "http://app.example.com"}, "allowed_origins"),
+        ({"allowed_hosts": "*"}, "allowed_hosts"),
+        ({"allowed_hosts": "https://memory.example.com"}, "allowed_hosts"),
+        ({"allowed_hosts": "memory.example.com:443"}, "allowed_hosts"),
+        ({"public_url": "https://memory.example.com"}, "allowed_hosts"),
+        ({"host": "0.0.0.0", "allow_public": True}, "allowed_hosts"),
     ],
 )
 async def test_settings_that_let_others_listen_are_named(
@@ -185,6 +202,66 @@ async def test_settings_that_let_others_listen_are_named(
 ) -> None:
     assert (await levels(open_house))[check] is OK
     assert (await levels(open_house, **given))[check] is WARN
+
+
+async def test_hosts_as_requests_name_them_are_well(open_house: Open) -> None:
+    """The control."""
+    given = {
+        "host": "0.0.0.0",
+        "allow_public": True,
+        "allowed_hosts": "memory.example.com,10.0.0.7,::1",
+        "public_url": "https://memory.example.com/recall",
+    }
+    assert (await levels(open_house, **given))["allowed_hosts"] is OK
+
+
+async def test_secrets_that_no_key_opens_are_named(open_house: Open) -> None:
+    """In whichever namespace; with the key, and where there is none to open, all is well."""
+    keep = (
+        "INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq,"
+        " created_at) VALUES ('alice', 'run', 'one', 'https://x.example.com', '', :secret, 0, :now)"
+    )
+    found = []
+    async with open_house() as house:
+        await enter(house, Namespace("bob"))
+        await enter(house)
+        found.append(await secrets(house))
+        sql = keep if house.store.engine == "sqlite" else re.sub(r":(secret|now)", r"%(\1)s", keep)
+        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await raw.fetch(sql, {"secret": b"sealed", "now": NOON})
+        found.append(await secrets(house))
+    async with open_house(secret_key=Fernet.generate_key().decode()) as house:
+        found.append(await secrets(house))
+
+    assert [one.level for one in found] == [OK, WARN, OK]
+    assert "RECALL_SECRET_KEY" in found[1].text
+
+
+async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the self-check, and where it matters most by `/ready`: F-11 begins there."""
+    async with house(settings_for(tmp_path / "recall.db", embedder="none")) as built:
+        before = {one.check: one.level for one in await examine(built)}, built.short_of_room()
+        monkeypatch.setattr(room, "FREE_WARN_BYTES", 2**62)
+        after = {one.check: one.level for one in await examine(built)}, built.short_of_room()
+
+    assert (before[0]["disk_space"], before[1]) == (OK, [])
+    assert (after[0]["disk_space"], [one.check for one in after[1]]) == (WARN, ["disk_space"])
+
+
+async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-65, of Postgres: what is overwritten cannot be given free meanwhile."""
+    monkeypatch.setattr(inspection, "OLD_READER_S", 0.0)
+    async with house(settings_for(postgres_url, embedder="none")) as built:
+        with psycopg.connect(postgres_url) as other:
+            other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            other.execute("SELECT * FROM namespaces")
+            found = {one.check: one for one in await examine(built)}
+
+    assert found["old_reader"].level is WARN
 
 
 async def test_a_server_and_a_worker_refuse_to_start_on_what_fails(tmp_path: Path) -> None:

@@ -68,3 +68,6 @@ INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 SELECT :namespace, :job_id, :kind, jsonb_build_object('run_id', run_id), 'queued',
   CAST(:due_at AS timestamptz), CAST(:now AS timestamptz)
 FROM push_configs WHERE namespace = :namespace AND run_id = :run_id LIMIT 1
+
+-- query: sealed_secret
+SELECT id FROM push_configs WHERE namespace = :namespace AND secret IS NOT NULL LIMIT 1

@@ -1,0 +1,90 @@
+"""A query that would never end: it is stopped in time, its connection is as it was, and nobody else
+waits for it (SECURITY QRY-06).
+"""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from recall_server.app import House
+from recall_server.domain.errors import QueryTimeout
+from tests.conftest import Open
+from tests.security.conftest import Serve
+from tests.services.conversation import ALICE, enter, remember
+from tests.surface.conftest import request
+
+ENDLESS = (
+    "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n FROM numbers)"
+    " SELECT count(*) AS total FROM numbers"
+)
+TEXT = "Alice: I live in Lisbon."
+WITHIN_S = 20.0
+# More than there are readers of SQLite, or connections of one namespace.
+MANY = 8
+
+
+async def endless(house: House, *, alone: bool) -> None:
+    driver = house.store.driver
+    if alone:
+        await driver.alone(ENDLESS, {}, namespace=ALICE, write=False, lasting=True)
+        return
+    async with driver.transaction(namespace=ALICE, write=False) as connection:
+        await connection.fetch(ENDLESS, {})
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["in a transaction", "alone"])
+async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection(
+    open_house: Open, alone: bool
+) -> None:
+    """QRY-06."""
+    async with open_house(query_s=0.1) as house, asyncio.timeout(WITHIN_S):
+        await enter(house)
+        found = await asyncio.gather(
+            *(endless(house, alone=alone) for _ in range(MANY)), return_exceptions=True
+        )
+        await remember(house, TEXT)
+        await house.check()
+
+    assert [type(error) for error in found] == [QueryTimeout] * MANY
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["in a transaction", "alone"])
+async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
+    open_house: Open, alone: bool
+) -> None:
+    """QRY-06, as at the deadline of a call: the readers are free for others."""
+    async with open_house(query_s=WITHIN_S) as house, asyncio.timeout(WITHIN_S / 2):
+        await enter(house)
+        for _ in range(MANY):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await endless(house, alone=alone)
+        await house.check()
+        await remember(house, TEXT)
+
+
+async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve) -> None:
+    """QRY-06, on each kind of door: 503 and a code, and the next call is served."""
+    headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
+    async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
+        queries = running.house.store._queries
+        sound = dict(queries)
+
+        async def both() -> tuple[int, dict[str, object], dict[str, object]]:
+            plain = await http.get("/v1/audit")
+            tool = await http.post("/mcp", json=body, headers=headers)
+            result = tool.json()["result"]["structuredContent"]
+            return plain.status_code, plain.json(), result
+
+        with pytest.MonkeyPatch.context() as slow:
+            for name, query in sound.items():
+                if name in ("record_page", "page_of_memories", "count_of_memories"):
+                    slow.setitem(queries, name, replace(query, sql=ENDLESS))
+            status, plain, tool = await both()
+        after, _, again = await both()
+
+    assert status == 503
+    assert plain["code"] == tool["code"] == "QUERY_TIMEOUT"
+    assert after == 200
+    assert again["status"] == "ok"
