@@ -42,7 +42,7 @@ from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
-from recall_server.services.search import Reranking
+from recall_server.services.second_look import Reranking
 from recall_server.services.signed import JsonWebTokens
 from recall_server.services.tasks import Tasks
 from recall_server.storage import driver_for
@@ -122,6 +122,7 @@ async def house(
         second = reranker or parts.reranker(settings)
         if second is not None:
             stack.push_async_callback(second.close)
+            store.holders.append(second.forget)
         if mind is not None:
             stack.push_async_callback(mind.close)
         lease = timedelta(seconds=settings.lease_s)

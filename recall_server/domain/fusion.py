@@ -36,7 +36,7 @@ WEIGHTS: Mapping[Part, float] = {
 NEIGHBOUR = 0.1
 # The share of a re-ranker in the final score: of one that compares the token vectors of a small
 # model, and of one that reads question and text together.
-COMPARED = 0.2
+COMPARED = 0.3
 JUDGED = 0.7
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 
 from recall_server.domain import abstention, fusion, ranking
-from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
+from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.findable import Occurrence
 from recall_server.domain.fusion import Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
@@ -16,7 +16,6 @@ from recall_server.domain.rights import Reach
 from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
-from recall_server.providers.reranking import Reranker
 from recall_server.storage.codes import Floats
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Statistics
@@ -35,14 +34,13 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # Of the best, those among which the answer is made diverse, for each hit wanted.
 DIVERSE_PER_HIT = 2
-# Hits that a re-ranker looks at.
-RERANKED = 50
 
 
 @dataclass(frozen=True)
 class Asked:
     """A question, with what the namespace told of it and the vector it is compared by."""
 
+    namespace: Namespace
     query: Query
     question: Question
     statistics: Statistics
@@ -82,7 +80,7 @@ async def ask(
     question = Question.of(query.text)
     words = store.alone(namespace, reach=reach).words
     statistics = await words.statistics([*question.asked, *question.names])
-    asked = Asked(query, question, statistics, None, None)
+    asked = Asked(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return asked
     text = query.text
@@ -122,27 +120,6 @@ async def narrow(
         return Narrowed(hits, {}, evidence)
     vectors = await tx.vectors.of(embedder.model, [hit.item.id for hit in hits])
     return Narrowed(hits, vectors, evidence)
-
-
-@dataclass(frozen=True)
-class Reranking:
-    """Another look at the best hits, where the operator wants one."""
-
-    reranker: Reranker
-    min_score: float
-
-    async def look(self, asked: Asked, hits: Sequence[Hit]) -> tuple[list[Hit], str | None]:
-        """The hits in the order of the re-ranker, and why not, where it does not answer."""
-        best = hits[:RERANKED]
-        try:
-            scores = await self.reranker.scores(
-                asked.query.text, [hit.item.text for hit in best], asked.idf
-            )
-        except RerankerUnavailable as error:
-            return list(hits), error.message
-        judges = self.reranker.judges
-        again = fusion.reranked(best, scores, judges=judges, min_score=self.min_score)
-        return [*again, *([] if judges else hits[RERANKED:])], None
 
 
 def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
