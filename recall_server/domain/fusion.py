@@ -29,6 +29,7 @@ WEIGHTS: Mapping[Part, float] = {
     Part.SPEAKER: 0.3,
     Part.SESSION: 0.25,
     Part.TIME: 0.4,
+    Part.EVENT: 0.2,
     Part.RECENCY: 0.1,
 }
 # What the turn before and the one behind lend of their keyword score: a question stands beside its
@@ -42,7 +43,8 @@ JUDGED = 0.7
 
 class Evidence(NamedTuple):
     """What is known of the items of a pool. `idf` is of the terms asked for, in their order;
-    `named` are the terms of the speakers that the question names.
+    `named` are the terms of the speakers that the question names, `periods` the times, and `events`
+    those that the events make which it names.
     """
 
     occurrences: Sequence[Occurrence]
@@ -51,6 +53,7 @@ class Evidence(NamedTuple):
     cosines: ById
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
+    events: tuple[Period, ...] = ()
 
 
 def fuse(
@@ -96,6 +99,7 @@ def fuse(
             speaker=said.get(Part.SPEAKER),
             session=said.get(Part.SESSION),
             time=said.get(Part.TIME),
+            event=said.get(Part.EVENT),
         )
 
     return [
@@ -134,6 +138,11 @@ def _parts(
     if evidence.periods:
         parts[Part.TIME] = {
             item.id: max(affinity(period, item.valid_from) for period in evidence.periods)
+            for item in pool
+        }
+    if evidence.events:
+        parts[Part.EVENT] = {
+            item.id: max(affinity(period, item.valid_from) for period in evidence.events)
             for item in pool
         }
     parts[Part.RECENCY] = {item.id: recency(item, now) for item in pool}

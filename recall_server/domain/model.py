@@ -278,6 +278,7 @@ class Part(StrEnum):
     SPEAKER = "speaker"
     SESSION = "session"
     TIME = "time"
+    EVENT = "event"
     RECENCY = "recency"
     RERANK = "rerank"
     DIVERSITY = "diversity"
@@ -319,6 +320,7 @@ class Scores(NamedTuple):
     session: float | None = None
     time: float | None = None
     rerank: float | None = None
+    event: float | None = None
 
 
 class Said(NamedTuple):

@@ -11,11 +11,13 @@ from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.findable import Occurrence
 from recall_server.domain.fusion import Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
+from recall_server.domain.periods import Period
 from recall_server.domain.question import Question
 from recall_server.domain.rights import Reach
 from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
+from recall_server.services.events import resolved
 from recall_server.storage.codes import Floats
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Statistics
@@ -114,7 +116,8 @@ async def narrow(
     """The best of all that is findable here: a few more than wanted, and `least` of them."""
     pool = await _pool(tx, embedder, asked)
     count = max(least, DIVERSE_PER_HIT * asked.query.limit)
-    hits = await _shown(tx, _scored(pool, asked, now, count))
+    events = await _events(tx, asked, now)
+    hits = await _shown(tx, _scored(pool, asked, now, count, events))
     evidence = _evidence(pool, asked, embedder)
     if asked.vector is None or embedder is None:
         return Narrowed(hits, {}, evidence)
@@ -181,7 +184,18 @@ async def _read(
     )
 
 
-def _scored(pool: _Pool, asked: Asked, now: datetime, limit: int) -> list[Hit]:
+async def _events(tx: Transaction, asked: Asked, now: datetime) -> tuple[Period, ...]:
+    """When the events were that the question names, where they have a say."""
+    query = asked.query
+    if Part.EVENT in query.without or query.mode in (SearchMode.RECALL, SearchMode.VECTOR):
+        return ()
+    named = when(query.text, now).events
+    return await resolved(tx, named, asked.statistics, idf=asked.idf, named=asked.named)
+
+
+def _scored(
+    pool: _Pool, asked: Asked, now: datetime, limit: int, events: tuple[Period, ...]
+) -> list[Hit]:
     query = asked.query
     if query.mode is SearchMode.RECALL:
         keyword = ranking.bm25plus_of(
@@ -197,6 +211,7 @@ def _scored(pool: _Pool, asked: Asked, now: datetime, limit: int) -> list[Hit]:
         pool.cosines,
         asked.named,
         when(query.text, now).periods,
+        events,
     )
     return fusion.fuse(pool.items, evidence, query, now, limit=limit)
 

@@ -54,10 +54,11 @@ def evidence(
     cosines: Mapping[str, float] | None = None,
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
+    events: tuple[Period, ...] = (),
 ) -> Evidence:
     """Words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
-    return Evidence(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
+    return Evidence(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods, events)
 
 
 def only(*parts: Part, mode: SearchMode = SearchMode.HYBRID) -> Query:
@@ -265,16 +266,18 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
         cosines={"a": 0.1, "b": 0.7},
         named=["@ben"],
         periods=(MAY_2023,),
+        events=(MAY_2023,),
     )
 
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     total = sum(WEIGHTS.values())
-    of_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
+    of_a = 0.3 + 0.25 + 0.4 + 0.2 + 0.1 * 0.5 * math.exp(-1)
     of_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
     assert a.scores.final == pytest.approx(of_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
     assert (a.scores.speaker, a.scores.session, a.scores.time) == (0.0, 1.0, 1.0)
+    assert a.scores.event == 1.0
     assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
 
 
@@ -286,6 +289,7 @@ def test_the_readme_tells_what_each_part_counts_for() -> None:
         Part.SPEAKER: "a speaker",
         Part.SESSION: "its session",
         Part.TIME: "a time",
+        Part.EVENT: "an event",
         Part.RECENCY: "recency",
     }
 
@@ -313,13 +317,14 @@ def test_without_a_part_its_effect_is_gone(part: Part) -> None:
         Part.SPEAKER: evidence(occurrence("b", "@ben"), named=["@ben"]),
         Part.SESSION: words,
         Part.TIME: evidence(periods=(Period(NOW, None, "", DAY),)),
+        Part.EVENT: evidence(events=(Period(NOW, None, "", DAY),)),
         Part.RECENCY: evidence(),
     }[part]
     b = item(
         "b",
         days=9,
         accesses=99 if part is Part.RECENCY else 0,
-        valid=NOW if part is Part.TIME else None,
+        valid=NOW if part in (Part.TIME, Part.EVENT) else None,
     )
     of_it = {Part.KEYWORD, Part.SESSION} if reason is words else {part}
 
@@ -443,6 +448,7 @@ OCCURRENCES = st.lists(
     max_size=24,
     unique_by=lambda one: (one.item_id, one.term),
 )  # fmt: skip
+PERIODS = st.sampled_from([(), (MAY_2023,), (MAY_2023, Period(None, NOW, "until today", DAY))])
 EVIDENCE = st.builds(
     Evidence,
     OCCURRENCES,
@@ -450,7 +456,8 @@ EVIDENCE = st.builds(
     st.floats(1, 100),
     st.dictionaries(KEYS, st.floats(-1, 1) | st.sampled_from([0.5]), max_size=12),
     st.frozensets(st.sampled_from(["@a", "@b"])),
-    st.sampled_from([(), (MAY_2023,), (MAY_2023, Period(None, NOW, "until today", DAY))]),
+    PERIODS,
+    PERIODS,
 )
 QUERY = st.builds(
     Query,
