@@ -183,7 +183,7 @@ class Settings(BaseSettings):
     worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
     lease_s: float = Field(180.0, gt=0, description="seconds after which a silent job is retaken")
     cache_bytes_max: int = Field(
-        268_435_456, ge=0, description="bytes of vectors kept in memory for search"
+        268_435_456, ge=0, description="bytes of indexes kept in memory for search"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least level of log lines"

@@ -17,7 +17,10 @@ from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
 
 # What a namespace with memories has rows in, what is referred to first.
-COPIED = ("namespaces", "episodes", "memories", "citations", "embeddings", "postings", "terms")
+COPIED = (
+    *("namespaces", "episodes", "memories", "citations"),
+    *("embeddings", "documents", "postings", "terms"),
+)
 
 _numbers = itertools.count()
 

@@ -27,9 +27,11 @@ async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> fl
     found = 0
     async with built.store.transaction(namespace, write=False) as tx:
         known = await tx.words.statistics()
+        documents = await tx.words.documents(known)
+        vectors = await tx.vectors.of_search(model, dimensions, known)
         for query, least in zip(asked, tenth, strict=True):
-            nearest = await tx.vectors.nearest(model, dimensions, known, query, limit=NEAREST)
-            found += sum(cosine > least - NOISE for cosine in nearest.values())
+            near = await vectors.nearest(query, documents.findable, NEAREST)
+            found += int(np.count_nonzero(near.cosines > least - NOISE))
     return found / (QUESTIONS * NEAREST)
 
 

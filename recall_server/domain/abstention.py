@@ -13,11 +13,12 @@ former of these, .69 against the latter.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from recall_server.domain.findable import Occurrence
+import numpy as np
+
+from recall_server.domain.findable import Counts
 from recall_server.domain.question import ROLES
 from recall_server.domain.words import SPEAKER, terms
 
@@ -59,14 +60,15 @@ def evidence(coverage: float, cosine: float | None, model: str | None) -> float:
 
 def coverage(
     asked: Sequence[str],
-    occurrences: Iterable[Occurrence],
+    times: Mapping[str, Counts],
     *,
     idf: Mapping[str, float],
     documents: int,
     named: frozenset[str],
 ) -> float:
     """How much of a question one item says, of that item which says most: the share of the terms
-    asked for, each by its idf, where one that the namespace has not is as rare as can be.
+    asked for, each by its idf, where one that the namespace has not is as rare as can be. `times`
+    is how often each item has each term that the namespace has.
 
     `named` are the terms of speakers that the question names. Their names are no part of what is
     asked, and it is their items that count: "What did Ana bake?" is not answered by what Ben has
@@ -76,14 +78,13 @@ def coverage(
     rarest = math.log(documents + 1)
     weights = {term: idf.get(term, rarest) for term in asked if term not in names}
     total = math.fsum(weights.values())
-    if not total:
+    if not total or not times:
         return 0.0
-    said: defaultdict[str, set[str]] = defaultdict(set)
-    for one in occurrences:
-        said[one.item_id].add(one.term)
-    people = named - ROLES
-    theirs = [of_item for of_item in said.values() if people <= of_item]
-    if len(people) > 1 and not theirs:
-        theirs = list(said.values())
-    shares = (math.fsum(weights[term] for term in weights if term in of) for of in theirs)
-    return max(shares, default=0.0) / total
+    said = sum(weight * (times[term] > 0) for term, weight in weights.items() if term in times)
+    shares = np.zeros(len(next(iter(times.values())))) + said
+    people = sorted(named - ROLES)
+    if people:
+        theirs = np.all([times[person] > 0 for person in people], axis=0)
+        if len(people) == 1 or theirs.any():
+            shares = shares[theirs]
+    return float(shares.max(initial=0.0)) / total

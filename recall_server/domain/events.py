@@ -5,11 +5,12 @@ remembered, what is remembered of it has its time. Pure.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from recall_server.domain.findable import Occurrence
+import numpy as np
+
+from recall_server.domain.findable import Words
 from recall_server.domain.periods import Period
 from recall_server.domain.when import Event, Order
 from recall_server.domain.words import SPEAKER, terms
@@ -33,21 +34,18 @@ def weights(
     return {term: idf.get(term, rarest) for term in terms(event.words) if term not in names}
 
 
-def tellers(weights: Mapping[str, float], occurrences: Iterable[Occurrence]) -> list[str]:
-    """The items that say most of an event: several that say as much, and none where none says
-    `COVERED_MIN` of it.
+def tellers(weights: Mapping[str, float], words: Words) -> list[int]:
+    """The places of those documents that say most of an event: several that say as much, and none
+    where none says `COVERED_MIN` of it.
     """
-    said: defaultdict[str, set[str]] = defaultdict(set)
-    for one in occurrences:
-        said[one.item_id].add(one.term)
-    shares = {
-        item_id: math.fsum(weight for term, weight in weights.items() if term in of_item)
-        for item_id, of_item in said.items()
-    }
-    most = max(shares.values(), default=0.0)
+    shares = np.zeros(len(words.lengths))
+    for term, times in words.times.items():
+        shares += np.where(times > 0, weights[term], 0.0)
+    most = shares.max(initial=0.0)
     if not most or most < COVERED_MIN * math.fsum(weights.values()):
         return []
-    return sorted(item_id for item_id, share in shares.items() if math.isclose(share, most))
+    places: list[int] = np.flatnonzero(np.isclose(shares, most)).tolist()
+    return places
 
 
 def period(event: Event, moment: datetime) -> Period:

@@ -1,6 +1,12 @@
-"""What items are found by, and how often a term stands in it."""
+"""What items are found by, and how often a term stands in them."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
 
 
 class Findable(NamedTuple):
@@ -22,10 +28,35 @@ def labelled(speaker: str | None, words: str) -> str:
     return f"{speaker}: {words}" if speaker else words
 
 
-class Occurrence(NamedTuple):
-    """How often a term stands in an item, and how long that is, in terms."""
+class Postings(NamedTuple):
+    """Where one term stands: the documents by their slots, the least first, how often, and how long
+    each of them is, in terms.
+    """
 
-    item_id: str
-    term: str
-    times: int
-    length: int
+    slots: NDArray[np.uint32]
+    times: NDArray[np.uint16]
+    lengths: NDArray[np.uint32]
+
+
+class Words(NamedTuple):
+    """What is asked for, in each of some documents: of each term how often it stands in them, and
+    how long each of those is in which any term stands, in terms (0: none does).
+    """
+
+    times: Mapping[str, Counts]
+    lengths: Counts
+
+
+def words_in(slots: Counts, postings: Mapping[str, Postings]) -> Words:
+    """The words that the postings of these terms tell of the documents at these slots."""
+    lengths = np.zeros(len(slots), np.int64)
+    times: dict[str, Counts] = {}
+    for term, of in postings.items():
+        times[term] = np.zeros(len(slots), np.int64)
+        if not len(of.slots):
+            continue
+        at = np.minimum(np.searchsorted(of.slots, slots), len(of.slots) - 1)
+        here = of.slots[at] == slots
+        times[term][here] = of.times[at[here]]
+        lengths[here] = of.lengths[at[here]]
+    return Words(times, lengths)

@@ -10,15 +10,19 @@ so that it can be left out and what it brings be measured.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from recall_server.domain.findable import Occurrence
-from recall_server.domain.model import Hit, Item, Part, Query, Scores, SearchMode
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.findable import Counts, Words
+from recall_server.domain.model import Hit, Part, Query, Scores, SearchMode
 from recall_server.domain.periods import Period, affinity
-from recall_server.domain.ranking import DELTA, K1, B, ById, ranks, recency
+from recall_server.domain.ranking import DAY_S, DELTA, K1, B
+
+Column = NDArray[np.float64]
 
 K = TypeVar("K")
 
@@ -41,71 +45,111 @@ COMPARED = 0.3
 JUDGED = 0.7
 
 
-class Evidence(NamedTuple):
-    """What is known of the items of a pool. `idf` is of the terms asked for, in their order;
-    `named` are the terms of the speakers that the question names, `periods` the times, and `events`
-    those that the events make which it names.
+class Pool(NamedTuple):
+    """Items as columns, in the order of their ids. Moments are seconds since 1970; items of one
+    session, and of one episode, have its number there, and such as have no place one below 0.
     """
 
-    occurrences: Sequence[Occurrence]
+    recorded_at: Column
+    valid_from: Column
+    importance: Column
+    accesses: Column
+    session: Counts
+    episode: Counts
+    position: Counts
+
+
+class Evidence(NamedTuple):
+    """What is known of the items of a pool: their words, among them the terms of the speakers that
+    the question names (`named`), and their cosines (not a number: none). `idf` is of the terms
+    asked for, in their order; `periods` are the times that it names, and `events` those that the
+    events make which it names.
+    """
+
+    words: Words
     idf: Mapping[str, float]
     average_length: float
-    cosines: ById
+    cosines: Column
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
     events: tuple[Period, ...] = ()
 
 
 def fuse(
-    pool: Sequence[Item],
+    pool: Pool,
     evidence: Evidence,
     query: Query,
     now: datetime,
     *,
     limit: int | None = None,
-) -> list[Hit]:
-    """The items of the pool at or above the threshold, the best first, `limit` at most, with what
-    spoke for each.
+) -> list[tuple[int, Scores]]:
+    """The places in the pool of the items at or above the threshold, the best first, `limit` at
+    most, with what spoke for each.
 
     The final score is the weighted mean of the parts that the question gives reason for: whom it
-    names, which time. Ties stand in the order of `recorded_at`, the newest first, then of ids.
+    names, which time. Ties stand in the order of `recorded_at`, the newest first, then of the pool.
     """
     parts = _parts(pool, evidence, query, now)
-    weighted = [(_weight(part, query), values) for part, values in parts.items()]
     total = math.fsum(WEIGHTS[part] for part in parts)
-    finals = [
-        (min(1.0, sum([weight * values.get(item.id, 0.0) for weight, values in weighted]) / total))
-        if total
-        else 0.0
-        for item in pool
-    ]
-    best = sorted(zip(finals, pool, strict=True), key=lambda pair: pair[1].id)
-    best.sort(key=lambda pair: (pair[0], pair[1].recorded_at), reverse=True)
-    keyword_ranks = ranks(parts.get(Part.KEYWORD, {}))
-    cosine_ranks = ranks(evidence.cosines)
-
-    def scores(item: Item, final: float) -> Scores:
-        said = {part: values.get(item.id, 0.0) for part, values in parts.items()}
-        return Scores(
-            final=final,
-            rrf=0.0,
-            recency=said.get(Part.RECENCY, 0.0),
-            importance=item.importance,
-            strength=0.0,
-            keyword=said.get(Part.KEYWORD) or None,
-            keyword_rank=_rank(keyword_ranks, item.id),
-            cosine=evidence.cosines.get(item.id),
-            cosine_rank=_rank(cosine_ranks, item.id),
-            speaker=said.get(Part.SPEAKER),
-            session=said.get(Part.SESSION),
-            time=said.get(Part.TIME),
-            event=said.get(Part.EVENT),
-        )
-
+    finals = np.zeros(len(pool.recorded_at))
+    for part, values in parts.items():
+        finals += _weight(part, query) * values
+    finals = np.minimum(1.0, finals / total) if total else finals
+    best = np.lexsort((-pool.recorded_at, -finals))[:limit]
+    best = best[finals[best] >= query.score_threshold]
+    keyword = parts.get(Part.KEYWORD, np.zeros(len(finals)))
+    keyword_rank = _ranks(np.where(keyword > 0.0, keyword, np.nan), best)
+    cosine_rank = _ranks(evidence.cosines, best)
+    said = {part: values[best].tolist() for part, values in parts.items()}
+    nothing = [None] * len(best)
+    columns = zip(
+        best.tolist(),
+        finals[best].tolist(),
+        said.get(Part.RECENCY, [0.0] * len(best)),
+        pool.importance[best].tolist(),
+        keyword[best].tolist(),
+        keyword_rank,
+        evidence.cosines[best].tolist(),
+        cosine_rank,
+        said.get(Part.SPEAKER, nothing),
+        said.get(Part.SESSION, nothing),
+        said.get(Part.TIME, nothing),
+        said.get(Part.EVENT, nothing),
+        strict=True,
+    )
     return [
-        Hit(item, scores(item, final))
-        for final, item in best[:limit]
-        if final >= query.score_threshold
+        (
+            place,
+            Scores(
+                final=final,
+                rrf=0.0,
+                recency=fresh,
+                importance=importance,
+                strength=0.0,
+                keyword=words or None,
+                keyword_rank=words_rank,
+                cosine=None if cosine_rank is None else cosine,
+                cosine_rank=cosine_rank,
+                speaker=speaker,
+                session=session,
+                time=time,
+                event=event,
+            ),
+        )
+        for (
+            place,
+            final,
+            fresh,
+            importance,
+            words,
+            words_rank,
+            cosine,
+            cosine_rank,
+            speaker,
+            session,
+            time,
+            event,
+        ) in columns
     ]
 
 
@@ -114,38 +158,42 @@ def _weight(part: Part, query: Query) -> float:
     return WEIGHTS[part] * (query.recency_weight if part is Part.RECENCY else 1.0)
 
 
-def _rank(ranked: ById, item_id: str) -> int | None:
-    return int(ranked[item_id]) if item_id in ranked else None
+def _ranks(values: Column, places: Counts) -> list[int | None]:
+    """The rank of each of these places among all that have a value, from 1 for the greatest; equal
+    ones share the mean of their ranks, rounded down.
+    """
+    asked = values[places]
+    greater = np.sum(values > asked[:, None], axis=1)
+    equal = np.sum(values == asked[:, None], axis=1)
+    ranks = (greater + (equal + 1) // 2).tolist()
+    return [
+        None if none else rank for rank, none in zip(ranks, np.isnan(asked).tolist(), strict=True)
+    ]
 
 
-def _parts(
-    pool: Sequence[Item], evidence: Evidence, query: Query, now: datetime
-) -> dict[Part, ById]:
-    """Each part that has a say, with its values by item id; what is left out of one has 0."""
+def _parts(pool: Pool, evidence: Evidence, query: Query, now: datetime) -> dict[Part, Column]:
+    """Each part that has a say, with its values in the order of the pool."""
+    has_vector = ~np.isnan(evidence.cosines)
     if query.mode is SearchMode.VECTOR:
-        return {Part.COSINE: {i: max(0.0, value) for i, value in evidence.cosines.items()}}
+        return {Part.COSINE: np.where(has_vector, np.maximum(0.0, evidence.cosines), 0.0)}
     keyword = bm25(evidence)
-    parts: dict[Part, ById] = {}
+    parts: dict[Part, Column] = {}
     beside = keyword if Part.NEIGHBOURS in query.without else _with_neighbours(pool, keyword)
     parts[Part.KEYWORD] = _to_one(beside)
-    if evidence.cosines:
+    if has_vector.any():
         parts[Part.COSINE] = _nearness(evidence.cosines)
     if evidence.named:
-        parts[Part.SPEAKER] = {
-            one.item_id: 1.0 for one in evidence.occurrences if one.term in evidence.named
-        }
+        theirs = [evidence.words.times[name] > 0 for name in sorted(evidence.named)]
+        parts[Part.SPEAKER] = np.any(theirs, axis=0).astype(np.float64)
     parts[Part.SESSION] = _sessions(pool, evidence)
     if evidence.periods:
-        parts[Part.TIME] = {
-            item.id: max(affinity(period, item.valid_from) for period in evidence.periods)
-            for item in pool
-        }
+        fits = [affinity(period, pool.valid_from) for period in evidence.periods]
+        parts[Part.TIME] = np.max(fits, axis=0)
     if evidence.events:
-        parts[Part.EVENT] = {
-            item.id: max(affinity(period, item.valid_from) for period in evidence.events)
-            for item in pool
-        }
-    parts[Part.RECENCY] = {item.id: recency(item, now) for item in pool}
+        fits = [affinity(period, pool.valid_from) for period in evidence.events]
+        parts[Part.EVENT] = np.max(fits, axis=0)
+    age_days = np.maximum(0.0, now.timestamp() - pool.recorded_at) / DAY_S
+    parts[Part.RECENCY] = np.exp(-age_days / (1.0 + np.maximum(0.0, pool.accesses)))
     return {part: values for part, values in parts.items() if part not in query.without}
 
 
@@ -176,82 +224,66 @@ def reranked(
     return found
 
 
-def bm25(evidence: Evidence) -> dict[str, float]:
-    """BM25+ (Lv & Zhai 2011) of each item that has any term asked for, with the statistics of the
-    namespace, summed in the order of the terms.
+def bm25(evidence: Evidence) -> Column:
+    """BM25+ (Lv & Zhai 2011) of each item, with the statistics of the namespace, summed in the
+    order of the terms; 0 of one that has none of them.
     """
-    rows: defaultdict[str, dict[str, Occurrence]] = defaultdict(dict)
-    for one in evidence.occurrences:
-        if one.term in evidence.idf:
-            rows[one.item_id][one.term] = one
-    return {
-        item_id: math.fsum(
-            idf * (DELTA + _saturated(of_item[term], evidence.average_length))
-            for term, idf in evidence.idf.items()
-            if term in of_item
-        )
-        for item_id, of_item in rows.items()
-    }
+    score = np.zeros(len(evidence.words.lengths))
+    norm = K1 * (1 - B + B * evidence.words.lengths / evidence.average_length)
+    for term, idf in evidence.idf.items():
+        times = evidence.words.times[term]
+        score += np.where(times > 0, idf * (DELTA + times * (K1 + 1) / (times + norm)), 0.0)
+    return score
 
 
-def _saturated(one: Occurrence, average_length: float) -> float:
-    return one.times * (K1 + 1) / (one.times + K1 * (1 - B + B * one.length / average_length))
-
-
-def _with_neighbours(pool: Sequence[Item], keyword: ById) -> dict[str, float]:
+def _with_neighbours(pool: Pool, keyword: Column) -> Column:
     """Each score with a share of those of the turns before and behind, as far as they are here."""
-    at: dict[tuple[str, int], float] = {}
-    for item in pool:
-        if item.place is not None:
-            key = (item.place.episode_id, item.place.position)
-            at[key] = max(at.get(key, 0.0), keyword.get(item.id, 0.0))
-    found = {}
-    for item in pool:
-        score = keyword.get(item.id, 0.0)
-        if item.place is not None:
-            for step in (-1, 1):
-                key = (item.place.episode_id, item.place.position + step)
-                score += NEIGHBOUR * at.get(key, 0.0)
-        if score:
-            found[item.id] = score
-    return found
+    placed = np.flatnonzero(pool.episode >= 0)
+    if not len(placed):
+        return keyword
+    # One number for each turn: those of an episode follow each other, and no two episodes meet.
+    turns = pool.episode[placed] * (2**32) + pool.position[placed]
+    found, at = np.unique(turns, return_inverse=True)
+    best = np.zeros(len(found))
+    np.maximum.at(best, at, keyword[placed])
+    lent = keyword.copy()
+    for step in (-1, 1):
+        near = np.minimum(np.searchsorted(found, turns + step), len(found) - 1)
+        lent[placed] += np.where(found[near] == turns + step, NEIGHBOUR * best[near], 0.0)
+    return lent
 
 
-def _sessions(pool: Sequence[Item], evidence: Evidence) -> dict[str, float]:
+def _sessions(pool: Pool, evidence: Evidence) -> Column:
     """How well the session of an item matches as a whole, as far as it is in the pool: the words
     asked for, each the rarer the fewer sessions of the pool have it. The best session has 1.
     """
-    session_of = {item.id: _session(item) for item in pool}
-    sessions = set(session_of.values())
-    times: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for one in evidence.occurrences:
-        if one.term in evidence.idf and one.item_id in session_of:
-            times[one.term][session_of[one.item_id]] += one.times
-    score: defaultdict[str, list[float]] = defaultdict(list)
+    sessions, at = np.unique(pool.session, return_inverse=True)
+    score = np.zeros(len(sessions))
     for term in evidence.idf:
-        of_term: Mapping[str, int] = times.get(term, {})
-        rarity = math.log((len(sessions) + 1) / len(of_term)) if of_term else 0.0
-        for session, often in of_term.items():
-            score[session].append(rarity * often * (K1 + 1) / (often + K1))
-    summed = _to_one({session: math.fsum(parts) for session, parts in score.items()})
-    return {item_id: summed.get(session, 0.0) for item_id, session in session_of.items()}
+        often = np.bincount(at, evidence.words.times[term], minlength=len(sessions))
+        having = np.count_nonzero(often)
+        if having:
+            rarity = math.log((len(sessions) + 1) / having)
+            score += rarity * often * (K1 + 1) / (often + K1)
+    return _to_one(score)[at]
 
 
-def _session(item: Item) -> str:
-    return item.place.session if item.place is not None else item.id
-
-
-def _to_one(values: ById) -> dict[str, float]:
+def _to_one(values: Column) -> Column:
     """Shares of the greatest; 0 stays 0."""
-    most = max(values.values(), default=0.0)
-    return {key: value / most for key, value in values.items()} if most > 0 else {}
+    most = values.max(initial=0.0)
+    return values / most if most > 0 else values
 
 
-def _nearness(cosines: ById) -> dict[str, float]:
-    """From 0, of the farthest, to 1; as they are, where all are as near: one alone is not far."""
-    if len(set(cosines.values())) == 1:
-        return {key: max(0.0, value) for key, value in cosines.items()}
-    return _from_least_to_most(cosines)
+def _nearness(cosines: Column) -> Column:
+    """From 0, of the farthest, to 1; as they are, where all are as near: one alone is not far.
+    What has none has 0.
+    """
+    least, most = np.nanmin(cosines), np.nanmax(cosines)
+    if least == most:
+        near = np.maximum(0.0, cosines)
+    else:
+        near = (cosines - least) / max(most - least, 1e-9)
+    return np.where(np.isnan(cosines), 0.0, near)
 
 
 def _from_least_to_most(values: Mapping[K, float]) -> dict[K, float]:

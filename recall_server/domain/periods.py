@@ -4,11 +4,13 @@ a moment fits one.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recall_server.domain.dates import (
     COUNT,
@@ -42,17 +44,18 @@ class Period:
     grain: timedelta
 
 
-def affinity(period: Period, moment: datetime) -> float:
-    """How well a moment fits a period, in (0, 1]: 1 inside, and outside `exp(-distance / grain)`,
-    with a grain of `GRAIN_MIN` at least: who is vague about a year is off by more than who is about
-    a day.
+def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How well each moment (seconds since 1970) fits a period, in (0, 1]: 1 inside, and outside
+    `exp(-distance / grain)`, with a grain of `GRAIN_MIN` at least: who is vague about a year is off
+    by more than who is about a day.
     """
-    outside = timedelta()
-    if period.start is not None and moment < period.start:
-        outside = period.start - moment
-    elif period.end is not None and moment >= period.end:
-        outside = moment - period.end
-    return math.exp(-(outside / max(period.grain, GRAIN_MIN)))
+    outside = np.zeros(len(moments))
+    if period.end is not None:
+        outside = np.maximum(outside, moments - period.end.timestamp())
+    if period.start is not None:
+        outside = np.maximum(outside, period.start.timestamp() - moments)
+    fit: NDArray[np.float64] = np.exp(-outside / max(period.grain, GRAIN_MIN).total_seconds())
+    return fit
 
 
 def may_name_time(text: str) -> bool:

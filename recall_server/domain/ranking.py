@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from operator import mul
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.findable import Occurrence
+from recall_server.domain.findable import Words
 from recall_server.domain.model import Hit, Item, Query, Scores
 
 K1 = 1.2  # K1 .6 with B .4 gains 2 points on chats and loses 7 on long messages (measured)
@@ -83,20 +83,15 @@ def bm25plus(
     ]
 
 
-def bm25plus_of(
-    occurrences: Iterable[Occurrence], *, idf: Mapping[str, float], average_length: float
-) -> dict[str, float]:
-    """`bm25plus` of those items in which any term of `idf` occurs, by id."""
-    words: defaultdict[str, list[str]] = defaultdict(list)
-    lengths: dict[str, int] = {}
-    for one in occurrences:
-        if one.term in idf:
-            words[one.item_id] += [one.term] * one.times
-            lengths[one.item_id] = one.length
+def bm25plus_of(words: Words, *, idf: Mapping[str, float], average_length: float) -> list[float]:
+    """`bm25plus` of the documents of which these are the words, in their order."""
+    often = {term: words.times[term].tolist() for term in idf}
     # Which other words there are makes no difference; how many does.
-    documents = [terms + [""] * (lengths[i] - len(terms)) for i, terms in words.items()]
-    scores = bm25plus(list(idf), documents, idf=idf, average_length=average_length)
-    return dict(zip(words, scores, strict=True))
+    documents = []
+    for place, length in enumerate(words.lengths.tolist()):
+        said = [term for term in idf for _ in range(often[term][place])]
+        documents.append(said + [""] * (length - len(said)))
+    return bm25plus(list(idf), documents, idf=idf, average_length=average_length)
 
 
 def ranks(scores: ById) -> dict[str, float]:

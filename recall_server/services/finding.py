@@ -20,11 +20,10 @@ async def show(tx: Transaction, ids: Collection[str]) -> None:
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Undo `show`, as long as the words are there to tell, and keep the vectors from search."""
+    """Undo `show`, as long as the words are there to tell."""
     found = await tx.findables.of(ids)
     if found:
         await tx.words.remove(postings(found))
-        await tx.vectors.conceal(list(found))
 
 
 async def renew(store: Store) -> None:
@@ -37,3 +36,4 @@ async def renew(store: Store) -> None:
             if await tx.words.begin_anew():
                 async for ids in tx.findables.pages():
                     await show(tx, ids)
+                    await tx.vectors.link(ids)

@@ -104,7 +104,7 @@ class Recall:
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             least = LOOKED_AT if again else 0
             narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
-            passages = await again.read(tx, narrowed.hits) if again else []
+            passages = await again.read(tx, narrowed) if again else []
         degraded = asked.degraded
         if again is not None:
             hits, failed = await again.look(asked, narrowed.hits, passages)
@@ -114,12 +114,13 @@ class Recall:
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await _touch(tx, hits, now)
             if query.neighbours:
-                hits = await search.with_neighbours(tx, hits, query)
+                hits = await search.with_neighbours(tx, narrowed, hits, query)
             if cite:
                 hits = await _cited(tx, hits)
             entry.ids += [hit.item.id for hit in hits]
             entry.counts["hits"] = len(hits)
             entry.details["mode"] = asked.query.mode
+        narrowed.count_accesses(hits)
         return Found(tuple(hits), degraded, narrowed.evidence)
 
     async def inspect(
@@ -218,7 +219,7 @@ class Recall:
             if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
             await finding.show(tx, [memory_id])
-            await tx.vectors.reveal(memory_id)
+            await tx.vectors.link([memory_id])
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1
 

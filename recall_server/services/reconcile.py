@@ -290,9 +290,7 @@ class _Known:
         weights = bm25_weights(
             {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
         )
-        pool = await self.tx.words.pool(
-            weights, statistics, SIMILAR_LOOKED_AT, await self.tx.reachable()
-        )
+        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
         stored = await self.tx.memories.active(pool)
         return [other for other in [*stored, *self._added] if other.id not in self._dropped]
 

@@ -1,17 +1,17 @@
 """How a search goes: narrow by words and vectors, weigh what speaks for each, show the best."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from recall_server.domain import abstention, fusion, ranking
+import numpy as np
+
+from recall_server.domain import abstention, fusion, narrowing, ranking
 from recall_server.domain.errors import EmbedderUnavailable
-from recall_server.domain.findable import Occurrence
-from recall_server.domain.fusion import Evidence
-from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
-from recall_server.domain.periods import Period
+from recall_server.domain.findable import Words, words_in
+from recall_server.domain.fusion import Column, Evidence
+from recall_server.domain.model import Hit, Item, Namespace, Part, Query, Scores, SearchMode
 from recall_server.domain.question import Question
 from recall_server.domain.rights import Reach
 from recall_server.domain.when import when
@@ -19,10 +19,11 @@ from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services.events import resolved
 from recall_server.storage.codes import Floats
+from recall_server.storage.documents import Documents, Slots
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Statistics
-from recall_server.storage.matrix import cosines_to
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.vectors import Searched
 
 # Of each list. Measured on LoCoMo, recall@10: 20 find 76.3, 60 77.7, 100 78.7, 200 79.1; those of
 # the backbone's formula find most among few.
@@ -64,11 +65,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class _Pool:
-    """What a search has to choose from."""
+    """What a search has to choose from: the slots, and what is known of what is found there."""
 
-    items: Sequence[Item]
-    occurrences: Sequence[Occurrence]
-    cosines: Mapping[str, float]
+    documents: Documents
+    slots: Slots
+    words: Words
+    cosines: Column
 
 
 async def ask(
@@ -103,26 +105,43 @@ async def ask(
 
 @dataclass(frozen=True)
 class Narrowed:
-    """The best hits, with the texts that are shown of them and their vectors, by id."""
+    """The best hits, with the texts that are shown of them, and their slots and vectors, by id."""
 
     hits: Sequence[Hit]
+    documents: Documents
+    slots: Mapping[str, int]
     vectors: Mapping[str, Floats]
     evidence: float
+
+    def count_accesses(self, hits: Iterable[Hit]) -> None:
+        """That these were shown."""
+        self.documents.count_accesses([self.slots[hit.item.id] for hit in hits])
 
 
 async def narrow(
     tx: Transaction, embedder: Embedder | None, asked: Asked, now: datetime, *, least: int = 0
 ) -> Narrowed:
     """The best of all that is findable here: a few more than wanted, and `least` of them."""
-    pool = await _pool(tx, embedder, asked)
+    if embedder is None or asked.vector is None:
+        vectors = None
+    else:
+        vectors = await tx.vectors.of_search(embedder.model, embedder.dimensions, asked.statistics)
+    pool = await _pool(tx, vectors, asked)
     count = max(least, DIVERSE_PER_HIT * asked.query.limit)
-    events = await _events(tx, asked, now)
-    hits = await _shown(tx, _scored(pool, asked, now, count, events))
-    evidence = _evidence(pool, asked, embedder)
-    if asked.vector is None or embedder is None:
-        return Narrowed(hits, {}, evidence)
-    vectors = await tx.vectors.of(embedder.model, [hit.item.id for hit in hits])
-    return Narrowed(hits, vectors, evidence)
+    best = await _scored(tx, pool, asked, now, count)
+    ids = {slot: pool.documents.ids[slot] for slot, _ in best if slot in pool.documents.ids}
+    items = {item.id: item for item in await read(tx, list(ids.values()))}
+    hits = [Hit(items[ids[slot]], scores) for slot, scores in best if ids.get(slot) in items]
+    slots = {item_id: slot for slot, item_id in ids.items() if item_id in items}
+    rows = await vectors.at(list(slots.values())) if vectors else {}
+    tx.cache.trim()
+    return Narrowed(
+        hits,
+        pool.documents,
+        slots,
+        {item_id: rows[slot] for item_id, slot in slots.items() if slot in rows},
+        _evidence(pool, asked, embedder),
+    )
 
 
 def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
@@ -140,111 +159,98 @@ def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
     return ranking.fit_budget(hits[: query.limit], query.max_tokens)
 
 
-async def _pool(tx: Transaction, embedder: Embedder | None, asked: Asked) -> _Pool:
+async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Pool:
     query, statistics = asked.query, asked.statistics
     recalling = query.mode is SearchMode.RECALL
     size = max(POOL_MIN, POOL_PER_HIT * query.limit)
     if recalling:
         size = max(RECALL_POOL_MIN, int(RECALL_POOL_PER_HIT * query.limit))
-    within = await tx.reachable()
-    wanted = {} if query.mode is SearchMode.VECTOR else asked.idf
-    if asked.vector is None or embedder is None:
-        ids = await tx.words.pool(wanted, statistics, size, within)
-        return await _read(tx, asked, ids, {})
-    async with asyncio.TaskGroup() as group:
-        # The database looks up the words while the vectors are compared here.
-        looked_up = group.create_task(tx.words.pool(wanted, statistics, size, within))
-        await asyncio.sleep(0)
-        nearest = await tx.vectors.nearest(
-            embedder.model,
-            embedder.dimensions,
-            statistics,
-            asked.vector,
-            limit=size,
-            within=within,
-        )
-    # What stands low in both lists cannot become an answer: it need not be read.
-    read = size if recalling else max(READ_MIN, READ_PER_HIT * query.limit)
-    ids = list(ranking.rrf([_order(looked_up.result()), _order(nearest)]))[:read]
-    vectors = await tx.vectors.of(embedder.model, [i for i in ids if i not in nearest])
-    cosines = dict(zip(vectors, cosines_to(asked.vector, list(vectors.values())), strict=True))
-    cosines |= {i: nearest[i] for i in ids if i in nearest}
-    return await _read(tx, asked, ids, cosines)
+    documents = await tx.words.documents(statistics)
+    allowed = await tx.words.allowed(documents)
+    postings = documents.postings([*asked.idf, *sorted(asked.named)])
+    idf = {} if query.mode is SearchMode.VECTOR else asked.idf
+    by_words = narrowing.by_words(postings, idf, statistics.average_length, allowed, size)
+    if vectors is None or asked.vector is None:
+        slots = narrowing.joined([by_words], size)
+        cosines = np.full(len(slots), np.nan)
+    else:
+        nearest = await vectors.nearest(asked.vector, allowed, size)
+        # What stands low in both lists cannot become an answer: it need not be looked at.
+        most = size if recalling else max(READ_MIN, READ_PER_HIT * query.limit)
+        slots = narrowing.joined([by_words, nearest.slots], most)
+        cosines = await vectors.cosines(asked.vector, slots)
+    await tx.words.know(documents, slots)
+    # In the order of the ids, which is that of ties: slots are others where it was taken in anew.
+    order = documents.by_id(slots)
+    slots, cosines = slots[order], cosines[order]
+    return _Pool(documents, slots, words_in(slots, postings), cosines)
 
 
-async def _read(
-    tx: Transaction, asked: Asked, ids: Sequence[str], cosines: Mapping[str, float]
-) -> _Pool:
-    items = {item.id: item for item in await tx.findables.placed(ids)}
-    found = [i for i in ids if i in items]
-    wanted = [*asked.idf, *sorted(asked.named)]
-    occurrences = await tx.words.occurrences(wanted, found)
-    return _Pool(
-        [items[i] for i in found], occurrences, {i: cosines[i] for i in found if i in cosines}
-    )
-
-
-async def _events(tx: Transaction, asked: Asked, now: datetime) -> tuple[Period, ...]:
-    """When the events were that the question names, where they have a say."""
+async def _scored(
+    tx: Transaction, pool: _Pool, asked: Asked, now: datetime, limit: int
+) -> list[tuple[int, Scores]]:
+    """The best of the pool by their slots, with what spoke for each."""
     query = asked.query
-    if Part.EVENT in query.without or query.mode in (SearchMode.RECALL, SearchMode.VECTOR):
-        return ()
-    named = when(query.text, now).events
-    return await resolved(tx, named, asked.statistics, idf=asked.idf, named=asked.named)
-
-
-def _scored(
-    pool: _Pool, asked: Asked, now: datetime, limit: int, events: tuple[Period, ...]
-) -> list[Hit]:
-    query = asked.query
+    average = asked.statistics.average_length
     if query.mode is SearchMode.RECALL:
-        keyword = ranking.bm25plus_of(
-            pool.occurrences,
-            idf=asked.idf,
-            average_length=asked.statistics.average_length,
-        )
-        return ranking.score(pool.items, keyword, pool.cosines, query, now)[:limit]
-    evidence = Evidence(
-        pool.occurrences,
-        asked.idf,
-        asked.statistics.average_length,
-        pool.cosines,
-        asked.named,
-        when(query.text, now).periods,
-        events,
+        return await _as_the_backbone(tx, pool, asked, now, limit)
+    told = when(query.text, now)
+    events = () if Part.EVENT in query.without or query.mode is SearchMode.VECTOR else told.events
+    dated = await resolved(
+        tx, pool.documents, events, asked.statistics, idf=asked.idf, named=asked.named
     )
-    return fusion.fuse(pool.items, evidence, query, now, limit=limit)
+    evidence = Evidence(
+        pool.words, asked.idf, average, pool.cosines, asked.named, told.periods, dated
+    )
+    columns = fusion.Pool(*pool.documents.columns(pool.slots))
+    found = fusion.fuse(columns, evidence, query, now, limit=limit)
+    slots = pool.slots.tolist()
+    return [(slots[place], scores) for place, scores in found]
+
+
+async def _as_the_backbone(
+    tx: Transaction, pool: _Pool, asked: Asked, now: datetime, limit: int
+) -> list[tuple[int, Scores]]:
+    slots = pool.slots.tolist()
+    items = await tx.findables.placed(slots)
+    ids = [items[slot].id if slot in items else "" for slot in slots]
+    keyword = ranking.bm25plus_of(
+        pool.words, idf=asked.idf, average_length=asked.statistics.average_length
+    )
+    hits = ranking.score(
+        list(items.values()),
+        dict(zip(ids, keyword, strict=True)),
+        dict(zip(ids, pool.cosines.tolist(), strict=True)),
+        asked.query,
+        now,
+    )
+    slot_of = {item.id: slot for slot, item in items.items()}
+    return [(slot_of[hit.item.id], hit.scores) for hit in hits[:limit]]
 
 
 def _evidence(pool: _Pool, asked: Asked, embedder: Embedder | None) -> float:
-    if not pool.items:
+    if not len(pool.slots):
         return 0.0
     coverage = abstention.coverage(
         asked.question.asked,
-        pool.occurrences,
+        pool.words.times,
         idf=asked.idf,
         documents=asked.statistics.documents,
         named=asked.named,
     )
-    nearest = max(pool.cosines.values(), default=None)
+    compared = pool.cosines[~np.isnan(pool.cosines)]
+    nearest = float(compared.max()) if len(compared) else None
     return abstention.evidence(coverage, nearest, embedder.model if embedder else None)
 
 
-async def _shown(tx: Transaction, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits with the texts that are shown of them."""
-    items = {item.id: item for item in await read(tx, [hit.item.id for hit in hits])}
-    return [
-        hit._replace(item=items[hit.item.id]._replace(place=hit.item.place))
-        for hit in hits
-        if hit.item.id in items
-    ]
-
-
-async def with_neighbours(tx: Transaction, hits: Sequence[Hit], query: Query) -> list[Hit]:
+async def with_neighbours(
+    tx: Transaction, narrowed: Narrowed, hits: Sequence[Hit], query: Query
+) -> list[Hit]:
     """Each hit with the turns around it, a memory also with the one that it rests on: each turn
     once, and those of the best hits first, as far as the budget goes.
     """
-    places = {hit.item.id: hit.item.place for hit in hits if hit.item.place is not None}
+    placed = await tx.findables.placed([narrowed.slots[hit.item.id] for hit in hits])
+    places = {item.id: item.place for item in placed.values() if item.place is not None}
     reach = range(-query.neighbours, query.neighbours + 1)
     wanted = {
         item_id: [turn_id(place.episode_id, place.position + step) for step in reach]
@@ -277,7 +283,3 @@ async def read(tx: Transaction, ids: Sequence[str]) -> list[Item]:
     if turns:
         found |= {item.id: item for item in await tx.episodes.items(turns)}
     return [found[i] for i in ids if i in found]
-
-
-def _order(ids: Iterable[str]) -> dict[str, float]:
-    return {item_id: float(rank) for rank, item_id in enumerate(ids, 1)}

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from recall_server.domain import fusion
 from recall_server.domain.errors import RerankerUnavailable
-from recall_server.domain.model import Hit
+from recall_server.domain.model import Hit, Place
 from recall_server.providers.reranking import Look, Passage, Reranker
-from recall_server.services.search import Asked
+from recall_server.services.search import Asked, Narrowed
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Transaction
 
@@ -22,14 +22,16 @@ class Reranking:
     reranker: Reranker
     min_score: float
 
-    async def read(self, tx: Transaction, hits: Sequence[Hit]) -> list[Passage]:
+    async def read(self, tx: Transaction, narrowed: Narrowed) -> list[Passage]:
         """What is to be looked at: the texts of the best hits, with what was said there and in the
         turns around. What is held back, or not believed any more, is not among it.
         """
-        best = hits[:LOOKED_AT]
+        best = narrowed.hits[:LOOKED_AT]
         if self.reranker.judges:
             return [Passage(hit.item.text) for hit in best]
-        turns = [_turns(hit) for hit in best]
+        slots = [narrowed.slots[hit.item.id] for hit in best]
+        placed = await tx.findables.placed(slots)
+        turns = [_turns(placed[slot].place) if slot in placed else () for slot in slots]
         said = await tx.episodes.said([turn for of_hit in turns for turn in of_hit])
         return [
             Passage(
@@ -63,9 +65,8 @@ class Reranking:
         return [*again, *([] if judges else rest)], None
 
 
-def _turns(hit: Hit) -> tuple[str, ...]:
-    """The turn that a hit comes from, and the ones around it; none where it has no place."""
-    place = hit.item.place
+def _turns(place: Place | None) -> tuple[str, ...]:
+    """The turn that an item comes from, and the ones around it; none where it has no place."""
     if place is None:
         return ()
     return tuple(turn_id(place.episode_id, place.position + step) for step in (0, -1, 1))

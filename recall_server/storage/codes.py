@@ -28,7 +28,8 @@ def code_chars(dimensions: int) -> int:
 class Codes:
     """The codes of the vectors of one namespace and model, each at a position.
 
-    A vector's slot is its number in the database; positions are in the order of the slots. In how
+    A vector's slot is its number in the database; positions are in the order of the slots. Its
+    document is the number of what it is of. In how
     many bits two codes differ approximates the angle between their vectors (Charikar 2002); against
     a query of which all numbers are known the sum of those with the sign that the code says is
     closer (Dong, Charikar & Li 2008). Both depend on the vectors alone, not on their order.
@@ -38,16 +39,22 @@ class Codes:
         self._dimensions = dimensions
         self._words: Words = np.zeros((-(-dimensions // WORD_BITS), 0), dtype=np.uint64)
         self._slots: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
-        self._findable: Flags = np.zeros(0, dtype=np.bool_)
+        self._documents: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        # The position of the vector of a document, -1 where there is none.
+        self._position: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.count = 0
 
     @property
     def bytes(self) -> int:
-        return self._words.nbytes + self._slots.nbytes + self._findable.nbytes
+        arrays = (self._words, self._slots, self._documents, self._position)
+        return sum(array.nbytes for array in arrays)
 
-    def put(self, slots: NDArray[np.uint32], codes: str, findable: Flags) -> Positions:
-        """Take in codes, one after the other in `codes`, in the order of their slots; where they
-        stand. A slot that is new here is greater than all that are not.
+    def put(
+        self, slots: NDArray[np.uint32], codes: str, documents: NDArray[np.uint32]
+    ) -> Positions:
+        """Take in codes, one after the other in `codes`, in the order of their slots, and what
+        documents they are of; where they stand. A slot that is new here is greater than all that
+        are not.
         """
         held = self._slots[: self.count]
         positions = np.searchsorted(held, slots)
@@ -58,7 +65,12 @@ class Codes:
         self.reserve(self.count + int(np.count_nonzero(fresh)))
         self._slots[positions] = slots
         self._words[:, positions] = _words(bytes.fromhex(codes), len(slots)).T
-        self._findable[positions] = findable
+        self._documents[positions] = documents
+        last = int(documents.max())
+        if last >= len(self._position):
+            more = max(last + 1, int(GROWTH * len(self._position))) - len(self._position)
+            self._position = np.pad(self._position, (0, more), constant_values=-1)
+        self._position[documents] = positions
         self.count += int(np.count_nonzero(fresh))
         return positions
 
@@ -70,24 +82,27 @@ class Codes:
         more = max(wanted, int(GROWTH * capacity)) - capacity
         self._slots = np.pad(self._slots, (0, more))
         self._words = np.pad(self._words, ((0, 0), (0, more)))
-        self._findable = np.pad(self._findable, (0, more))
+        self._documents = np.pad(self._documents, (0, more))
 
     def slots(self, positions: Positions) -> NDArray[np.uint32]:
         return self._slots[positions]
 
-    def at(self, slots: NDArray[np.uint32]) -> Positions:
-        """Where those of `slots` stand that are here."""
-        held = self._slots[: self.count]
-        return np.flatnonzero(np.isin(held, slots))
+    def documents(self, positions: Positions) -> NDArray[np.uint32]:
+        return self._documents[positions]
 
-    def findable(self, within: Positions | None = None) -> Flags:
-        """For each position whether it may be found; only `within`, if given."""
-        findable = self._findable[: self.count]
-        if within is None:
-            return findable
-        inside = np.zeros(self.count, dtype=np.bool_)
-        inside[within] = True
-        return inside & findable
+    def at(self, documents: NDArray[np.int64]) -> Positions:
+        """The position of the vector of each document, -1 where there is none."""
+        found = np.full(len(documents), -1)
+        known = documents < len(self._position)
+        found[known] = self._position[documents[known]]
+        return found
+
+    def of(self, allowed: Flags) -> Flags:
+        """For each position whether its document is one of `allowed`."""
+        missing = len(self._position) - len(allowed)
+        if missing > 0:
+            allowed = np.pad(allowed, (0, missing))
+        return allowed[self._documents[: self.count]]
 
     def narrowed(self, query: Floats, findable: Flags, first: int, last: int) -> Positions:
         """The about `last` positions among `findable` that are likely to be nearest to `query`:

@@ -27,6 +27,7 @@ DELETED = (
     "turns",
     "episodes",
     "embeddings",
+    "documents",
     "postings",
     "terms",
     "audit_details",
@@ -236,7 +237,13 @@ class Erasures:
 
     async def remove_memories(self, ids: Sequence[str]) -> None:
         """Memories with their citations and decisions, and the links to them."""
-        for query in ("erase_decisions", "erase_citations", "unlink_memories", "erase_memories"):
+        for query in (
+            "erase_decisions",
+            "erase_citations",
+            "erase_documents",
+            "unlink_memories",
+            "erase_memories",
+        ):
             await self._handle.send(query, ids=list(ids))
 
     async def remove_vectors(self, ids: Sequence[str]) -> None:

@@ -35,12 +35,16 @@ class Findables:
             for row in await self._handle.fetch("findable", ids=sorted(ids))
         }
 
-    async def placed(self, ids: Collection[str]) -> list[Item]:
-        """Those of `ids` that search finds here, in no order, with all that ranking needs and
-        nothing to be shown of them.
+    async def placed(self, slots: Collection[int]) -> dict[int, Item]:
+        """What search finds here at these slots, with all that ranking needs and nothing to be
+        shown of it.
         """
-        rows = await self._handle.fetch("placed", ids=list(ids)) if ids else []
-        return [_item(row) for row in rows]
+        if not slots:
+            return {}
+        documents = await self._handle.fetch("documents_at", slots=list(slots))
+        slot_of = {row["item_id"]: row["slot"] for row in documents}
+        rows = await self._handle.fetch("placed", ids=list(slot_of))
+        return {slot_of[row["id"]]: _item(row) for row in rows}
 
     async def resting_on(self, turn_ids: Collection[str]) -> set[str]:
         """The active memories that are found by the words of one of these turns too."""

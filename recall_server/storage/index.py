@@ -3,38 +3,41 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from recall_server.domain.findable import Findable, Occurrence
+import numpy as np
+
+from recall_server.domain.findable import Findable
 from recall_server.domain.model import Namespace
 from recall_server.domain.ranking import K1, B
 from recall_server.domain.words import speaker_terms, term_counts
+from recall_server.storage.cache import Cache
+from recall_server.storage.codes import Flags
+from recall_server.storage.documents import Documents, Slots
 from recall_server.storage.driver import Document
+from recall_server.storage.findable import Findables
 from recall_server.storage.handle import Handle
 
-# Postings that one search may read, whatever the size of the namespace, and how many of them are
-# enough to choose from. On SQLite these take 3 ms. Of 100,000 bench texts, whose words are all
-# frequent, every one of the ten best by all postings is found so; with 500 it was 68 %.
-POSTINGS_READ = 4_000
-POSTINGS_ENOUGH = 2_000
-# Single postings that may be looked up beside them, for what was found: they take 1 us each.
-LOOK_UPS = 3_000
-# A word in more than this share of all items tells little of any, where there are others.
-COMMON = 0.2
+# Documents that are read at a time: half a megabyte of text.
+PAGE = 65_536
+# Beyond the last slot there can be.
+LAST = 2**62
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a namespace holds: findable items, their words, the version of its vectors, how often
-    something was erased, and in how many items each term asked for stands (none: left out).
+    """What a namespace holds: findable items, their words, the version of its index, how often
+    something was erased, and in how many items each term asked for stands (none: left out), the
+    last of them at which slot at most.
     """
 
     documents: int = 0
     words: int = 0
-    vector_version: int = 0
+    version: int = 0
     erase_epoch: int = 0
     frequencies: Mapping[str, int] = field(default_factory=dict)
+    last_slots: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def average_length(self) -> float:
@@ -45,15 +48,20 @@ class Statistics:
 class Postings:
     """What the index has to hold of some items: made outside a transaction, as it takes a while."""
 
+    ids: tuple[str, ...]
     rows: tuple[tuple[str, str, int, int], ...]
-    documents: int
     words: int
+
+    @property
+    def documents(self) -> int:
+        return len(self.ids)
 
     def without(self, ids: Collection[str]) -> "Postings":
         """The same, as if these items were not there."""
         lengths = {item_id: length for _, item_id, _, length in self.rows if item_id in ids}
         rows = tuple(row for row in self.rows if row[1] not in ids)
-        return Postings(rows, self.documents - len(ids), self.words - sum(lengths.values()))
+        left = tuple(item_id for item_id in self.ids if item_id not in ids)
+        return Postings(left, rows, self.words - sum(lengths.values()))
 
     def frequencies(self) -> dict[str, int]:
         return Counter(term for term, *_ in self.rows)
@@ -70,25 +78,40 @@ def postings(found: Mapping[str, Findable]) -> Postings:
         words += length
         rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
         rows += [(term, item_id, 1, length) for term in speaker_terms(findable.speaker)]
-    return Postings(tuple(rows), len(found), words)
+    return Postings(tuple(found), tuple(rows), words)
 
 
 class WordIndex:
     """Keyword look-up over memories and open turns."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, cache: Cache) -> None:
         self._handle = handle
+        self._cache = cache
 
     async def add(self, added: Postings) -> None:
         """Make items findable by their words."""
-        await self._count(added, 1)
-        await self._handle.send("add_postings", rows=Document(added.rows))
+        if not added.documents:
+            return
+        place = {item_id: number for number, item_id in enumerate(added.ids)}
+        count = added.documents
+        await self._handle.send("count_documents", documents=count, words=added.words, slots=count)
+        await self._handle.send("add_documents", ids=list(added.ids), count=count)
+        rows = [
+            (term, place[item_id], often, length) for term, item_id, often, length in added.rows
+        ]
+        await self._handle.send("add_postings", rows=Document(rows), count=count)
+        await self._handle.send("count_terms", counts=Document(added.frequencies()))
 
     async def remove(self, removed: Postings) -> None:
         """Undo `add`."""
-        await self._count(removed, -1)
+        await self._handle.send(
+            "count_documents", documents=-removed.documents, words=-removed.words, slots=0
+        )
         await self._handle.send("remove_postings", rows=Document(removed.rows))
-        await self._handle.send("drop_unused_terms", terms=list(removed.frequencies()))
+        await self._handle.send("remove_documents", ids=list(removed.ids))
+        counts = removed.frequencies()
+        await self._handle.send("uncount_terms", counts=Document(counts))
+        await self._handle.send("drop_unused_terms", terms=list(counts))
 
     async def stale(self) -> list[Namespace]:
         """The namespaces whose index was made by an older recipe."""
@@ -98,120 +121,102 @@ class WordIndex:
         """Forget all that is indexed; False where the index is of the present recipe."""
         if not await self._handle.fetch("renew_word_index"):
             return False
-        await self._handle.send("clear_postings")
-        await self._handle.send("clear_terms")
+        for query in ("clear_documents", "clear_postings", "clear_terms"):
+            await self._handle.send(query)
         return True
-
-    async def _count(self, changed: Postings, sign: int) -> None:
-        await self._handle.send(
-            "count_documents", documents=sign * changed.documents, words=sign * changed.words
-        )
-        counts = {term: sign * number for term, number in changed.frequencies().items()}
-        await self._handle.send("count_terms", counts=Document(counts))
 
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
         rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
             return Statistics()
+        known = [row for row in rows if row["term"] is not None]
         return Statistics(
             rows[0]["documents"],
             rows[0]["words"],
-            rows[0]["vector_version"],
+            rows[0]["index_version"],
             rows[0]["erase_epoch"],
-            {row["term"]: int(row["frequency"]) for row in rows if row["term"] is not None},
+            {row["term"]: int(row["frequency"]) for row in known},
+            {row["term"]: int(row["last_slot"]) for row in known},
         )
 
-    async def occurrences(self, terms: Sequence[str], ids: Sequence[str]) -> list[Occurrence]:
-        """How often each of `terms` stands in each of these items, where it does."""
-        if not terms or not ids:
-            return []
-        rows = await self._handle.fetch("occurrences", terms=list(terms), ids=list(ids))
-        return [
-            Occurrence(row["item_id"], row["term"], row["occurrences"], row["length"])
-            for row in rows
-        ]
+    def held(self, statistics: Statistics) -> Documents:
+        """What is held of this namespace, as it is."""
+        assert self._handle.namespace is not None
+        return self._cache.of(self._handle.namespace, statistics.erase_epoch).documents
 
-    async def pool(
+    async def documents(self, statistics: Statistics) -> Documents:
+        """What is held of this namespace, as of `statistics` or later, with the postings of their
+        terms: reads only what is not here yet.
+        """
+        documents = self.held(statistics)
+        if not _missing(documents, statistics):
+            return documents
+        async with documents.loading:
+            # Another search may have taken it in while this one waited.
+            if documents.version < statistics.version:
+                await self._read_documents(documents)
+                documents.version = max(documents.version, statistics.version)
+            behind = documents.lacking(statistics.last_slots)
+            if behind:
+                for row in await self._handle.fetch("postings_behind", slots=Document(behind)):
+                    upto = statistics.last_slots[row["term"]]
+                    documents.extend(row["term"], upto, row["found"])
+        return documents
+
+    async def _read_documents(self, documents: Documents) -> None:
+        version, slot, read = documents.version, LAST, PAGE
+        while read == PAGE:
+            (page,) = await self._handle.fetch(
+                "page_of_documents", version=version, slot=slot, limit=PAGE
+            )
+            read = page["documents"]
+            if not read:
+                return
+            slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
+            findable = np.frombuffer(page["findable"].encode(), dtype=np.uint8) == ord("1")
+            documents.take(slots, findable)
+            version, slot = page["version"], int(slots[-1])
+
+    async def know(self, documents: Documents, slots: Slots) -> None:
+        """Take in what ranking needs of the documents at these slots, as far as it is not here."""
+        missing = documents.unknown(slots)
+        if missing:
+            async with documents.loading:
+                documents.know(await Findables(self._handle).placed(missing))
+
+    async def allowed(self, documents: Documents) -> Flags:
+        """For each slot whether what is found there may be shown to who asks."""
+        reach = self._handle.reach
+        if reach.everything:
+            return documents.findable
+        upto, flags = documents.reached(reach)
+        if upto < documents.last:
+            (row,) = await self._handle.fetch("slots_in_reach", after=upto)
+            slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
+            flags = documents.reach(reach, row["upto"] or 0, slots)
+        return flags & documents.findable
+
+    async def similar(
         self,
         weights: Mapping[str, float],
-        statistics: Statistics,
+        average_length: float,
         limit: int,
-        within: Sequence[str] | None = None,
     ) -> list[str]:
-        """The ids of the `limit` items with the best BM25 score, best first; of those `within`,
-        if given.
-
-        Exact as long as all postings of the terms are `POSTINGS_READ` at most. Beyond, the rarest
-        terms decide which items are looked at, and the others are looked up for the best of
-        those, so that the cost does not grow with the namespace (`_Plan`). Within a part of it all
-        terms are looked at: the rarest of the whole may stand nowhere in the part.
+        """The ids of the `limit` items with the best BM25 score, best first: also of what this
+        transaction has changed. All postings of the terms are read.
         """
-        plan = _Plan(weights, statistics)
-        if within is not None:
-            plan.read = dict.fromkeys(weights, "")
-            plan.looked_up = {}
-        elif plan.partly is not None:
-            term, places = plan.partly
-            rows = await self._handle.fetch("item_before", term=term, places=places)
-            plan.divide(term, rows[0]["item_id"] if rows else "")
-        if not plan.read:
+        if not weights:
             return []
         rows = await self._handle.fetch(
-            "keyword_pool",
-            read=Document({term: [weights[term], since] for term, since in plan.read.items()}),
-            looked_up=Document(
-                {term: [weights[term], before] for term, before in plan.looked_up.items()}
-            ),
-            candidates=max(limit, plan.candidates),
-            average=statistics.average_length,
+            "similar_items",
+            weights=Document(dict(weights)),
+            average=average_length,
             k1=K1,
             b=B,
             limit=limit,
-            anywhere=within is None,
-            within=list(within or ()),
         )
         return [row["item_id"] for row in rows]
 
 
-class _Plan:
-    """Which postings a search reads.
-
-    `read`: the terms with the first item of each, "" for all; `looked_up`: those that are looked up
-    for the best items found, with the item before which, "" for all. `partly`: the term of which
-    only so many of the last items are read.
-    """
-
-    def __init__(self, weights: Mapping[str, float], statistics: Statistics) -> None:
-        often = statistics.frequencies
-        self.read: dict[str, str] = {}
-        self.looked_up: dict[str, str] = {}
-        self.partly: tuple[str, int] | None = None
-        left = POSTINGS_READ
-        for term in sorted(weights, key=lambda term: (often[term], term)):
-            enough = POSTINGS_READ - left >= POSTINGS_ENOUGH
-            if enough and often[term] > COMMON * statistics.documents:
-                break
-            if often[term] <= left:
-                self.read[term] = ""
-                left -= often[term]
-                continue
-            if not enough and self.partly is None:
-                # The last items by their ids, which is as good as any part.
-                self.partly = term, left
-                left = 0
-            self.looked_up[term] = ""
-
-    def divide(self, term: str, item_id: str) -> None:
-        """Read the items of the term from this one on, and look up those before it; "" where there
-        are so few by now that all are read.
-        """
-        self.read[term] = item_id
-        if item_id:
-            self.looked_up[term] = item_id
-        else:
-            del self.looked_up[term]
-
-    @property
-    def candidates(self) -> int:
-        """For how many of the items that were read others are looked up."""
-        return LOOK_UPS // len(self.looked_up) if self.looked_up else 0
+def _missing(documents: Documents, statistics: Statistics) -> bool:
+    return documents.version < statistics.version or bool(documents.lacking(statistics.last_slots))

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +26,27 @@ SHORTLIST_PER_HIT = 3
 SHORTLIST_PER_ROOT = 1.4
 # So many times as many are chosen by their bits alone, which are quicker to compare.
 FIRST_PER_LAST = 6
-# What Python takes to hold an id of 30 characters, in a list and as a key.
-ID_BYTES = 200
+
+Cosines = NDArray[np.float64]
+
+
+class Near(NamedTuple):
+    """Documents by their slots, and the cosine of each, the greatest first."""
+
+    slots: NDArray[np.int64]
+    cosines: Cosines
 
 
 class Matrix:
-    """The findable vectors of one namespace and model, as far as they are held."""
+    """The vectors of one namespace and model, as far as they are held. Which of them may be found
+    is told by their documents.
+    """
 
-    def __init__(self, dimensions: int, epoch: int = 0) -> None:
+    def __init__(self, dimensions: int) -> None:
         self.version = 0
-        self.epoch = epoch
         self.dimensions = dimensions
         self.loading = asyncio.Lock()
         self.codes = Codes(dimensions)
-        self._ids: list[str] = []
-        self._position: dict[str, int] = {}
         self._rows: Floats | None = np.zeros((0, dimensions), dtype=np.float32)
 
     @property
@@ -49,15 +56,14 @@ class Matrix:
 
     @property
     def bytes(self) -> int:
-        rows = 0 if self._rows is None else self._rows.nbytes + ID_BYTES * len(self._ids)
-        return rows + self.codes.bytes
+        return self.codes.bytes + (0 if self._rows is None else self._rows.nbytes)
 
     def forget_rows(self) -> None:
         """Hold codes only from now on."""
-        self._rows, self._ids, self._position = None, [], {}
+        self._rows = None
 
     def apply(self, changes: Sequence[Row]) -> None:
-        """Take in vectors with their ids, slots and whether they are findable."""
+        """Take in vectors with their slots and documents."""
         size = 4 * self.dimensions
         rows = sorted(
             (row for row in changes if len(row["vector"]) == size), key=lambda row: row["slot"]
@@ -72,40 +78,24 @@ class Matrix:
             self._rows = np.pad(self._rows, ((0, more), (0, 0)))
         vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")
         self._rows[positions] = vectors.reshape(len(rows), self.dimensions)
-        for position, row in zip(positions.tolist(), rows, strict=True):
-            if position == len(self._ids):
-                self._ids.append(row["item_id"])
-                self._position[row["item_id"]] = position
 
     def apply_codes(self, changes: Sequence[Row]) -> Positions:
-        """Take in codes with their slots and whether they are findable, in the order of the slots;
-        where they stand.
+        """Take in codes with their slots and documents, in the order of the slots; where they
+        stand.
         """
         chars = code_chars(self.dimensions)
         rows = [row for row in changes if len(row["code"]) == chars]
         return self.codes.put(
             np.array([row["slot"] for row in rows], dtype=np.uint32),
             "".join(row["code"] for row in rows),
-            np.array([row["findable"] for row in rows], dtype=np.bool_),
+            np.array([row["document"] for row in rows], dtype=np.uint32),
         )
 
-    def nearest(
-        self, query: Floats, limit: int, within: Sequence[str] | None = None
-    ) -> dict[str, float]:
-        """The ids of the `limit` rows with the greatest cosine to `query`, with it; of those
-        `within`, if given. Only where it holds rows.
-
-        Above `EXACT_UP_TO` rows one of the nearest may be missing, if its code tells too little.
+    def candidates(self, query: Floats, limit: int, allowed: Flags) -> Positions:
+        """The positions worth comparing: all that are of `allowed` documents, or of these those
+        nearest by their codes.
         """
-        assert self._rows is not None
-        inside = None
-        if within is not None:
-            inside = np.array([self._position[i] for i in within if i in self._position], np.intp)
-        candidates = self.candidates(query, limit, self.codes.findable(inside))
-        return best(lambda i: self._ids[candidates[i]], self._rows[candidates], query, limit)
-
-    def candidates(self, query: Floats, limit: int, findable: Flags) -> Positions:
-        """The positions worth comparing: all findable ones, or those nearest by their codes."""
+        findable = self.codes.of(allowed)
         if np.count_nonzero(findable) <= EXACT_UP_TO:
             return np.flatnonzero(findable)
         if self.holds_rows:
@@ -115,34 +105,27 @@ class Matrix:
         last = max(SHORTLIST_MIN, SHORTLIST_PER_HIT * limit, int(root))
         return self.codes.narrowed(query, findable, FIRST_PER_LAST * last, last)
 
-    def rows(self, ids: Sequence[str]) -> dict[str, Floats]:
-        """The vectors of those of `ids` that are held here."""
+    def rows(self, positions: Positions) -> Floats:
+        """The vectors at these positions: none where it holds codes only."""
         if self._rows is None:
-            return {}
-        return {i: self._rows[self._position[i]] for i in ids if i in self._position}
+            return np.zeros((0, self.dimensions), dtype=np.float32)
+        return self._rows[positions]
 
 
-def best(id_at: Callable[[int], str], rows: Floats, query: Floats, limit: int) -> dict[str, float]:
-    """The ids of the `limit` rows with the greatest cosine to `query`, with it; of equal ones the
-    lesser ids.
+def nearest(slots: NDArray[np.int64], cosines: Cosines, limit: int) -> Near:
+    """The `limit` documents with the greatest cosines; of equal ones the lesser slots."""
+    if len(slots) > limit:
+        last = len(slots) - limit
+        chosen = np.flatnonzero(cosines >= np.partition(cosines, last)[last])
+        slots, cosines = slots[chosen], cosines[chosen]
+    order = np.lexsort((slots, -cosines))[:limit]
+    return Near(slots[order], cosines[order])
+
+
+def cosines_to(query: Floats, rows: Floats) -> Cosines:
+    """The cosine of each vector (of length 1) to `query`: row by row, so that none depends on which
+    others stand beside it; a product of matrices would also wake threads that cost more than they
+    save. Six places: beyond them is noise.
     """
-    if not len(rows):
-        return {}
-    cosines = _cosines(rows, query)
-    last = len(rows) - min(limit, len(rows))
-    chosen = np.flatnonzero(cosines >= np.partition(cosines, last)[last]).tolist()
-    found = {id_at(i): float(cosines[i]) for i in chosen}
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
-
-
-def cosines_to(query: Floats, vectors: Sequence[Floats]) -> list[float]:
-    """The cosine of each vector (of length 1) to `query`."""
-    return _cosines(np.array(vectors), query).tolist() if vectors else []
-
-
-def _cosines(rows: Floats, query: Floats) -> NDArray[np.float64]:
-    """Row by row, so that none depends on which others stand beside it; a product of matrices
-    would also wake threads that cost more than they save. Six places: beyond them is noise.
-    """
-    cosines: NDArray[np.float64] = np.vecdot(rows, query).astype(np.float64)
+    cosines: Cosines = np.vecdot(rows, query).astype(np.float64)
     return np.round(cosines, 6)

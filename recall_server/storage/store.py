@@ -9,6 +9,7 @@ from recall_server.storage import queries
 from recall_server.storage.access import Access
 from recall_server.storage.alone import Alone
 from recall_server.storage.audit import Audit
+from recall_server.storage.cache import Cache
 from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.episodes import Episodes
 from recall_server.storage.erasure import DELETED, KEPT, Erasures
@@ -23,14 +24,15 @@ from recall_server.storage.quarantine import Quarantine
 from recall_server.storage.rates import Rates
 from recall_server.storage.runs import Runs
 from recall_server.storage.server import Server
-from recall_server.storage.vectors import VectorIndex, Vectors
+from recall_server.storage.vectors import Vectors
 
 
 class Transaction:
     """The shelves of one namespace, as of one transaction."""
 
-    def __init__(self, handle: Handle, cache: VectorIndex, mac_key: bytes | None) -> None:
+    def __init__(self, handle: Handle, cache: Cache, mac_key: bytes | None) -> None:
         self.handle = handle
+        self.cache = cache
         self.access = Access(handle)
         self.audit = Audit(handle, mac_key)
         self.episodes = Episodes(handle)
@@ -45,13 +47,7 @@ class Transaction:
         self.runs = Runs(handle)
         self.server = Server(handle)
         self.vectors = Vectors(handle, cache)
-        self.words = WordIndex(handle)
-
-    async def reachable(self) -> list[str] | None:
-        """The ids of all that a search may find here; None where there is no limit."""
-        if self.handle.reach.everything:
-            return None
-        return [row["id"] for row in await self.handle.fetch("items_in_reach")]
+        self.words = WordIndex(handle, cache)
 
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""
@@ -69,7 +65,7 @@ class Store:
         self.driver = driver
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
-        self._cache = VectorIndex(cache_bytes_max)
+        self._cache = Cache(cache_bytes_max)
         # What else holds something of a namespace in memory, and drops it.
         self.holders: list[Callable[[Namespace], None]] = []
 

@@ -1,20 +1,20 @@
-"""The shelf of vectors, and what is held of them in memory: a search reads only what changed.
+"""The shelf of vectors; a search reads only those that changed since it looked last.
 
-Every change of a namespace's vectors takes the next version under that namespace's lock, so a
-cache that has seen version n misses exactly the rows with a greater one.
+Every change of a namespace's index takes the next version under that namespace's lock, so what has
+seen version n misses exactly the rows with a greater one.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from recall_server.domain.model import Namespace
-from recall_server.storage.codes import Floats, Positions, code, code_chars
+from recall_server.storage.cache import Cache
+from recall_server.storage.codes import Flags, Floats, Positions, code, code_chars
+from recall_server.storage.documents import Slots
 from recall_server.storage.handle import Handle
 from recall_server.storage.index import Statistics
-from recall_server.storage.matrix import ROWS_UP_TO, Matrix, best
+from recall_server.storage.matrix import ROWS_UP_TO, Cosines, Matrix, Near, cosines_to, nearest
 
 # Codes that are read at a time: about 5 MB of text.
 PAGE = 65_536
@@ -22,54 +22,18 @@ PAGE = 65_536
 INLINE_UP_TO = 262_144
 
 
-class VectorIndex:
-    """Matrices of the namespaces searched last, within `bytes_max`."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._matrices: OrderedDict[tuple[Namespace, str], Matrix] = OrderedDict()
-
-    def matrix(self, namespace: Namespace, model: str, dimensions: int, epoch: int) -> Matrix:
-        """What is held of a namespace as of `epoch`: nothing that was erased before it."""
-        key = (namespace, model)
-        matrix = self._matrices.setdefault(key, Matrix(dimensions, epoch))
-        if matrix.epoch > epoch:
-            # Who still sees the state before the erasure must not put it back for the others.
-            return Matrix(dimensions, epoch)
-        if matrix.epoch < epoch:
-            matrix = self._matrices[key] = Matrix(dimensions, epoch)
-        self._matrices.move_to_end(key)
-        return matrix
-
-    def trim(self) -> None:
-        """Hold no more than the budget, but for the one that was searched last."""
-        while len(self._matrices) > 1 and self._total() > self._bytes_max:
-            self._matrices.popitem(last=False)
-
-    def drop(self, namespace: Namespace) -> None:
-        """Hold nothing of a namespace."""
-        for key in [key for key in self._matrices if key[0] == namespace]:
-            del self._matrices[key]
-
-    def _total(self) -> int:
-        return sum(matrix.bytes for matrix in self._matrices.values())
-
-
 class Vectors:
     """Vectors keyed by (item, model) (FEATURES C12)."""
 
-    def __init__(self, handle: Handle, index: VectorIndex) -> None:
+    def __init__(self, handle: Handle, cache: Cache) -> None:
         self._handle = handle
-        self._index = index
-        # What the search has looked at is what is asked for next.
-        self._searched: Matrix | None = None
-        self._read_now: dict[str, Floats] = {}
+        self._cache = cache
 
     async def put(self, model: str, vectors: Mapping[str, Floats]) -> None:
         """Store one vector per item id."""
         if not vectors:
             return
-        await self._handle.send("next_vector_version")
+        await self._handle.send("next_index_version")
         await self._handle.many(
             "put_vector",
             [
@@ -83,59 +47,31 @@ class Vectors:
             ],
         )
 
-    async def conceal(self, ids: Sequence[str]) -> None:
-        """Take items out of the vector search; their vectors stay."""
-        if not ids:
-            return
-        await self._handle.send("next_vector_version")
-        await self._handle.many("conceal_vector", [{"item_id": item_id} for item_id in ids])
+    async def link(self, ids: Sequence[str]) -> None:
+        """Let the search find by their vectors what it finds again by its words."""
+        if ids:
+            await self._handle.send("next_index_version")
+            await self._handle.send("link_vectors", ids=list(ids))
 
-    async def reveal(self, item_id: str) -> None:
-        """Undo `conceal`."""
-        await self._handle.send("next_vector_version")
-        await self._handle.send("reveal_vector", item_id=item_id)
-
-    async def nearest(
-        self,
-        model: str,
-        dimensions: int,
-        statistics: Statistics,
-        query: Floats,
-        *,
-        limit: int,
-        within: Sequence[str] | None = None,
-    ) -> dict[str, float]:
-        """The ids of the `limit` findable items with the greatest cosine to `query`, with it; of
-        those `within`, if given. As of `statistics` or later.
-
-        Above `EXACT_UP_TO` vectors one of the nearest may be missing; what is found has the cosine
-        of the stored vectors in any case.
+    async def of_search(self, model: str, dimensions: int, statistics: Statistics) -> "Searched":
+        """What is held of the vectors of this namespace, as of `statistics` or later: reads only
+        what changed since.
         """
-        if not np.any(query):
-            return {}
-        matrix = self._searched = await self._matrix(model, dimensions, statistics)
-        if matrix.holds_rows:
-            return matrix.nearest(query, limit, within)
-        inside = None if within is None else await self._positions(matrix, model, within)
-        candidates = await _candidates(matrix, query, limit, inside)
-        slots = matrix.codes.slots(candidates).tolist()
-        rows = await self._handle.fetch("vectors_at", model=model, slots=slots)
-        rows = [row for row in rows if len(row["vector"]) == 4 * dimensions]
-        vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")
-        read = vectors.reshape(len(rows), dimensions)
-        ids = [row["item_id"] for row in rows]
-        self._read_now = dict(zip(ids, read, strict=True))
-        return best(ids.__getitem__, read, query, limit)
+        assert self._handle.namespace is not None
+        held = self._cache.of(self._handle.namespace, statistics.erase_epoch)
+        matrix = held.matrix(model, dimensions)
+        if matrix.version < statistics.version:
+            async with matrix.loading:
+                # Another search may have taken it in while this one waited.
+                if matrix.version < statistics.version:
+                    await self._read(matrix, model)
+                    matrix.version = statistics.version
+        return Searched(self._handle, matrix, model)
 
     async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""
-        if self._searched is not None and self._searched.holds_rows:
-            return self._searched.rows(ids)
-        missing = [i for i in ids if i not in self._read_now]
-        if missing:
-            rows = await self._handle.fetch("vectors_of", model=model, ids=missing)
-            self._read_now |= {r["item_id"]: np.frombuffer(r["vector"], dtype="<f4") for r in rows}
-        return {i: self._read_now[i] for i in ids if i in self._read_now}
+        rows = await self._handle.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
+        return {row["item_id"]: np.frombuffer(row["vector"], dtype="<f4") for row in rows}
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
         """Those of `ids` that have no vector of the model."""
@@ -155,27 +91,6 @@ class Vectors:
     async def drop(self, model: str, limit: int) -> int:
         """Delete vectors of a model, `limit` at most; how many those were."""
         return len(await self._handle.fetch("drop_vectors", model=model, limit=limit))
-
-    async def _positions(self, matrix: Matrix, model: str, ids: Sequence[str]) -> Positions:
-        rows = await self._handle.fetch("slots_of", model=model, ids=list(ids))
-        return matrix.codes.at(np.array([row["slot"] for row in rows], dtype=np.uint32))
-
-    async def _matrix(self, model: str, dimensions: int, statistics: Statistics) -> Matrix:
-        """What is held of this namespace as of `statistics` or later, reading only what changed
-        since; all, where something was erased.
-        """
-        assert self._handle.namespace is not None
-        matrix = self._index.matrix(
-            self._handle.namespace, model, dimensions, statistics.erase_epoch
-        )
-        if matrix.version < statistics.vector_version:
-            async with matrix.loading:
-                # Another search may have taken it in while this one waited.
-                if matrix.version < statistics.vector_version:
-                    await self._read(matrix, model)
-                    matrix.version = statistics.vector_version
-            self._index.trim()
-        return matrix
 
     async def _read(self, matrix: Matrix, model: str) -> None:
         """Take in all that this transaction sees and the matrix does not."""
@@ -207,16 +122,78 @@ class Vectors:
                 return
             after = page["last"]
             matrix.codes.put(
-                np.fromstring(page["slots"], dtype=np.uint32, sep=","),
+                np.fromstring(page["slots"], dtype=np.uint32, sep=" "),
                 page["codes"],
-                np.frombuffer(page["findable"].encode(), dtype=np.uint8) == ord("1"),
+                np.fromstring(page["documents"], dtype=np.uint32, sep=" "),
             )
 
 
-async def _candidates(
-    matrix: Matrix, query: Floats, limit: int, inside: Positions | None
-) -> Positions:
-    findable = matrix.codes.findable(inside)
-    if len(findable) <= INLINE_UP_TO:
-        return matrix.candidates(query, limit, findable)
-    return await asyncio.to_thread(matrix.candidates, query, limit, findable)
+class Searched:
+    """The vectors that one search compares. What it has read is not read again."""
+
+    def __init__(self, handle: Handle, matrix: Matrix, model: str) -> None:
+        self._handle = handle
+        self._matrix = matrix
+        self._model = model
+        self._read: dict[int, Floats] = {}
+
+    async def nearest(self, query: Floats, allowed: Flags, limit: int) -> Near:
+        """The `limit` of the `allowed` documents with the greatest cosines to `query`.
+
+        Above `EXACT_UP_TO` vectors one of the nearest may be missing; what is found has the cosine
+        of the stored vectors in any case.
+        """
+        matrix = self._matrix
+        if matrix.codes.count <= INLINE_UP_TO:
+            positions = matrix.candidates(query, limit, allowed)
+        else:
+            positions = await asyncio.to_thread(matrix.candidates, query, limit, allowed)
+        slots, rows = await self._rows(positions)
+        near = nearest(slots, cosines_to(query, rows), limit)
+        if not matrix.holds_rows:
+            chosen = np.flatnonzero(np.isin(slots, near.slots))
+            self._read |= {int(slots[place]): rows[place] for place in chosen}
+        return near
+
+    async def cosines(self, query: Floats, slots: Slots) -> Cosines:
+        """The cosine of each of these documents, not a number where it has no vector."""
+        positions = self._matrix.codes.at(slots)
+        cosines = np.full(len(slots), np.nan)
+        if self._matrix.holds_rows:
+            having = positions >= 0
+            cosines[having] = cosines_to(query, self._matrix.rows(positions[having]))
+            return cosines
+        found = await self.at(slots.tolist())
+        having = np.isin(slots, list(found))
+        if found:
+            rows = np.array([found[slot] for slot in slots[having].tolist()])
+            cosines[having] = cosines_to(query, rows)
+        return cosines
+
+    async def at(self, slots: Sequence[int]) -> dict[int, Floats]:
+        """The stored vectors of those of these documents that have one."""
+        if self._matrix.holds_rows:
+            return await self._of(slots)
+        missing = [slot for slot in slots if slot not in self._read]
+        self._read |= await self._of(missing)
+        return {slot: self._read[slot] for slot in slots if slot in self._read}
+
+    async def _of(self, slots: Sequence[int]) -> dict[int, Floats]:
+        positions = self._matrix.codes.at(np.array(slots, np.int64))
+        found, rows = await self._rows(positions[positions >= 0])
+        return dict(zip(found.tolist(), rows, strict=True))
+
+    async def _rows(self, positions: Positions) -> tuple[Slots, Floats]:
+        """The documents and vectors at these positions: where only codes are held, of those that
+        the database has.
+        """
+        matrix = self._matrix
+        if matrix.holds_rows or not len(positions):
+            return matrix.codes.documents(positions).astype(np.int64), matrix.rows(positions)
+        read = await self._handle.fetch(
+            "vectors_at", model=self._model, slots=matrix.codes.slots(positions).tolist()
+        )
+        read = [row for row in read if len(row["vector"]) == 4 * matrix.dimensions]
+        slots = np.array([row["document"] for row in read], np.int64)
+        joined = np.frombuffer(b"".join(row["vector"] for row in read), dtype="<f4")
+        return slots, joined.reshape(len(read), matrix.dimensions)

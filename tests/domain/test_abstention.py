@@ -2,23 +2,31 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_server.domain.abstention import WEAK_BELOW, coverage, evidence
-from recall_server.domain.findable import Occurrence
 
 IDF = {"bake": 2.0, "bread": 1.0, "ana": 0.5}
 ANA, BEN = frozenset({"@ana"}), frozenset({"@ben"})
 
 
-def item(item_id: str, *terms: str) -> list[Occurrence]:
-    return [Occurrence(item_id, term, 1, 10) for term in terms]
+Found = list[tuple[str, str]]
 
 
-def share(asked: list[str], found: list[Occurrence], named: frozenset[str] = frozenset()) -> float:
-    return coverage(asked, found, idf=IDF, documents=99, named=named)
+def item(item_id: str, *terms: str) -> Found:
+    return [(item_id, term) for term in terms]
+
+
+def share(asked: list[str], found: Found, named: frozenset[str] = frozenset()) -> float:
+    items = sorted({item_id for item_id, _ in found})
+    times = {
+        term: np.array([int((item_id, term) in found) for item_id in items], np.int64)
+        for term in [*IDF, *named]
+    }
+    return coverage(asked, times, idf=IDF, documents=99, named=named)
 
 
 def test_the_item_that_says_most_of_the_question_counts_and_rare_words_count_more() -> None:

@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from recall_server.domain import events
-from recall_server.domain.findable import Occurrence
+from recall_server.domain.findable import Words
 from recall_server.domain.periods import affinity
 from recall_server.domain.when import Event, Order
 
@@ -15,8 +16,9 @@ AT = datetime(2023, 5, 8, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def said(item_id: str, *terms: str) -> list[Occurrence]:
-    return [Occurrence(item_id, term, 1, 5) for term in terms]
+def words(**times: list[int]) -> Words:
+    columns = {term: np.array(of) for term, of in times.items()}
+    return Words(columns, np.full(len(next(iter(times.values()))), 5))
 
 
 def test_an_event_is_what_was_and_not_who_it_was() -> None:
@@ -37,20 +39,15 @@ def test_a_word_of_an_event_that_stands_nowhere_weighs_as_much_as_can_be() -> No
 def test_it_is_told_by_what_says_most_of_it() -> None:
     weights = {"move": 2.0, "lisbon": 3.0}
 
-    assert events.tellers(weights, [*said("a", "move", "lisbon"), *said("b", "lisbon")]) == ["a"]
-    assert events.tellers(
-        weights, [*said("b", "lisbon", "move"), *said("a", "move", "lisbon")]
-    ) == [
-        "a",
-        "b",
-    ]
+    assert events.tellers(weights, words(move=[1, 0], lisbon=[1, 1])) == [0]
+    assert events.tellers(weights, words(move=[1, 2, 0], lisbon=[1, 1, 1])) == [0, 1]
 
 
 def test_what_says_too_little_of_it_tells_nothing() -> None:
     weights = {"move": 2.0, "lisbon": 3.0}
 
-    assert events.tellers(weights, said("a", "lisbon")) == []
-    assert events.tellers(weights, []) == []
+    assert events.tellers(weights, words(move=[0], lisbon=[1])) == []
+    assert events.tellers(weights, words(move=[], lisbon=[])) == []
 
 
 @pytest.mark.parametrize(
@@ -66,6 +63,6 @@ def test_what_lies_to_it_as_is_asked_fits_best(
 ) -> None:
     found = events.period(Event(order, "the move"), AT)
 
-    assert affinity(found, fits) == 1.0
-    assert 0.0 < affinity(found, fits_not) < 0.01
+    assert affinity(found, np.array([fits.timestamp()])) == 1.0
+    assert 0.0 < affinity(found, np.array([fits_not.timestamp()])) < 0.01
     assert found.words == "the move"

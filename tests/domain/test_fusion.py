@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.findable import Occurrence
-from recall_server.domain.fusion import NEIGHBOUR, WEIGHTS, Evidence, bm25, fuse
+from recall_server.domain import fusion
+from recall_server.domain.findable import Words
+from recall_server.domain.fusion import NEIGHBOUR, WEIGHTS, Evidence, Pool, bm25
 from recall_server.domain.model import Hit, Item, ItemKind, Part, Place, Query, SearchMode
 from recall_server.domain.periods import Period
 from recall_server.domain.ranking import bm25_weights, bm25plus
@@ -45,6 +48,77 @@ def item(
     return Item(key, ItemKind.TURN, "", "", said, valid or said, None, 0.5, accesses, place=place)
 
 
+class Occurrence(NamedTuple):
+    """How often a term stands in an item, and how long that is."""
+
+    item_id: str
+    term: str
+    times: int
+    length: int
+
+
+class Known(NamedTuple):
+    """What a search knows of some items, by their ids."""
+
+    occurrences: Sequence[Occurrence]
+    idf: Mapping[str, float]
+    average_length: float
+    cosines: Mapping[str, float]
+    named: frozenset[str] = frozenset()
+    periods: tuple[Period, ...] = ()
+    events: tuple[Period, ...] = ()
+
+
+def words(keys: Sequence[str], known: Known) -> Words:
+    times = {term: np.zeros(len(keys), np.int64) for term in [*known.idf, *known.named]}
+    lengths = np.zeros(len(keys), np.int64)
+    for one in known.occurrences:
+        if one.item_id in keys and one.term in times:
+            at = keys.index(one.item_id)
+            times[one.term][at] = one.times
+            lengths[at] = max(lengths[at], one.length)
+    return Words(times, lengths)
+
+
+def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> list[Hit]:
+    """`fusion.fuse` of items whose slots are in the order of their ids."""
+    items = sorted(pool, key=lambda one: one.id)
+    keys = [one.id for one in items]
+    names: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return names.setdefault(name, len(names))
+
+    places = [one.place for one in items]
+    columns = Pool(
+        np.array([one.recorded_at.timestamp() for one in items]),
+        np.array([one.valid_from.timestamp() for one in items]),
+        np.array([one.importance for one in items]),
+        np.array([one.access_count for one in items]),
+        np.array(
+            [
+                names.setdefault(at.session, len(names)) if at else -1 - n
+                for n, at in enumerate(places)
+            ],
+            np.int64,
+        ),
+        np.array(
+            [names.setdefault(at.episode_id, len(names)) if at else -1 for at in places], np.int64
+        ),
+        np.array([at.position if at else 0 for at in places], np.int64),
+    )
+    evidence = Evidence(
+        words(keys, known),
+        known.idf,
+        known.average_length,
+        np.array([known.cosines.get(key, np.nan) for key in keys]),
+        known.named,
+        known.periods,
+        known.events,
+    )
+    return [Hit(items[at], scores) for at, scores in fusion.fuse(columns, evidence, query, now)]
+
+
 def occurrence(key: str, term: str, times: int = 1, length: int = 10) -> Occurrence:
     return Occurrence(key, term, times, length)
 
@@ -55,10 +129,10 @@ def evidence(
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
     events: tuple[Period, ...] = (),
-) -> Evidence:
+) -> Known:
     """Words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
-    return Evidence(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods, events)
+    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods, events)
 
 
 def only(*parts: Part, mode: SearchMode = SearchMode.HYBRID) -> Query:
@@ -277,7 +351,6 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     assert a.scores.final == pytest.approx(of_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
     assert (a.scores.speaker, a.scores.session, a.scores.time) == (0.0, 1.0, 1.0)
-    assert a.scores.event == 1.0
     assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
 
 
@@ -414,9 +487,11 @@ def test_our_bm25_is_the_librarys_on_the_same_documents(
     ]
     library = bm25plus(asked, documents, idf=idf, average_length=average)
 
-    found = bm25(Evidence(postings, idf, average, {}))
+    keys = [f"{number}" for number in range(len(documents))]
+    none = np.full(len(keys), np.nan)
+    found = bm25(Evidence(words(keys, Known(postings, idf, average, {})), idf, average, none))
 
-    assert found == pytest.approx({f"{i}": score for i, score in enumerate(library) if score})
+    assert found.tolist() == pytest.approx(library)
 
 
 # --- what holds of any pool ---
@@ -450,7 +525,7 @@ OCCURRENCES = st.lists(
 )  # fmt: skip
 PERIODS = st.sampled_from([(), (MAY_2023,), (MAY_2023, Period(None, NOW, "until today", DAY))])
 EVIDENCE = st.builds(
-    Evidence,
+    Known,
     OCCURRENCES,
     st.just({"z": 0.1, "x": 3.0, "y": 1.5}),
     st.floats(1, 100),
@@ -471,7 +546,7 @@ QUERY = st.builds(
 
 @EXAMPLES
 @given(POOL, EVIDENCE, QUERY)
-def test_every_score_is_between_0_and_1(pool: list[Item], known: Evidence, query: Query) -> None:
+def test_every_score_is_between_0_and_1(pool: list[Item], known: Known, query: Query) -> None:
     for hit in fuse(pool, known, query, NOW):
         s = hit.scores
         shares = (s.final, s.recency, s.keyword, s.speaker, s.session, s.time)
@@ -483,7 +558,7 @@ def test_every_score_is_between_0_and_1(pool: list[Item], known: Evidence, query
 @EXAMPLES
 @given(POOL, EVIDENCE, QUERY, st.randoms())
 def test_the_order_of_the_rows_changes_nothing_to_the_last_bit(
-    pool: list[Item], known: Evidence, query: Query, rnd: random.Random
+    pool: list[Item], known: Known, query: Query, rnd: random.Random
 ) -> None:
     shuffled = known._replace(
         occurrences=rnd.sample(list(known.occurrences), len(known.occurrences)),
@@ -495,7 +570,7 @@ def test_the_order_of_the_rows_changes_nothing_to_the_last_bit(
 
 @EXAMPLES
 @given(POOL, EVIDENCE, QUERY)
-def test_the_order_is_total(pool: list[Item], known: Evidence, query: Query) -> None:
+def test_the_order_is_total(pool: list[Item], known: Known, query: Query) -> None:
     hits = fuse(pool, known, replace(query, score_threshold=0.0), NOW)
 
     assert sorted(ids(hits)) == sorted(one.id for one in pool)
@@ -506,7 +581,7 @@ def test_the_order_is_total(pool: list[Item], known: Evidence, query: Query) -> 
 @EXAMPLES
 @given(POOL, EVIDENCE, QUERY, st.sampled_from(Part))
 def test_a_part_left_out_twice_is_left_out_once_and_its_score_is_not_told(
-    pool: list[Item], known: Evidence, query: Query, part: Part
+    pool: list[Item], known: Known, query: Query, part: Part
 ) -> None:
     query = replace(query, mode=SearchMode.HYBRID, without=query.without | {part})
 
@@ -516,5 +591,6 @@ def test_a_part_left_out_twice_is_left_out_once_and_its_score_is_not_told(
             Part.SPEAKER: hit.scores.speaker,
             Part.SESSION: hit.scores.session,
             Part.TIME: hit.scores.time,
+            Part.EVENT: hit.scores.event,
         }
         assert told.get(part) is None

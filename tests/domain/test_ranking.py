@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.findable import Occurrence
+from recall_server.domain.findable import Words
 from recall_server.domain.model import Citation, Hit, Item, ItemKind, Query, Scores, Span
 from recall_server.domain.ranking import (
     DELTA,
@@ -186,20 +186,17 @@ def test_bm25plus_does_not_depend_on_the_order_of_the_rows(order: list[int]) -> 
     st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True),
     st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), max_size=8),
 )
-def test_bm25plus_of_postings_is_that_of_the_documents(
+def test_bm25plus_of_words_that_were_counted_is_that_of_the_documents(
     asked: list[str], documents: list[list[str]]
 ) -> None:
     idf = bm25_weights(dict.fromkeys(asked, 3), 50)
-    postings = [
-        Occurrence(f"{number}", term, document.count(term), len(document))
-        for number, document in enumerate(documents)
-        for term in sorted(set(document))
-    ]
+    words = Words(
+        {term: np.array([one.count(term) for one in documents], np.int64) for term in asked},
+        np.array([len(one) for one in documents], np.int64),
+    )
     whole = bm25plus(asked, documents, idf=idf, average_length=5.0)
 
-    found = bm25plus_of(postings, idf=idf, average_length=5.0)
-
-    assert found == pytest.approx({f"{i}": score for i, score in enumerate(whole) if score})
+    assert bm25plus_of(words, idf=idf, average_length=5.0) == pytest.approx(whole)
 
 
 # --- fusion by ranks ---

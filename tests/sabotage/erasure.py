@@ -74,9 +74,9 @@ BREAKAGES = (
     Breakage(
         "vectors-outlive-erasure",
         "that a cache of vectors notices an erasure",
-        "recall_server/storage/vectors.py",
-        "if matrix.epoch < epoch:",
-        "if matrix.epoch > epoch:",
+        "recall_server/storage/cache.py",
+        "if held.epoch < epoch:",
+        "if held.epoch < 0:",
         (
             "tests/security/test_erasure.py::test_the_vectors_of_an_erased_namespace_are_in_no_cache[sqlite]",
         ),

@@ -7,8 +7,8 @@ BREAKAGES = (
         "word-search-of-all",
         "the namespace filter of the search by words",
         "recall_server/storage/sql/index.sql",
-        "FROM read w CROSS JOIN postings p\n  WHERE p.namespace = :namespace AND",
-        "FROM read w CROSS JOIN postings p\n  WHERE (p.namespace = :namespace OR TRUE) AND",
+        "FROM json_each(:weights) w CROSS JOIN postings p\n  WHERE p.namespace = :namespace AND",
+        "FROM json_each(:weights) w CROSS JOIN postings p\n  WHERE p.namespace <> '' AND",
         ("tests/security/test_wall.py::test_anothers_words_take_no_place_in_a_search[sqlite]",),
     ),
     Breakage(

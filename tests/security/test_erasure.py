@@ -363,8 +363,10 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_house: Op
         await found(replica, "Lisbon river near")
 
         for one in (house, replica):
-            held = one.store._cache._matrices.values()
-            assert all(matrix.codes.count <= 1 for matrix in held)
+            for held in one.store._cache._held.values():
+                assert all(matrix.codes.count <= 1 for matrix in held._matrices.values())
+                assert len(held.documents.ids) <= 1
+                assert not held.documents.postings(["lisbon"])["lisbon"].slots.size
 
 
 async def test_what_was_forgotten_can_be_taken_back_for_a_while(

@@ -58,7 +58,8 @@ async def test_anothers_words_take_no_place_in_a_search(open_house: Open) -> Non
         for tenant in (ALICE, BOB):
             async with house.store.transaction(tenant, write=False) as tx:
                 statistics = await tx.words.statistics(["heron"])
-                found = await tx.words.pool({"heron": 1.0}, statistics, limit=5)
+                average = statistics.average_length
+                found = await tx.words.similar({"heron": 1.0}, average, limit=5)
                 pools[tenant] = [item.citation for item in await tx.episodes.items(found)]
 
     assert [one and one.speaker for one in pools[ALICE]] == ["Anna"]

@@ -61,8 +61,9 @@ class Watched(HashEmbedder):
 async def stored(house: House) -> dict[str, Vectors]:
     assert house.embedder is not None
     async with house.store.transaction(ALICE, write=False) as tx:
-        rows = await tx.handle.fetch("vectors_since", model=house.embedder.model, version=0)
-    return {row["item_id"]: np.frombuffer(row["vector"], dtype="<f4") for row in rows}
+        ids = [row["id"] for row in await tx.handle.fetch("found_turns", after="", limit=99)]
+        ids += [row["id"] for row in await tx.handle.fetch("found_memories", after="", limit=99)]
+        return await tx.vectors.of(house.embedder.model, ids)
 
 
 def test_a_turn_is_embedded_with_its_speaker_behind_the_words_before_it() -> None:

@@ -26,7 +26,9 @@ async def index(house: House) -> list[list[dict[str, Any]]]:
     return [
         await select(house.store, sql)
         for sql in (
-            "SELECT term, item_id, occurrences, length FROM postings ORDER BY term, item_id",
+            """SELECT p.term, d.item_id, d.findable, p.occurrences, p.length FROM postings p
+               JOIN documents d USING (namespace, slot) ORDER BY p.term, d.item_id""",
+            "SELECT item_id FROM documents WHERE findable ORDER BY item_id",
             "SELECT term, documents FROM terms ORDER BY term",
             "SELECT documents, words FROM namespaces WHERE namespace = 'alice'",
         )

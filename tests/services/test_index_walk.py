@@ -41,7 +41,11 @@ FOUND = (
     "SELECT id FROM memories WHERE namespace = 'alice' AND retired_at IS NULL"
     " UNION SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open' ORDER BY id"
 )
-NEAR = "SELECT item_id AS id FROM embeddings WHERE namespace = 'alice' AND findable ORDER BY id"
+NEAR = (
+    "SELECT e.item_id AS id FROM embeddings e JOIN documents d"
+    " ON d.namespace = e.namespace AND d.slot = e.document AND d.item_id = e.item_id"
+    " WHERE e.namespace = 'alice' AND d.findable ORDER BY id"
+)
 
 
 class Walk:

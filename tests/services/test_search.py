@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from recall_server.app import House, house
+from recall_server.domain.findable import words_in
 from recall_server.domain.model import (
     Citation,
     Episode,
@@ -274,10 +275,11 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
         )
         ids = [row["id"] for row in everything]
 
+        slots = [row["slot"] for row in await select(house.store, "SELECT slot FROM documents")]
         async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
-            placed = [item.id for item in await tx.findables.placed(ids)]
+            placed = [item.id for item in (await tx.findables.placed(slots)).values()]
         async with house.store.transaction(ALICE, write=False) as tx:
-            all_placed = [item.id for item in await tx.findables.placed(ids)]
+            all_placed = [item.id for item in (await tx.findables.placed(slots)).values()]
         assert sorted(all_placed) == sorted(ids)
         assert len(ids) > len(placed) == 1
         for mode in MODES:
@@ -315,22 +317,11 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: O
         await tell(house, QUOKKA)
         await drained(house)
         (memory,) = await memories(house)
-        assert house.embedder is not None
 
         async def nearest() -> dict[str, float]:
-            asked = await search.ask(
-                house.store, house.embedder, ALICE, Query("oolong"), EVERYTHING
-            )
-            assert house.embedder is not None
-            assert asked.vector is not None
-            async with house.store.transaction(ALICE, write=False) as tx:
-                return await tx.vectors.nearest(
-                    house.embedder.model,
-                    house.embedder.dimensions,
-                    asked.statistics,
-                    asked.vector,
-                    limit=9,
-                )
+            query = Query("oolong", mode=SearchMode.VECTOR)
+            hits = await looked(house, query)
+            return {hit.item.id: hit.scores.cosine or 0.0 for hit in hits}
 
         assert len(before := await nearest()) == 2
         await house.services.recall.forget(ALICE, memory.id, entry=entry(house))
@@ -363,6 +354,7 @@ async def test_another_namespaces_speakers_and_words_change_no_question(open_hou
 async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
     open_house: Open,
 ) -> None:
+    asked = [*NAMESPACES, "quokka", "@ann"]
     async with open_house() as house:
         seen = {}
         for namespace, turns in ((ALICE, 2), (BOB, 5)):
@@ -370,16 +362,17 @@ async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
             await _long(house.store, namespace, turns, f"of {namespace}")
         for namespace in (ALICE, BOB):
             async with house.store.transaction(namespace, write=False) as tx:
-                (placed,) = await tx.findables.placed(["mem_1"])
+                documents = await tx.words.documents(await tx.words.statistics(asked))
+                (placed,) = (await tx.findables.placed([1])).values()
                 of = await tx.findables.of(["mem_1"])
-                words = await tx.words.occurrences([*NAMESPACES, "quokka", "@ann"], ["mem_1"])
+                words = words_in(np.array([1]), documents.postings(asked))
                 resting = [
                     await tx.findables.resting_on([turn_id("ep_long", place)]) for place in (1, 4)
                 ]
             seen[namespace] = (
                 placed.place and placed.place.position,
                 [found.said.split()[-1] for found in of.values()],
-                sorted((one.term, one.times) for one in words),
+                sorted((term, int(n)) for term, (n,) in words.times.items() if n),
                 resting,
             )
 
@@ -400,6 +393,14 @@ async def _stale(store: Store, namespace: Namespace) -> None:
             "UPDATE namespaces SET words_stale = TRUE, documents = 7 WHERE namespace = '{}'",
         ):
             await raw.fetch(sql.format(namespace), {})
+    store.forget(namespace)
+
+
+WORDS = (
+    "SELECT p.term, d.item_id, p.occurrences, p.length FROM postings p"
+    " JOIN documents d ON d.namespace = p.namespace AND d.slot = p.slot"
+    " WHERE p.namespace = '{}' AND d.findable ORDER BY p.term, d.item_id"
+)
 
 
 async def _index(store: Store) -> list[Sequence[Any]]:
@@ -407,7 +408,7 @@ async def _index(store: Store) -> list[Sequence[Any]]:
         await select(store, sql.format(namespace), namespace)
         for namespace in (ALICE, BOB)
         for sql in (
-            "SELECT * FROM postings WHERE namespace = '{}' ORDER BY term, item_id",
+            WORDS,
             "SELECT term, documents FROM terms WHERE namespace = '{}' ORDER BY term",
             "SELECT documents, words FROM namespaces WHERE namespace = '{}'",
         )
@@ -669,11 +670,11 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
             store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
             asked = await search.ask(store, house.embedder, namespace, query, EVERYTHING)
             async with store.transaction(namespace, write=False) as tx:
-                found = search.choose(
-                    await search.narrow(tx, house.embedder, asked, NOON), asked.query
-                )
-            counts[namespace] = len(counted.statements)
-            places = {hit.item.id: hit.item.place and hit.item.place.position for hit in found}
+                narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+                counts[namespace] = len(counted.statements)
+                found = search.choose(narrowed, asked.query)
+                placed = await tx.findables.placed([narrowed.slots[hit.item.id] for hit in found])
+            places = {item.id: item.place and item.place.position for item in placed.values()}
             assert places == {
                 i: turns - 1 if i == "mem_1" else int(i.removeprefix("mem_of_")) for i in places
             }

@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recall_server.domain.findable import Findable
 from recall_server.domain.model import Namespace
 from recall_server.files import shipped
 from recall_server.storage import driver_for, matrix, vectors
 from recall_server.storage.codes import Floats
+from recall_server.storage.driver import Row
+from recall_server.storage.index import postings
 from recall_server.storage.schema import migrate
-from recall_server.storage.store import Store
+from recall_server.storage.store import Store, Transaction
 from tests.conftest import NOON
 from tests.storage.test_conformance import ALICE, enter
 
@@ -35,16 +38,32 @@ def unit(count: int, seed: int) -> Floats:
 
 
 async def put(store: Store, rows: Floats, first: int = 0) -> None:
+    vectors = {f"mem_{first + i:04}": row for i, row in enumerate(rows)}
     async with store.transaction(ALICE) as tx:
-        await tx.vectors.put("m", {f"mem_{first + i:04}": row for i, row in enumerate(rows)})
+        await tx.words.add(postings(dict.fromkeys(vectors, Findable("a word"))))
+        await tx.vectors.put("m", vectors)
 
 
 async def nearest(
-    store: Store, query: Floats, within: Sequence[str] | None = None
+    store: Store, query: Floats, within: Sequence[int] | None = None
 ) -> dict[str, float]:
+    """By the ids; the slots are in their order, from 1 on."""
     async with store.transaction(ALICE, write=False) as tx:
         known = await tx.words.statistics()
-        return await tx.vectors.nearest("m", DIMENSIONS, known, query, limit=10, within=within)
+        allowed = (await tx.words.documents(known)).findable
+        if within is not None:
+            allowed = allowed & np.isin(np.arange(len(allowed)), within)
+        vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
+        near = await vectors.nearest(query, allowed, 10)
+        ids = {row["slot"]: row["item_id"] for row in await _documents(tx)}
+    return {
+        ids[slot]: cosine
+        for slot, cosine in zip(near.slots.tolist(), near.cosines.tolist(), strict=True)
+    }
+
+
+async def _documents(tx: Transaction) -> Sequence[Row]:
+    return await tx.handle.connection.fetch("SELECT slot, item_id FROM documents", {})
 
 
 def by_hand(rows: Floats, query: Floats) -> list[str]:
@@ -76,24 +95,29 @@ async def test_a_vector_that_changes_keeps_its_place(store: Store) -> None:
     rows, (query,) = unit(MANY, 1), unit(1, 3)
     await put(store, rows)
     await nearest(store, query)
-    await put(store, query[None], 7)
+    async with store.transaction(ALICE) as tx:
+        await tx.vectors.put("m", {"mem_0007": query})
 
     assert next(iter(await nearest(store, query))) == "mem_0007"
     async with store.transaction(ALICE, write=False) as tx:
         assert (await tx.handle.fetch("last_slot", model="m"))[0]["slot"] == MANY
 
 
-async def test_what_is_concealed_is_not_found_until_it_is_revealed(store: Store) -> None:
+async def test_what_is_found_no_more_is_near_to_nothing_until_it_is_found_again(
+    store: Store,
+) -> None:
     await enter(store, ALICE)
     rows = unit(MANY, 1)
     await put(store, rows)
     assert next(iter(await nearest(store, rows[7]))) == "mem_0007"
+    words = postings({"mem_0007": Findable("a word")})
 
     async with store.transaction(ALICE) as tx:
-        await tx.vectors.conceal(["mem_0007"])
+        await tx.words.remove(words)
     assert "mem_0007" not in await nearest(store, rows[7])
     async with store.transaction(ALICE) as tx:
-        await tx.vectors.reveal("mem_0007")
+        await tx.words.add(words)
+        await tx.vectors.link(["mem_0007"])
     assert next(iter(await nearest(store, rows[7]))) == "mem_0007"
 
 
@@ -101,10 +125,9 @@ async def test_a_search_within_a_part_finds_nothing_beyond_it(store: Store) -> N
     await enter(store, ALICE)
     rows, (query,) = unit(MANY, 1), unit(1, 3)
     await put(store, rows)
-    part = [f"mem_{i:04}" for i in range(100, 200)]
 
     expected = [f"mem_{100 + i:04}" for i in np.argsort(-(rows[100:200] @ query))[:10]]
-    assert list(await nearest(store, query, [*part, "mem_9999"])) == expected
+    assert list(await nearest(store, query, [*range(101, 201), 9_999])) == expected
 
 
 async def test_the_vectors_that_a_search_has_looked_at_are_the_stored_ones(store: Store) -> None:
@@ -113,11 +136,17 @@ async def test_the_vectors_that_a_search_has_looked_at_are_the_stored_ones(store
     await put(store, rows)
     async with store.transaction(ALICE, write=False) as tx:
         known = await tx.words.statistics()
-        found = await tx.vectors.nearest("m", DIMENSIONS, known, rows[7], limit=10)
-        given = await tx.vectors.of("m", [*found, "mem_0399", "mem_9999"])
+        allowed = (await tx.words.documents(known)).findable
+        vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
+        near = await vectors.nearest(rows[7], allowed, 10)
+        given = await vectors.at([*near.slots.tolist(), 400, 10_000])
+        cosines = await vectors.cosines(rows[7], np.array([8, 400, 10_000]))
 
-    assert given.keys() == {*found, "mem_0399"}
-    assert all((given[i] == rows[int(i[4:])]).all() for i in given)
+    assert given.keys() == {*near.slots.tolist(), 400}
+    assert all((given[slot] == rows[slot - 1]).all() for slot in given)
+    assert cosines.tolist() == pytest.approx(
+        [1.0, float(rows[399] @ rows[7]), np.nan], abs=1e-6, nan_ok=True
+    )
 
 
 async def test_codes_take_a_hundredth_of_the_memory_of_vectors(store: Store) -> None:
@@ -125,9 +154,10 @@ async def test_codes_take_a_hundredth_of_the_memory_of_vectors(store: Store) -> 
     await put(store, unit(MANY, 1))
     await nearest(store, unit(1, 3)[0])
 
-    (held,) = store._cache._matrices.values()
-    assert not held.holds_rows
-    assert held.bytes == MANY * (8 + 4 + 1)
+    (held,) = store._cache._held.values()
+    matrix = held.matrix("m", DIMENSIONS)
+    assert not matrix.holds_rows
+    assert matrix.bytes <= MANY * (8 + 4 + 4 + 1.25 * 4) + 8
 
 
 async def test_the_cache_of_all_namespaces_keeps_to_its_budget(
@@ -138,16 +168,22 @@ async def test_the_cache_of_all_namespaces_keeps_to_its_budget(
     driver = driver_for(database)
     await driver.open()
     await migrate(driver, shipped("migrations"), NOON)
-    store = Store(driver, cache_bytes_max=13_000, mac_key=bytes(32))
+    store = Store(driver, cache_bytes_max=30_000, mac_key=bytes(32))
     try:
         names = [Namespace(f"tenant-{number}") for number in range(4)]
         for name in names:
             await enter(store, name)
+            vectors = {f"mem_{i}": row for i, row in enumerate(unit(200, 1))}
             async with store.transaction(name) as tx:
-                await tx.vectors.put("m", {f"mem_{i}": row for i, row in enumerate(unit(20, 1))})
+                await tx.words.add(postings(dict.fromkeys(vectors, Findable("a word"))))
+                await tx.vectors.put("m", vectors)
             async with store.transaction(name, write=False) as tx:
-                known = await tx.words.statistics()
-                await tx.vectors.nearest("m", DIMENSIONS, known, unit(1, 2)[0], limit=5)
-        assert [namespace for namespace, _ in store._cache._matrices] == names[-2:]
+                known = await tx.words.statistics(["word"])
+                await tx.words.documents(known)
+                await tx.vectors.of_search("m", DIMENSIONS, known)
+                store._cache.trim()
+        assert len(store._cache._held) < len(names)
+        assert list(store._cache._held) == names[-len(store._cache._held) :]
+        assert sum(held.bytes for held in store._cache._held.values()) <= 60_000
     finally:
         await store.close()

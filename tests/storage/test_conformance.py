@@ -176,10 +176,10 @@ async def test_a_word_is_found_until_its_item_is_taken_out(store: Store) -> None
     async with store.transaction(ALICE) as tx:
         await tx.words.add(words)
         before = await tx.words.statistics(["oslo", "alic", "rome"])
-        found = await tx.words.pool({"oslo": 2.0, "alic": 1.0}, before, 10)
+        found = await tx.words.similar({"oslo": 2.0, "alic": 1.0}, before.average_length, 10)
         await tx.words.remove(postings({"mem_1": Findable("Alice lives in Oslo")}))
         after = await tx.words.statistics(["oslo", "alic", "rome"])
-        left = await tx.words.pool({"alic": 1.0}, after, 10)
+        left = await tx.words.similar({"alic": 1.0}, after.average_length, 10)
 
     assert found == ["mem_1", "mem_2"]
     assert before.frequencies == {"oslo": 1, "alic": 2}
@@ -197,25 +197,31 @@ async def test_one_tenants_words_do_not_move_anothers_scores(store: Store) -> No
         await tx.words.add(postings({f"mem_{i}": Findable("heron " * 5) for i in range(20)}))
     async with store.transaction(ALICE, write=False) as tx:
         assert await tx.words.statistics(["heron"]) == before
-        assert await tx.words.pool({"heron": 1.0}, before, 10) == ["mem_1"]
+        assert await tx.words.similar({"heron": 1.0}, before.average_length, 10) == ["mem_1"]
 
 
-async def test_a_vector_is_found_by_its_neighbour_until_it_is_concealed(store: Store) -> None:
+async def near(store: Store, query: Floats) -> dict[int, float]:
+    async with store.transaction(ALICE, write=False) as tx:
+        known = await tx.words.statistics()
+        allowed = (await tx.words.documents(known)).findable
+        found = await (await tx.vectors.of_search("model", 2, known)).nearest(query, allowed, 5)
+    return dict(zip(found.slots.tolist(), found.cosines.tolist(), strict=True))
+
+
+async def test_a_vector_is_found_by_its_neighbour_until_its_item_is_taken_out(store: Store) -> None:
     await enter(store, ALICE)
     east, north = np.eye(2, dtype=np.float32)
+    words = {name: postings({name: Findable(name)}) for name in ("east", "north")}
     async with store.transaction(ALICE) as tx:
-        await tx.vectors.put("model", {"east": east, "north": north})
+        for one in words.values():
+            await tx.words.add(one)
+        # What search does not find has no vector.
+        await tx.vectors.put("model", {"east": east, "north": north, "nowhere": north})
 
-    async def nearest(query: Floats = east) -> dict[str, float]:
-        async with store.transaction(ALICE, write=False) as tx:
-            known = await tx.words.statistics()
-            return await tx.vectors.nearest("model", 2, known, query, limit=5)
-
-    assert await nearest() == {"east": 1.0, "north": 0.0}
-    assert await nearest(np.zeros(2, dtype=np.float32)) == {}
+    assert await near(store, east) == {1: 1.0, 2: 0.0}
     async with store.transaction(ALICE) as tx:
-        await tx.vectors.conceal(["east"])
-    assert await nearest() == {"north": 0.0}
+        await tx.words.remove(words["east"])
+    assert await near(store, east) == {2: 0.0}
 
 
 async def test_an_error_leaves_nothing_behind(store: Store) -> None:
@@ -368,15 +374,10 @@ def test_the_file_is_its_owners_alone(store: Store, database: Path | str) -> Non
 
 async def test_two_searches_that_read_the_same_changes_take_them_in_once(store: Store) -> None:
     await enter(store, ALICE)
+    east = np.eye(2, dtype=np.float32)[0]
     async with store.transaction(ALICE) as tx:
-        await tx.vectors.put("model", {"east": np.eye(2, dtype=np.float32)[0]})
+        await tx.words.add(postings({"east": Findable("east")}))
+        await tx.vectors.put("model", {"east": east})
 
-    async def search() -> dict[str, float]:
-        async with store.transaction(ALICE, write=False) as tx:
-            known = await tx.words.statistics()
-            return await tx.vectors.nearest(
-                "model", 2, known, np.eye(2, dtype=np.float32)[0], limit=5
-            )
-
-    found = await asyncio.gather(search(), search(), search())
-    assert list(found) == [{"east": 1.0}] * 3
+    found = await asyncio.gather(*(near(store, east) for _ in range(3)))
+    assert list(found) == [{1: 1.0}] * 3

@@ -1,10 +1,12 @@
 """The vectors in memory: exact while there are few, by their signs first when there are many."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from recall_server.storage.codes import Floats, code
-from recall_server.storage.matrix import EXACT_UP_TO, Matrix
+from recall_server.storage.matrix import EXACT_UP_TO, Matrix, cosines_to, nearest
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -23,25 +25,34 @@ def matrix(rows: Floats, order: list[int] | None = None) -> Matrix:
     return made
 
 
-def change(i: int, vector: Floats, slot: int, *, findable: bool = True) -> dict[str, object]:
+def change(i: int, vector: Floats, slot: int) -> dict[str, object]:
     return {
-        "item_id": f"mem_{i:05}",
         "vector": vector.astype("<f4").tobytes(),
         "code": code(vector),
         "slot": slot,
-        "findable": findable,
+        "document": i,
     }
 
 
-def nearest_by_hand(rows: Floats, query: Floats, limit: int) -> list[str]:
-    return [f"mem_{i:05}" for i in np.argsort(-(rows @ query))[:limit]]
+def near(made: Matrix, query: Floats, limit: int, without: Sequence[int] = ()) -> dict[int, float]:
+    """What a search does with it."""
+    allowed = ~np.isin(np.arange(2 * MANY), without)
+    positions = made.candidates(query, limit, allowed)
+    slots = made.codes.documents(positions).astype(np.int64)
+    found = nearest(slots, cosines_to(query, made.rows(positions)), limit)
+    return dict(zip(found.slots.tolist(), found.cosines.tolist(), strict=True))
+
+
+def nearest_by_hand(rows: Floats, query: Floats, limit: int) -> list[int]:
+    found: list[int] = np.argsort(-(rows @ query))[:limit].tolist()
+    return found
 
 
 @pytest.mark.parametrize("count", [1, 39, 500])
 def test_few_vectors_are_all_compared(count: int) -> None:
     rows, query = vectors(count), vectors(1, seed=8)[0]
 
-    assert list(matrix(rows).nearest(query, 40)) == nearest_by_hand(rows, query, 40)
+    assert list(near(matrix(rows), query, 40)) == nearest_by_hand(rows, query, 40)
 
 
 def test_among_many_the_ten_nearest_are_found() -> None:
@@ -52,7 +63,7 @@ def test_among_many_the_ten_nearest_are_found() -> None:
     found = expected = 0
     for query in vectors(20, seed=9):
         truth = nearest_by_hand(rows, query, 10)
-        found += len(set(truth) & set(list(made.nearest(query, 30))[:10]))
+        found += len(set(truth) & set(list(near(made, query, 30))[:10]))
         expected += len(truth)
     assert found / expected >= 0.98
 
@@ -62,7 +73,7 @@ def test_a_copy_of_the_query_is_first_among_many() -> None:
     made = matrix(rows)
 
     for i in (0, 4_095, 4_096, MANY - 1):
-        assert next(iter(made.nearest(rows[i], 10).items())) == (f"mem_{i:05}", 1.0)
+        assert next(iter(near(made, rows[i], 10).items())) == (i, 1.0)
 
 
 @pytest.mark.parametrize("count", [300, MANY])
@@ -70,21 +81,28 @@ def test_the_order_in_which_vectors_came_decides_nothing(count: int) -> None:
     rows, query = vectors(count), vectors(1, seed=8)[0]
     shuffled = np.random.default_rng(1).permutation(count).tolist()
 
-    straight = matrix(rows).nearest(query, 40)
-    assert list(matrix(rows, shuffled).nearest(query, 40).items()) == list(straight.items())
+    straight = near(matrix(rows), query, 40)
+    assert list(near(matrix(rows, shuffled), query, 40).items()) == list(straight.items())
 
 
 @pytest.mark.parametrize("count", [300, MANY])
-def test_a_concealed_vector_is_not_found(count: int) -> None:
+def test_what_is_not_allowed_is_not_found(count: int) -> None:
     rows = vectors(count)
     made = matrix(rows)
-    assert "mem_00007" in made.nearest(rows[7], 10)
+    assert 7 in near(made, rows[7], 10)
 
-    made.apply([change(7, rows[7], 8, findable=False)])
+    assert 7 not in near(made, rows[7], 10, without=[7])
+    assert len(near(made, rows[7], 10, without=[7])) == 10
 
-    assert "mem_00007" not in made.nearest(rows[7], 10)
-    assert len(made.nearest(rows[7], 10)) == 10
+
+def test_a_vector_whose_document_is_another_now_is_found_by_that() -> None:
+    rows = vectors(300)
+    made = matrix(rows)
+    made.apply([change(900, rows[7], 8)])
+
+    assert next(iter(near(made, rows[7], 10))) == 900
+    assert made.codes.at(np.array([900, 7])).tolist()[0] == 7
 
 
 def test_of_nothing_nothing_is_near() -> None:
-    assert Matrix(DIMENSIONS).nearest(vectors(1)[0], 10) == {}
+    assert near(Matrix(DIMENSIONS), vectors(1)[0], 10) == {}

@@ -26,39 +26,38 @@ from tests.storage.test_conformance import ALICE, BOB, enter
 TURNS = 20_000
 IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
 TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
+SLOTS = list(range(1, TURNS, 401))
 LIMITED = Reach(topics=frozenset({"topic 1"}), agent_id="planner")
 PARAMS: Mapping[str, Mapping[str, Any]] = {
     "findable": {"ids": [*IDS, *TURN_IDS]},
+    "documents_at": {"slots": SLOTS},
     "placed": {"ids": [*IDS, *TURN_IDS]},
     "found_among": {"ids": [*IDS, *TURN_IDS]},
     "memories_resting_on": {"ids": TURN_IDS},
     "memory_items": {"ids": IDS},
     "memories_by_id": {"ids": IDS},
     "citations": {"ids": IDS},
-    "slots_of": {"ids": IDS, "model": "hash/64"},
     "turn_items": {"ids": TURN_IDS},
     "turns_said": {"ids": TURN_IDS},
     "found_memories": {"after": "mem_3", "limit": 500},
     "found_turns": {"after": "ep_3", "limit": 500},
-    "occurrences": {"terms": ["quokka", "word7", "@ann"], "ids": [*IDS, *TURN_IDS]},
+    "page_of_documents": {"version": 3, "slot": 9, "limit": 500},
+    "postings_behind": {"slots": Document({"quokka": TURNS - 9, "word7": 0})},
     "statistics": {"terms": ["quokka", "word7", "@ann"]},
-    "item_before": {"term": "quokka", "places": 9},
-    "keyword_pool": {
-        "read": Document({"word7": [2.0, ""], "word8": [1.0, "ep_2"]}),
-        "looked_up": Document({"quokka": [0.1, ""]}),
-        "candidates": 50,
+    "similar_items": {
+        "weights": Document({"word7": 2.0, "word8": 1.0}),
         "average": 9.0,
         "k1": 1.2,
         "b": 0.75,
         "limit": 20,
-        "anywhere": True,
-        "within": [],
     },
+    "link_vectors": {"ids": IDS},
+    "remove_documents": {"ids": IDS},
     "vectors_of": {"model": "hash/64", "ids": IDS},
     "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
 }
 # What a plan goes through that is no table: values that were handed in, and what was found before.
-HANDED_IN = re.compile(r"VIRTUAL TABLE|^SCAN (?:\(subquery-\d+\)|cited|read|looked_up|found|w|f)$")
+HANDED_IN = re.compile(r"VIRTUAL TABLE|^SCAN (?:\(subquery-\d+\)|cited|found|fresh|w|f)$")
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
 FILL = f"""
 -- query: fill_episodes
@@ -90,22 +89,28 @@ INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, s
 SELECT :namespace, 'mem_' || i, 0, 'ep_' || (i / 10), i % 10 * 20 + 3, i % 10 * 20 + 9
 FROM n WHERE i % 2 = 0
 
--- query: fill_postings
-INSERT INTO postings (namespace, term, item_id, occurrences, length)
+-- query: fill_documents
+INSERT INTO documents (namespace, slot, item_id, version)
 {NUMBERS}
-SELECT :namespace, 'word' || (i % 500), 'ep_' || (i / 10) || '.' || (i % 10), 1, 9 FROM n
+SELECT :namespace, i + 1, CASE WHEN i % 2 = 0 THEN 'mem_' || i
+  ELSE 'ep_' || (i / 10) || '.' || (i % 10) END, i / 10 FROM n
+
+-- query: fill_postings
+INSERT INTO postings (namespace, term, slot, occurrences, length)
+{NUMBERS}
+SELECT :namespace, 'word' || (i % 500), i + 1, 1, 9 FROM n
 UNION ALL
-SELECT :namespace, 'quokka', 'ep_' || (i / 10) || '.' || (i % 10), 1, 9 FROM n
+SELECT :namespace, 'quokka', i + 1, 1, 9 FROM n
 
 -- query: fill_terms
-INSERT INTO terms (namespace, term, documents)
+INSERT INTO terms (namespace, term, documents, last_slot)
 {NUMBERS}
-SELECT :namespace, 'word' || i, 40 FROM n WHERE i < 500
+SELECT :namespace, 'word' || i, 40, :last FROM n WHERE i < 500
 
 -- query: fill_embeddings
-INSERT INTO embeddings (namespace, model, item_id, vector, version, slot)
+INSERT INTO embeddings (namespace, model, item_id, vector, version, slot, document)
 {NUMBERS}
-SELECT :namespace, 'hash/64', 'mem_' || i, :vector, 1, i FROM n WHERE i % 2 = 0
+SELECT :namespace, 'hash/64', 'mem_' || i, :vector, 1, i, i + 1 FROM n WHERE i % 2 = 0
 """
 
 
@@ -151,7 +156,8 @@ async def _plan(
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if "Relation Name" in plan or "Index Name" in plan:
+    reads = plan["Node Type"] != "ModifyTable"
+    if reads and ("Relation Name" in plan or "Index Name" in plan):
         yield plan
     for child in plan.get("Plans", ()):
         yield from _nodes(child)
@@ -180,5 +186,5 @@ async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
             assert all(map(_by_more_than_the_namespace, plan)), (name, plan)
 
     # The control: a token that is limited to its agent has all of a namespace gone through.
-    plan = await _plan(filled, "items_in_reach", Reach(agent_id="planner"))
+    plan = await _plan(filled, "slots_in_reach", Reach(agent_id="planner"), {"after": 0})
     assert not all(map(_by_more_than_the_namespace, plan)), plan

@@ -27,6 +27,7 @@ TENANT_TABLES = {
     "memories",
     "citations",
     "embeddings",
+    "documents",
     "postings",
     "terms",
     "runs",

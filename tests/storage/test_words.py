@@ -1,70 +1,130 @@
-"""A search by words within its bounds, on both engines."""
+"""What is held in memory of what search finds: what changed is read, and all of it is known."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from recall_server.domain.findable import Findable
-from recall_server.domain.ranking import bm25_weights
+from recall_server.domain.findable import Findable, words_in
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.storage import index
 from recall_server.storage.index import postings
 from recall_server.storage.store import Store
-from tests.storage.test_conformance import ALICE, enter
+from tests.storage.test_conformance import ALICE, a_memory, an_episode, enter
 
-ITEMS = 200
-
-
-@pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a hundred postings are as many as ten thousand."""
-    monkeypatch.setattr(index, "POSTINGS_READ", 40)
-    monkeypatch.setattr(index, "POSTINGS_ENOUGH", 10)
-    monkeypatch.setattr(index, "LOOK_UPS", 120)
+Told = Mapping[str, dict[int, int]]
 
 
-async def write(store: Store, texts: list[str]) -> None:
-    await enter(store, ALICE)
-    found = {f"mem_{number:03}": Findable(text) for number, text in enumerate(texts)}
+async def write(store: Store, texts: Mapping[str, str]) -> None:
     async with store.transaction(ALICE) as tx:
-        await tx.words.add(postings(found))
+        await tx.words.add(postings({i: Findable(text) for i, text in texts.items()}))
 
 
-async def pool(store: Store, *terms: str, limit: int = 10) -> list[str]:
+async def remove(store: Store, item_id: str, text: str) -> None:
+    async with store.transaction(ALICE) as tx:
+        await tx.words.remove(postings({item_id: Findable(text)}))
+
+
+async def told(store: Store, *terms: str) -> Told:
+    """How often each term stands in what is found, by the slots."""
     async with store.transaction(ALICE, write=False) as tx:
-        known = await tx.words.statistics(terms)
-        weights = bm25_weights(known.frequencies, known.documents)
-        return await tx.words.pool(weights, known, limit)
+        documents = await tx.words.documents(await tx.words.statistics(terms))
+    slots = np.flatnonzero(documents.findable)
+    words = words_in(slots, documents.postings(terms))
+    return {
+        term: {slot: n for slot, n in zip(slots.tolist(), of.tolist(), strict=True) if n}
+        for term, of in words.times.items()
+    }
 
 
-async def test_few_postings_are_all_read(store: Store) -> None:
-    await write(store, ["heron oslo", "heron", "oslo", "tea"])
+async def test_what_comes_later_is_read_behind_what_is_held(store: Store) -> None:
+    await enter(store, ALICE)
+    await write(store, {"mem_1": "heron oslo heron", "mem_2": "oslo"})
+    assert await told(store, "heron", "tea") == {"heron": {1: 2}, "tea": {}}
 
-    assert await pool(store, "heron", "oslo") == ["mem_000", "mem_001", "mem_002"]
-
-
-async def test_a_frequent_word_is_looked_up_for_what_a_rare_one_finds(store: Store) -> None:
-    """Although more of its items come later than are read."""
-    texts = ["oslo filler" if number % 6 else "other filler" for number in range(ITEMS)]
-    texts[3], texts[9], texts[12] = "heron oslo", "heron filler", "heron oslo"
-    await write(store, texts)
-
-    assert (await pool(store, "heron", "oslo"))[:3] == ["mem_003", "mem_012", "mem_009"]
+    await write(store, {"mem_3": "tea", "mem_4": "heron tea"})
+    assert await told(store, "heron", "tea") == {"heron": {1: 2, 4: 1}, "tea": {3: 1, 4: 1}}
+    assert await told(store, "oslo") == {"oslo": {1: 1, 2: 1}}
 
 
-async def test_where_all_words_are_frequent_the_best_of_a_part_are_found(store: Store) -> None:
-    """The last by their ids: 41 of the 67 with tea."""
-    asked = {"heron": 6, "tea": 9}
-    texts = [
-        " ".join(["team", *(word for word, each in asked.items() if number % each == 0)])
-        for number in range(3 * ITEMS)
-    ]
-    await write(store, texts)
+async def test_what_was_taken_out_is_found_no_more_and_again_when_it_is_put_back(
+    store: Store,
+) -> None:
+    """By a store that holds it, and by one that never has."""
+    await enter(store, ALICE)
+    await write(store, {"mem_1": "heron", "mem_2": "heron"})
+    assert await told(store, "heron") == {"heron": {1: 1, 2: 1}}
 
-    found = await pool(store, "heron", "tea", "team", limit=3)
-    assert found == ["mem_234", "mem_252", "mem_270"]
+    await remove(store, "mem_1", "heron")
+    other = Store(store.driver, cache_bytes_max=1_000_000)
+    assert await told(store, "heron") == await told(other, "heron") == {"heron": {2: 1}}
+    await write(store, {"mem_1": "heron"})
+    assert await told(store, "heron") == await told(other, "heron") == {"heron": {2: 1, 3: 1}}
 
 
-async def test_a_word_of_all_adds_nothing_where_rarer_ones_find_enough(store: Store) -> None:
-    texts = ["filler team" if number > 11 else "heron team" for number in range(ITEMS)]
-    await write(store, texts)
+async def test_more_documents_than_a_page_are_all_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "PAGE", 3)
+    await enter(store, ALICE)
+    await write(store, {f"mem_{number}": "heron" for number in range(10)})
+    await remove(store, "mem_4", "heron")
 
-    assert await pool(store, "heron", "team", limit=50) == [f"mem_{n:03}" for n in range(12)]
-    assert len(await pool(store, "team", limit=50)) == 41
+    assert list((await told(store, "heron"))["heron"]) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+
+
+async def test_what_is_held_is_not_read_again(store: Store) -> None:
+    await enter(store, ALICE)
+    await write(store, {"mem_1": "heron", "mem_2": "tea"})
+    async with store.transaction(ALICE, write=False) as tx:
+        first = await tx.words.documents(await tx.words.statistics(["heron"]))
+        held = first.postings(["heron"])["heron"]
+        again = await tx.words.documents(await tx.words.statistics(["heron"]))
+
+    assert again is first
+    assert again.postings(["heron"])["heron"].slots is held.slots
+
+
+async def test_terms_make_room_in_the_order_in_which_they_were_asked_for(store: Store) -> None:
+    await enter(store, ALICE)
+    await write(store, {f"mem_{number}": "heron tea oslo" for number in range(10)})
+    await told(store, "heron", "oslo", "tea")
+    await told(store, "heron")
+    async with store.transaction(ALICE, write=False) as tx:
+        documents = tx.words.held(await tx.words.statistics())
+    documents.forget_terms(1)
+
+    lacking = documents.lacking({"heron": 10, "oslo": 10, "tea": 10})
+    assert lacking == {"oslo": 0}
+    assert (await told(store, "oslo"))["oslo"].keys() == set(range(1, 11))
+
+
+async def allowed(store: Store, reach: Reach) -> Sequence[int]:
+    async with store.transaction(ALICE, write=False, reach=reach) as tx:
+        documents = await tx.words.documents(await tx.words.statistics())
+        return [int(slot) for slot in np.flatnonzero(await tx.words.allowed(documents))]
+
+
+async def test_what_is_in_reach_is_told_of_what_comes_later_too(
+    store: Store,
+) -> None:
+    """The control: without a limit all of it is."""
+    await enter(store, ALICE)
+    limited = Reach(topics=frozenset({"work"}))
+
+    async def remember(number: int, topic: str) -> None:
+        async with store.transaction(ALICE) as tx:
+            memory = replace(a_memory(f"mem_{number}"), topic=topic)
+            await tx.memories.add(memory)
+            await tx.words.add(postings({memory.id: Findable("heron")}))
+
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(), "key", "digest")
+    await remember(1, "work")
+    await remember(2, "home")
+    assert await allowed(store, limited) == [1]
+    await remember(3, "home")
+    await remember(4, "work")
+    assert await allowed(store, limited) == [1, 4]
+    assert await allowed(store, EVERYTHING) == [1, 2, 3, 4]

@@ -72,6 +72,7 @@ SELECT
   (SELECT count(*) FROM turns WHERE namespace = :namespace) AS turns,
   (SELECT count(*) FROM episodes WHERE namespace = :namespace) AS episodes,
   (SELECT count(*) FROM embeddings WHERE namespace = :namespace) AS embeddings,
+  (SELECT count(*) FROM documents WHERE namespace = :namespace) AS documents,
   (SELECT count(*) FROM postings WHERE namespace = :namespace) AS postings,
   (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms,
   (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details,
@@ -120,6 +121,9 @@ DELETE FROM episodes WHERE namespace = :namespace
 -- query: erase_all_embeddings
 DELETE FROM embeddings WHERE namespace = :namespace
 
+-- query: erase_all_documents
+DELETE FROM documents WHERE namespace = :namespace
+
 -- query: erase_all_postings
 DELETE FROM postings WHERE namespace = :namespace
 
@@ -142,7 +146,7 @@ WHERE namespace = :namespace
 
 -- query: next_erase_epoch
 -- What caches hold of the vectors is told apart by it.
-UPDATE namespaces SET erase_epoch = erase_epoch + 1, vector_version = vector_version + 1
+UPDATE namespaces SET erase_epoch = erase_epoch + 1, index_version = index_version + 1
 WHERE namespace = :namespace RETURNING erase_epoch
 
 -- query: episodes_to_erase
@@ -200,6 +204,10 @@ WHERE namespace = :namespace AND superseded_by IN (:ids...)
 
 -- query: erase_memories
 DELETE FROM memories WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: erase_documents
+-- They are found no more; whoever holds them in memory is told by the epoch.
+DELETE FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: erase_embeddings
 DELETE FROM embeddings WHERE namespace = :namespace AND item_id IN (:ids...)

@@ -71,15 +71,25 @@ SELECT namespace FROM namespaces WHERE words_stale ORDER BY namespace
 
 -- query: renew_word_index
 -- Nothing where another server has done it meanwhile.
-UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0
+UPDATE namespaces SET words_stale = FALSE, documents = 0, words = 0,
+  index_version = index_version + 1
 WHERE namespace = :namespace AND words_stale
 RETURNING namespace
+
+-- query: clear_documents
+UPDATE documents SET findable = FALSE, version = (
+  SELECT index_version FROM namespaces WHERE namespace = :namespace)
+WHERE namespace = :namespace AND findable
 
 -- query: clear_postings
 DELETE FROM postings WHERE namespace = :namespace
 
 -- query: clear_terms
 DELETE FROM terms WHERE namespace = :namespace
+
+-- query: documents_at
+SELECT slot, item_id FROM documents
+WHERE namespace = :namespace AND slot IN (:slots...) AND findable
 
 -- query: placed
 -- What ranking needs of those of these items that search finds: no text, which lies far from the row.

@@ -1,155 +1,203 @@
 -- query: count_documents
 -- First of all changes of the index: it is also the lock that keeps two of them from waiting for
--- each other's terms.
-UPDATE namespaces SET documents = documents + :documents, words = words + :words
+-- each other's terms, and makes the versions of a namespace become visible in their order.
+UPDATE namespaces SET documents = documents + :documents, words = words + :words,
+  last_slot = last_slot + :slots, index_version = index_version + 1
 WHERE namespace = :namespace
 
--- query: add_postings
+-- query: add_documents
+-- The slots and the version are those that count_documents has made.
 -- in: sqlite
-INSERT INTO postings (namespace, term, item_id, occurrences, length)
-SELECT :namespace, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows)
+INSERT INTO documents (namespace, slot, item_id, version)
+SELECT n.namespace, n.last_slot - :count + 1 + i.key, i.value, n.index_version
+FROM namespaces n CROSS JOIN json_each(:ids) i WHERE n.namespace = :namespace
 -- in: postgres
-INSERT INTO postings (namespace, term, item_id, occurrences, length)
-SELECT :namespace, r ->> 0, r ->> 1, CAST(r ->> 2 AS bigint), CAST(r ->> 3 AS bigint)
-FROM jsonb_array_elements(:rows) AS r
+INSERT INTO documents (namespace, slot, item_id, version)
+SELECT n.namespace, n.last_slot - :count + i.place, i.item_id, n.index_version
+FROM namespaces n CROSS JOIN unnest(CAST(:ids AS text[])) WITH ORDINALITY AS i (item_id, place)
+WHERE n.namespace = :namespace
+
+-- query: add_postings
+-- Each with the place of its item among those that add_documents has added.
+-- in: sqlite
+INSERT INTO postings (namespace, term, slot, occurrences, length)
+SELECT n.namespace, r.value ->> 0, n.last_slot - :count + 1 + (r.value ->> 1), r.value ->> 2,
+  r.value ->> 3
+FROM namespaces n CROSS JOIN json_each(:rows) r WHERE n.namespace = :namespace
+-- in: postgres
+INSERT INTO postings (namespace, term, slot, occurrences, length)
+SELECT n.namespace, r ->> 0, n.last_slot - :count + 1 + CAST(r ->> 1 AS bigint),
+  CAST(r ->> 2 AS bigint), CAST(r ->> 3 AS bigint)
+FROM namespaces n CROSS JOIN jsonb_array_elements(:rows) AS r WHERE n.namespace = :namespace
 
 -- query: remove_postings
 -- in: sqlite
-DELETE FROM postings WHERE namespace = :namespace
-  AND (term, item_id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows))
+DELETE FROM postings WHERE namespace = :namespace AND (term, slot) IN (
+  SELECT r.value ->> 0, d.slot
+  FROM json_each(:rows) r CROSS JOIN documents d
+  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)
 -- in: postgres
-DELETE FROM postings p USING jsonb_array_elements(:rows) AS r
-WHERE p.namespace = :namespace AND p.term = r ->> 0 AND p.item_id = r ->> 1
+DELETE FROM postings p USING jsonb_array_elements(:rows) AS r, documents d
+WHERE d.namespace = :namespace AND d.item_id = r ->> 1 AND d.findable
+  AND p.namespace = :namespace AND p.term = r ->> 0 AND p.slot = d.slot
+
+-- query: remove_documents
+-- Who holds them in memory must hear of it, so a row stays behind: a number and an id.
+UPDATE documents SET findable = FALSE, version = (
+  SELECT index_version FROM namespaces WHERE namespace = :namespace)
+WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
 
 -- query: count_terms
 -- in: sqlite
-INSERT INTO terms (namespace, term, documents)
-SELECT :namespace, key, value FROM json_each(:counts) WHERE TRUE
-ON CONFLICT (namespace, term) DO UPDATE SET documents = documents + excluded.documents
+INSERT INTO terms (namespace, term, documents, last_slot)
+SELECT n.namespace, c.key, c.value, n.last_slot
+FROM namespaces n CROSS JOIN json_each(:counts) c WHERE n.namespace = :namespace
+ON CONFLICT (namespace, term) DO UPDATE
+SET documents = documents + excluded.documents, last_slot = excluded.last_slot
 -- in: postgres
-INSERT INTO terms AS t (namespace, term, documents)
-SELECT :namespace, c.key, CAST(c.value AS bigint) FROM jsonb_each_text(:counts) AS c
-ON CONFLICT (namespace, term) DO UPDATE SET documents = t.documents + excluded.documents
+INSERT INTO terms AS t (namespace, term, documents, last_slot)
+SELECT n.namespace, c.key, CAST(c.value AS bigint), n.last_slot
+FROM namespaces n CROSS JOIN jsonb_each_text(:counts) AS c WHERE n.namespace = :namespace
+ON CONFLICT (namespace, term) DO UPDATE
+SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
+
+-- query: uncount_terms
+-- A word that stands nowhere any more must not stand here either.
+-- in: sqlite
+UPDATE terms SET documents = documents - c.value FROM json_each(:counts) c
+WHERE namespace = :namespace AND term = c.key
+-- in: postgres
+UPDATE terms SET documents = documents - CAST(c.value AS bigint) FROM jsonb_each_text(:counts) c
+WHERE namespace = :namespace AND term = c.key
 
 -- query: drop_unused_terms
--- A word that stands nowhere any more must not stand here either.
 DELETE FROM terms WHERE namespace = :namespace AND documents <= 0
   AND term IN (:terms...)
 
 -- query: statistics
 -- Of the namespace, and of the terms asked for that stand anywhere in it.
-SELECT n.documents, n.words, n.vector_version, n.erase_epoch, t.term, t.documents AS frequency
+SELECT n.documents, n.words, n.index_version, n.erase_epoch, t.term, t.documents AS frequency,
+  t.last_slot
 FROM namespaces n LEFT JOIN terms t ON t.namespace = n.namespace
   AND t.term IN (:terms...)
 WHERE n.namespace = :namespace
 
--- query: item_before
--- The id that is so many places from the end of a term's items, if it has so many.
-SELECT item_id FROM postings WHERE namespace = :namespace AND term = :term
-ORDER BY item_id DESC LIMIT 1 OFFSET :places
-
--- query: keyword_pool
--- BM25 with the namespace's own statistics: of each term in :read all items from a given one on,
--- and of the best of these the items before a given one for each term in :looked_up. In whole
--- millionths, so that both engines cut at the same place however they add up. The terms lead: each
--- is one range of the key, and nothing else is read.
+-- query: page_of_documents
+-- From a version on, in one row, as a hundred thousand of them take longer than what is in them.
 -- in: sqlite
-WITH read AS MATERIALIZED (
-  SELECT key AS term, value ->> 0 AS weight, value ->> 1 AS since FROM json_each(:read)
-), looked_up AS MATERIALIZED (
-  SELECT key AS term, value ->> 0 AS weight, value ->> 1 AS before FROM json_each(:looked_up)
-), found AS MATERIALIZED (
-  SELECT p.item_id, sum(CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
-    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
-  FROM read w CROSS JOIN postings p
-  WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id >= w.since
-    AND (:anywhere OR p.item_id IN (:within...))
-  GROUP BY p.item_id
-  ORDER BY score DESC, p.item_id
-  LIMIT :candidates
+SELECT count(*) AS documents, max(version) AS version,
+  group_concat(slot, ' ') AS slots, group_concat(findable, '') AS findable
+FROM (
+  SELECT version, slot, findable FROM documents INDEXED BY documents_by_version
+  WHERE namespace = :namespace AND (version, slot) > (:version, :slot)
+  ORDER BY version, slot LIMIT :limit
 )
-SELECT f.item_id, f.score + COALESCE((
-  SELECT sum(CAST(round(1000000 * w.weight * p.occurrences * (:k1 + 1.0)
-    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER))
-  FROM looked_up w CROSS JOIN postings p
-  WHERE p.namespace = :namespace AND p.term = w.term AND p.item_id = f.item_id
-    AND (w.before = '' OR f.item_id < w.before)
-), 0) AS score
-FROM found f
-ORDER BY 2 DESC, 1
-LIMIT :limit
 -- in: postgres
-WITH read AS MATERIALIZED (
-  SELECT w.key AS term, CAST(w.value ->> 0 AS double precision) AS weight, w.value ->> 1 AS since
-  FROM jsonb_each(:read) w
-), looked_up AS MATERIALIZED (
-  SELECT w.key AS term, CAST(w.value ->> 0 AS double precision) AS weight, w.value ->> 1 AS before
-  FROM jsonb_each(:looked_up) w
-), found AS MATERIALIZED (
-  SELECT p.item_id, sum(CAST(round(1000000 * w.weight * p.occurrences
+SELECT count(*) AS documents, max(version) AS version,
+  string_agg(CAST(slot AS text), ' ' ORDER BY version, slot) AS slots,
+  string_agg(CASE WHEN findable THEN '1' ELSE '0' END, '' ORDER BY version, slot) AS findable
+FROM (
+  SELECT version, slot, findable FROM documents
+  WHERE namespace = :namespace AND (version, slot) > (:version, :slot)
+  ORDER BY version, slot LIMIT :limit
+) AS page
+
+-- query: postings_behind
+-- Of each term those behind a slot, as one text of numbers: slot, occurrences, length.
+-- in: sqlite
+SELECT w.key AS term, (
+  SELECT group_concat(p.slot || ' ' || p.occurrences || ' ' || p.length, ' ') FROM postings p
+  WHERE p.namespace = :namespace AND p.term = w.key AND p.slot > w.value) AS found
+FROM json_each(:slots) w
+-- in: postgres
+SELECT w.key AS term, (
+  SELECT string_agg(concat(p.slot, ' ', p.occurrences, ' ', p.length), ' ') FROM postings p
+  WHERE p.namespace = :namespace AND p.term = w.key AND p.slot > CAST(w.value AS bigint)
+  ) AS found
+FROM jsonb_each_text(:slots) w
+
+-- query: similar_items
+-- BM25 with the namespace's own statistics, in whole millionths, so that both engines cut at the
+-- same place however they add up. The terms lead: each is one range of the key, and nothing else is
+-- read. Of a limited token only the memories in its reach.
+-- in: sqlite
+WITH found AS MATERIALIZED (
+  SELECT p.slot, sum(CAST(round(1000000 * w.value * p.occurrences * (:k1 + 1.0)
+    / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
+  FROM json_each(:weights) w CROSS JOIN postings p
+  WHERE p.namespace = :namespace AND p.term = w.key
+    AND ((:any_topic AND :any_type AND :any_agent) OR EXISTS (
+      SELECT 1 FROM documents d CROSS JOIN memories m
+      WHERE d.namespace = :namespace AND d.slot = p.slot
+        AND m.namespace = :namespace AND m.id = d.item_id
+        AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+        AND (:any_agent OR m.agent_id = :agent)))
+  GROUP BY p.slot
+  ORDER BY score DESC, p.slot
+  LIMIT :limit
+)
+SELECT d.item_id FROM found f CROSS JOIN documents d
+WHERE d.namespace = :namespace AND d.slot = f.slot
+ORDER BY f.score DESC, f.slot
+-- in: postgres
+WITH found AS MATERIALIZED (
+  SELECT p.slot, sum(CAST(round(1000000 * CAST(w.value AS double precision) * p.occurrences
     * (CAST(:k1 AS double precision) + 1.0)
     / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
       + :b * p.length / CAST(:average AS double precision)))) AS bigint)) AS score
-  FROM read w CROSS JOIN LATERAL (
-    SELECT item_id, occurrences, length FROM postings
-    WHERE namespace = :namespace AND term = w.term AND item_id >= w.since
-      AND (:anywhere OR item_id IN (:within...))
+  FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
+    SELECT slot, occurrences, length FROM postings
+    WHERE namespace = :namespace AND term = w.key
+      -- As a query of one value: of EXISTS it would make a table of all that is in reach.
+      AND ((:any_topic AND :any_type AND :any_agent) OR (
+        SELECT TRUE FROM memories m
+        WHERE m.namespace = :namespace AND m.id = (
+            SELECT d.item_id FROM documents d
+            WHERE d.namespace = :namespace AND d.slot = postings.slot)
+          AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+          AND (:any_agent OR m.agent_id = :agent)
+        LIMIT 1))
     OFFSET 0
   ) p
-  GROUP BY p.item_id
-  ORDER BY score DESC, p.item_id
-  LIMIT :candidates
+  GROUP BY p.slot
+  ORDER BY score DESC, p.slot
+  LIMIT :limit
 )
-SELECT item_id, CAST(sum(score) AS bigint) AS score FROM (
-  SELECT item_id, score FROM found
-  UNION ALL
-  SELECT p.item_id, CAST(round(1000000 * w.weight * p.occurrences
-    * (CAST(:k1 AS double precision) + 1.0)
-    / (p.occurrences + :k1 * (1.0 - CAST(:b AS double precision)
-      + :b * p.length / CAST(:average AS double precision)))) AS bigint)
-  FROM looked_up w CROSS JOIN LATERAL (
-    SELECT item_id, occurrences, length FROM postings
-    WHERE namespace = :namespace AND term = w.term
-      AND item_id = ANY(ARRAY(SELECT f.item_id FROM found f))
-      AND (w.before = '' OR item_id < w.before)
-    OFFSET 0
-  ) p
-) AS scored
-GROUP BY item_id
-ORDER BY 2 DESC, 1
-LIMIT :limit
+SELECT d.item_id FROM found f JOIN documents d ON d.namespace = :namespace AND d.slot = f.slot
+ORDER BY f.score DESC, f.slot
 
--- query: next_vector_version
+-- query: next_index_version
 -- Also the lock that makes the versions of a namespace become visible in their order.
-UPDATE namespaces SET vector_version = vector_version + 1 WHERE namespace = :namespace
+UPDATE namespaces SET index_version = index_version + 1 WHERE namespace = :namespace
 
 -- query: put_vector
--- Of the version that next_vector_version has made; its slot, once given, stays.
-INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, findable, version)
-SELECT :namespace, :model, :item_id, :vector, :code,
+-- Of the version that next_index_version has made, and of what search finds; its slot, once given,
+-- stays.
+INSERT INTO embeddings (namespace, model, item_id, vector, code, slot, document, version)
+SELECT n.namespace, :model, :item_id, :vector, :code,
   1 + COALESCE((SELECT max(slot) FROM embeddings WHERE namespace = :namespace AND model = :model),
     0),
-  TRUE, vector_version
-FROM namespaces WHERE namespace = :namespace
+  d.slot, n.index_version
+FROM namespaces n JOIN documents d ON d.namespace = n.namespace
+WHERE n.namespace = :namespace AND d.item_id = :item_id AND d.findable
 ON CONFLICT (namespace, model, item_id)
-DO UPDATE SET vector = excluded.vector, code = excluded.code, version = excluded.version
+DO UPDATE SET vector = excluded.vector, code = excluded.code, document = excluded.document,
+  version = excluded.version
 
--- query: conceal_vector
-UPDATE embeddings SET findable = FALSE, version = (
-  SELECT vector_version FROM namespaces WHERE namespace = :namespace)
-WHERE namespace = :namespace AND item_id = :item_id
-
--- query: reveal_vector
-UPDATE embeddings SET findable = TRUE, version = (
-  SELECT vector_version FROM namespaces WHERE namespace = :namespace)
-WHERE namespace = :namespace AND item_id = :item_id
+-- query: link_vectors
+-- To where these items are found now.
+UPDATE embeddings SET document = d.slot, version = n.index_version
+FROM documents d, namespaces n
+WHERE embeddings.namespace = :namespace AND embeddings.item_id IN (:ids...)
+  AND d.namespace = :namespace AND d.item_id = embeddings.item_id AND d.findable
+  AND n.namespace = :namespace
 
 -- query: vectors_since
-SELECT item_id, slot, vector, code, findable FROM embeddings
+SELECT slot, document, vector, code FROM embeddings
 WHERE namespace = :namespace AND model = :model AND version > :version
 
 -- query: codes_since
-SELECT slot, code, findable FROM embeddings
+SELECT slot, document, code FROM embeddings
 WHERE namespace = :namespace AND model = :model AND version > :version
 ORDER BY slot
 
@@ -158,36 +206,30 @@ SELECT COALESCE(max(slot), 0) AS slot FROM embeddings
 WHERE namespace = :namespace AND model = :model
 
 -- query: page_of_codes
--- In one row, as a hundred thousand of them take longer than what is in them. All of it stands in
--- the index embeddings_by_slot: the vectors themselves are not read.
+-- In one row, as above. All of it stands in the index embeddings_by_slot: the vectors themselves are
+-- not read.
 -- in: sqlite
-SELECT count(*) AS items, max(slot) AS last, group_concat(slot) AS slots,
-  group_concat(findable, '') AS findable, group_concat(code, '') AS codes
+SELECT count(*) AS items, max(slot) AS last, group_concat(slot, ' ') AS slots,
+  group_concat(document, ' ') AS documents, group_concat(code, '') AS codes
 FROM (
-  SELECT slot, findable, code FROM embeddings
+  SELECT slot, document, code FROM embeddings
   WHERE namespace = :namespace AND model = :model AND slot > :after
     AND length(code) = :code_chars
   ORDER BY slot LIMIT :limit
 )
 -- in: postgres
-SELECT count(*) AS items, max(slot) AS last, string_agg(CAST(slot AS text), ',') AS slots,
-  string_agg(CASE WHEN findable THEN '1' ELSE '0' END, '') AS findable,
-  string_agg(code, '') AS codes
+SELECT count(*) AS items, max(slot) AS last, string_agg(CAST(slot AS text), ' ') AS slots,
+  string_agg(CAST(document AS text), ' ') AS documents, string_agg(code, '') AS codes
 FROM (
-  SELECT slot, findable, code FROM embeddings
+  SELECT slot, document, code FROM embeddings
   WHERE namespace = :namespace AND model = :model AND slot > :after
     AND length(code) = :code_chars
   ORDER BY slot LIMIT :limit
 ) AS page
 
--- query: slots_of
-SELECT slot FROM embeddings
-WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
-
 -- query: vectors_at
--- What has been concealed meanwhile is not among them.
-SELECT item_id, vector FROM embeddings
-WHERE namespace = :namespace AND model = :model AND slot IN (:slots...) AND findable
+SELECT slot, document, vector FROM embeddings
+WHERE namespace = :namespace AND model = :model AND slot IN (:slots...)
 
 -- query: lock_namespace
 -- Changes of memory take turns within a namespace, and never wait for another one's.
@@ -205,8 +247,9 @@ SELECT item_id FROM embeddings
 WHERE namespace = :namespace AND model = :model AND item_id IN (:ids...)
 
 -- query: count_vectors
-SELECT count(*) AS vectors FROM embeddings
-WHERE namespace = :namespace AND model = :model AND findable
+SELECT count(*) AS vectors
+FROM documents d JOIN embeddings e ON e.namespace = d.namespace AND e.item_id = d.item_id
+WHERE d.namespace = :namespace AND d.findable AND e.model = :model
 
 -- query: models_of_vectors
 SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model
@@ -216,14 +259,3 @@ SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY mode
 DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND item_id IN (
   SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model LIMIT :limit
 ) RETURNING item_id
-
--- query: occurrences
--- How often these terms stand in these items: a point of the key for each pair.
--- in: sqlite
-SELECT p.item_id, p.term, p.occurrences, p.length
-FROM json_each(:terms) t CROSS JOIN json_each(:ids) i CROSS JOIN postings p
-WHERE p.namespace = :namespace AND p.term = t.value AND p.item_id = i.value
--- in: postgres
-SELECT p.item_id, p.term, p.occurrences, p.length
-FROM postings p
-WHERE p.namespace = :namespace AND p.term = ANY(:terms) AND p.item_id = ANY(:ids)

@@ -1,15 +1,42 @@
--- query: items_in_reach
--- All that a search may find for a token that is limited. What has no type is beyond those that
--- are limited to types.
-SELECT id FROM memories
-WHERE namespace = :namespace AND retired_at IS NULL
-  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
-  AND (:any_agent OR agent_id = :agent)
-UNION ALL
-SELECT t.id FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.state = 'open'
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
+-- query: slots_in_reach
+-- Those behind a slot that a limited token may be shown, in one row. What has no type is beyond those
+-- that are limited to types.
+-- in: sqlite
+WITH fresh AS MATERIALIZED (
+  SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable
+)
+SELECT group_concat(slot, ' ') AS slots, (
+  SELECT max(slot) FROM documents WHERE namespace = :namespace) AS upto
+FROM (
+  SELECT f.slot FROM fresh f CROSS JOIN memories m
+  WHERE m.namespace = :namespace AND m.id = f.item_id
+    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+    AND (:any_agent OR m.agent_id = :agent)
+  UNION ALL
+  SELECT f.slot FROM fresh f CROSS JOIN turns t
+  JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+  WHERE t.namespace = :namespace AND t.id = f.item_id
+    AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+    AND (:any_agent OR e.agent_id = :agent)
+)
+-- in: postgres
+WITH fresh AS MATERIALIZED (
+  SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable
+)
+SELECT string_agg(CAST(slot AS text), ' ') AS slots, (
+  SELECT max(slot) FROM documents WHERE namespace = :namespace) AS upto
+FROM (
+  SELECT f.slot FROM fresh f JOIN memories m ON m.id = f.item_id
+  WHERE m.namespace = :namespace
+    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
+    AND (:any_agent OR m.agent_id = :agent)
+  UNION ALL
+  SELECT f.slot FROM fresh f JOIN turns t ON t.id = f.item_id
+  JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+  WHERE t.namespace = :namespace
+    AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
+    AND (:any_agent OR e.agent_id = :agent)
+) AS reached
 
 -- query: job_counts_in_reach
 -- Jobs about texts only: the others tell of no topic.

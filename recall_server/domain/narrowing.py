@@ -1,0 +1,65 @@
+"""Which of all items a search looks at more closely: the best by their words, those nearest by
+their vectors, and of both the ones that stand high. Pure, over columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.findable import Postings
+from recall_server.domain.ranking import K1, RRF_K, B
+
+# Of so many scores the best are looked for first.
+SOME = 4_096
+
+Slots = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def by_words(
+    postings: Mapping[str, Postings],
+    idf: Mapping[str, float],
+    average_length: float,
+    allowed: Flags,
+    limit: int,
+) -> Slots:
+    """The `limit` of the `allowed` slots with the best BM25 score, best first; of equal ones the
+    lesser slots. One pass over the postings of the terms of `idf`: 100,000 of them take 1 ms.
+    """
+    scores = np.zeros(len(allowed))
+    for term, weight in idf.items():
+        slots, times, lengths = postings[term]
+        # Those are the last: what was added since the flags were read.
+        end = int(np.searchsorted(slots, len(allowed)))
+        slots, times, lengths = slots[:end], times[:end], lengths[:end]
+        norm = K1 * (1.0 - B) + (K1 * B / average_length) * lengths
+        scores[slots] += (weight * (K1 + 1.0)) * times / (times + norm)
+    found = np.flatnonzero(scores)
+    found = found[allowed[found]]
+    values = scores[found]
+    # What is not among the best of some is not among the best of all, and is told in no time.
+    for many in (SOME, len(values)):
+        part = values[:many]
+        if len(part) > limit:
+            last = len(part) - limit
+            chosen = values >= np.partition(part, last)[last]
+            found, values = found[chosen], values[chosen]
+    return found[np.lexsort((found, -values))[:limit]]
+
+
+def joined(lists: Sequence[Slots], limit: int) -> Slots:
+    """The `limit` that stand highest in all `lists` together, by `ranking.rrf`."""
+    used = [one for one in lists if len(one)]
+    if not used:
+        return np.zeros(0, np.int64)
+    shares = []
+    for one in used:
+        end = 1.0 / (RRF_K + len(one) + 1)
+        ranks = np.arange(1, len(one) + 1)
+        shares.append((1.0 / (RRF_K + ranks) - end) / (1.0 / (RRF_K + 1) - end))
+    found, at = np.unique(np.concatenate(used), return_inverse=True)
+    summed = np.bincount(at, np.concatenate(shares))
+    return found[np.lexsort((found, -summed))[:limit]]
