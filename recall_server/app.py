@@ -49,7 +49,7 @@ from recall_server.services.push import PUSH_END, Push, PushEvent
 from recall_server.services.quarantine import Quarantine
 from recall_server.services.recall import Recall
 from recall_server.services.runs import CONSOLIDATE, DISCARD, EXPIRE, Runs
-from recall_server.services.search import Reranking
+from recall_server.services.second_look import Reranking
 from recall_server.services.signed import JsonWebTokens
 from recall_server.services.sources import Sources
 from recall_server.services.tasks import Tasks
@@ -149,10 +149,10 @@ async def house(
         second = reranker or parts.reranker(settings)
         if second is not None:
             stack.push_async_callback(second.close)
+            store.holders.append(second.forget)
         if mind is not None:
             stack.push_async_callback(mind.close)
-        lease = timedelta(seconds=settings.lease_s)
-        woken = _Wake()
+        lease, woken = timedelta(seconds=settings.lease_s), _Wake()
         cursors = Cursors(key.derive(CURSORS), now)
         audit = Audit(store, now, id_of, cursors)
         proof = Proof(store, key, now)

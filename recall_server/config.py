@@ -87,6 +87,11 @@ class Settings(BaseSettings):
     reranker_timeout_s: float = Field(
         5.0, gt=0, description="seconds of one search for the re-ranker"
     )
+    reranker_cache_bytes_max: int = Field(
+        64 * 2**20,
+        ge=0,
+        description="memory in which maxsim holds what it has read: about 25 kB a turn",
+    )
     rerank_min_score: float = Field(
         0.0,
         ge=0,

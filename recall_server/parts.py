@@ -190,6 +190,7 @@ def reranker(settings: Settings) -> Reranker | None:
             model or MINILM,
             threads=settings.torch_threads,
             timeout_s=settings.reranker_timeout_s,
+            cache_bytes_max=settings.reranker_cache_bytes_max,
         )
     if name == "cross-encoder" and model:
         from recall_server.providers.cross_encoder import CrossEncoderReranker  # noqa: PLC0415

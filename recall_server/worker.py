@@ -10,13 +10,8 @@ from types import MappingProxyType
 
 import structlog
 
-from recall_server.domain.errors import (
-    ModelAnswerInvalid,
-    ModelUnavailable,
-    RecallError,
-    Stale,
-    Unavailable,
-)
+from recall_server.domain.errors import RecallError, Stale, Unavailable
+from recall_server.domain.failures import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.model import AuditEntry, Job
 from recall_server.storage.jobs import Fenced
 from recall_server.storage.store import Store, Transaction

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.domain.model import Span, Turn
 from recall_server.providers.embedding import Vectors
 from recall_server.providers.extraction import Passage

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recall_server.bench.abstaining import Parted, auc, elsewhere, parted
 from recall_server.bench.retrieval import Wishes, disagreement, run
 from recall_server.bench.retrieval_data import Doc, Session, read
 from recall_server.bench.retrieval_metrics import estimates, measures
@@ -125,6 +126,27 @@ def test_an_interval_holds_its_mean_and_is_the_same_in_each_run() -> None:
     assert one.high - one.low < 0.15
 
 
+def test_a_pair_is_parted_where_the_answerable_one_has_more_evidence() -> None:
+    assert auc([0.9, 0.8], [0.1, 0.8]) == pytest.approx(0.875)
+    assert auc([0.1], [0.9]) == 0.0
+
+    found = parted([0.9, 0.2], [0.1, 0.2, 0.8, 0.9])
+
+    assert found == Parted(4, auc([0.9, 0.2], [0.1, 0.2, 0.8, 0.9]), 0.5, 0.5)
+    assert parted([0.9], []) is None
+
+
+def test_elsewhere_a_question_is_asked_of_the_people_there(folder: Path) -> None:
+    asked = elsewhere(read(folder))
+
+    assert [(one.id, one.corpus, one.text) for one in asked] == [
+        ("q1", "two", "Who plays the oboe?"),
+        ("q2", "two", "Where did Tom go kayaking?"),
+        ("q3", "one", "What does Ben bake?"),
+    ]
+    assert not any(one.gold for one in asked)
+
+
 @pytest.mark.slow
 async def test_what_was_said_is_found_again_in_its_own_corpus(folder: Path) -> None:
     said: list[str] = []
@@ -144,6 +166,12 @@ async def test_what_was_said_is_found_again_in_its_own_corpus(folder: Path) -> N
     assert shown["categories"]["answerable"]["questions"] == 3
     assert shown["categories"]["adversarial"]["questions"] == 1
     assert [json.loads(line)["id"] for line in rankings([done])] == ["q1", "q2", "q3", "q4", "q5"]
+    unanswerable = shown["unanswerable"]
+    assert unanswerable["adversarial"]["questions"] == 1
+    assert unanswerable["asked of another corpus"]["questions"] == 3
+    for kind in unanswerable.values():
+        assert kind["auc"] == 1.0
+        assert (kind["weak"], kind["answerable_weak"]) == (1.0, 0.0)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import typer.main
 
 from recall_server import config
 from recall_server.cli.commands import app
-from recall_server.domain import errors
+from recall_server.domain import errors, failures  # noqa: F401  # all kinds of errors
 from recall_server.surface import edge, protocol  # noqa: F401  # define codes of their own
 from recall_server.surface.tools import TOOLS, screened
 

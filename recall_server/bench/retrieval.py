@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from recall_server.app import House, house
+from recall_server.bench.abstaining import elsewhere
 from recall_server.bench.databases import scratch, settings
 from recall_server.bench.retrieval_data import DataSet, Question, Session, read
 from recall_server.domain.errors import Invalid
@@ -91,12 +92,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a question found, best first. `delivered`: all docs that come with the first
-    `DELIVERED_HITS`, where it was asked for the turns around them.
+    """What a question found, best first, and the evidence that its answer is there. `delivered`:
+    all docs that come with the first `DELIVERED_HITS`, where the turns around them were asked for.
     """
 
     question: Question
     found: tuple[Found, ...]
+    evidence: float
     delivered: frozenset[str] = frozenset()
 
     @cached_property
@@ -115,7 +117,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class RetrievalRun:
-    """What one engine found. `degraded`: why the vectors took no part, if they did not."""
+    """What one engine found. `elsewhere`: the evidence for the same questions where they have no
+    answer. `degraded`: why the vectors took no part, if they did not.
+    """
 
     engine: str
     corpora: tuple[str, ...]
@@ -124,6 +128,7 @@ class RetrievalRun:
     neighbours: int
     ingested: Ingested
     answers: tuple[Answer, ...]
+    elsewhere: tuple[float, ...]
     degraded: str | None
 
 
@@ -149,11 +154,13 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
             if wishes.profile is not None:
                 query = replace(query, mode=wishes.profile)
             answers, degraded = await told.ask(data, query, wishes.neighbours)
+            others = await told.ask_elsewhere(data, query)
             model = built.embedder.model if built.embedder else "none"
             if again := built.services.recall.reranking:
                 model = f"{model}, re-ranker {again.reranker.name}"
     return RetrievalRun(
-        *(engine, data.corpora, model, query, wishes.neighbours, ingested, answers, degraded)
+        *(engine, data.corpora, model, query, wishes.neighbours, ingested),
+        *(answers, others, degraded),
     )
 
 
@@ -245,12 +252,24 @@ class _Told:
                 self._say(f"question {number} of {len(data.questions)}")
             answer = await self._search(question, query)
             degraded = degraded or answer.degraded
-            answers.append(Answer(question, tuple(map(self._found, answer.hits))))
+            found = tuple(map(self._found, answer.hits))
+            answers.append(Answer(question, found, answer.evidence))
         if neighbours:
             # Asked again: the first hits leave those turns to the later ones that are hits too.
             wider = replace(query, limit=DELIVERED_HITS, neighbours=neighbours)
             answers = [await self._with_delivered(one, wider) for one in answers]
         return tuple(answers), degraded
+
+    async def ask_elsewhere(self, data: DataSet, query: Query) -> tuple[float, ...]:
+        """The evidence for questions that have no answer where they are asked."""
+        # It does not depend on how many hits there are, or on who looks at them again.
+        query = replace(query, limit=1, without=query.without | {Part.RERANK})
+        found = []
+        for number, question in enumerate(elsewhere(data), 1):
+            if number % 20 == 0:
+                self._say(f"question {number} without an answer")
+            found.append((await self._search(question, query)).evidence)
+        return tuple(found)
 
     async def _search(self, question: Question, query: Query) -> Answered:
         services, tenant = self._built.services, self._tenants[question.corpus]

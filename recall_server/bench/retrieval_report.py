@@ -10,14 +10,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from recall_server.bench.abstaining import Parted, parted
 from recall_server.bench.retrieval import DELIVERED_HITS, RetrievalRun, disagreement
 from recall_server.bench.retrieval_data import UNANSWERABLE
 from recall_server.bench.retrieval_metrics import Estimate, estimates, measures
+from recall_server.domain.abstention import WEAK_BELOW
 
 # Whatever constant of the ranking was chosen by what it finds was chosen on these.
 TUNED_ON = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43")
 TUNED_ON_NAME = "the LoCoMo conversations"
 ALL = "answerable"
+# The same questions, asked of another corpus with the names of its people.
+ELSEWHERE = "asked of another corpus"
 
 
 def as_json(runs: list[RetrievalRun]) -> list[dict[str, Any]]:
@@ -37,6 +41,8 @@ def as_json(runs: list[RetrievalRun]) -> list[dict[str, Any]]:
             },
             "neighbours": run.neighbours,
             "delivered": asdict(_delivered(run)) if run.neighbours else None,
+            "weak_below": WEAK_BELOW,
+            "unanswerable": {name: asdict(one) for name, one in _unanswerable(run)},
             "answered_unlike_" + runs[0].engine: disagreement(runs[0], run),
         }
         for run in runs
@@ -78,6 +84,28 @@ def show(run: RetrievalRun, console: Console) -> None:
             f"{DELIVERED_HITS} hits with {run.neighbours} before and after each deliver "
             f"{_cell(_delivered(run), ' ')} of the evidence"
         )
+    _show_unanswerable(run, console)
+
+
+def _show_unanswerable(run: RetrievalRun, console: Console) -> None:
+    for name, one in _unanswerable(run):
+        console.print(
+            f"without an answer, {name}: {one.questions} asked, AUC {one.auc:.2f} against those "
+            f"with one; weak evidence, below {WEAK_BELOW:g}: {100 * one.weak:.1f} % of them, and "
+            f"{100 * one.answerable_weak:.1f} % of those with one"
+        )
+
+
+def _unanswerable(run: RetrievalRun) -> Iterator[tuple[str, Parted]]:
+    """Each kind of questions whose answer is not in memory."""
+    answerable = [answer.evidence for answer in run.answers if answer.question.counts]
+    kinds = {
+        name: [a.evidence for a in run.answers if a.question.category == name]
+        for name in sorted(UNANSWERABLE)
+    }
+    for name, evidence in {**kinds, ELSEWHERE: run.elsewhere}.items():
+        if (one := parted(answerable, evidence)) is not None:
+            yield name, one
 
 
 def _without(run: RetrievalRun) -> str:

@@ -231,11 +231,7 @@ class Place(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One thing that a search can find, with all that ranking needs to know of it.
-
-    A tuple, as each search makes a few hundred; text, topic and `citation` are filled in for those
-    that are shown.
-    """
+    """One thing that a search can find; text, topic and citation are of those that are shown."""
 
     id: str
     kind: ItemKind
@@ -284,6 +280,7 @@ class Part(StrEnum):
     SPEAKER = "speaker"
     SESSION = "session"
     TIME = "time"
+    EVENT = "event"
     RECENCY = "recency"
     RERANK = "rerank"
     DIVERSITY = "diversity"
@@ -326,6 +323,7 @@ class Scores(NamedTuple):
     session: float | None = None
     time: float | None = None
     rerank: float | None = None
+    event: float | None = None
 
 
 class Said(NamedTuple):

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import jwt
 
 from recall_server.domain.chain import Checkpoint
-from recall_server.domain.errors import Invalid, PushFailed, Unavailable
+from recall_server.domain.errors import Invalid, Unavailable
+from recall_server.domain.failures import PushFailed
 from recall_server.providers.appending import AppendedFile
 from recall_server.providers.keys import ALG, Jwk, ServerKey
 from recall_server.providers.webhook import Webhook

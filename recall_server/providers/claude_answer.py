@@ -15,7 +15,7 @@ from pydantic import (
     ValidationError,
 )
 
-from recall_server.domain.errors import ModelAnswerInvalid
+from recall_server.domain.failures import ModelAnswerInvalid
 from recall_server.domain.model import Candidate, Fact, MemoryType, Span
 from recall_server.providers.claude_api import Line, Storable, form_of, json_object
 from recall_server.providers.extraction import Passage

@@ -22,7 +22,7 @@ import httpx2
 from anthropic.types import OutputConfigParam
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, ValidationError
 
-from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.failures import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.model import Usage
 
 ANSWER_BYTES_MAX = 1_000_000

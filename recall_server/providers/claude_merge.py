@@ -16,7 +16,7 @@ from typing import Annotated, Unpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recall_server.domain.contradiction import negations
-from recall_server.domain.errors import ModelAnswerInvalid
+from recall_server.domain.failures import ModelAnswerInvalid
 from recall_server.domain.model import Memory, Usage
 from recall_server.domain.screening import orders
 from recall_server.domain.words import terms

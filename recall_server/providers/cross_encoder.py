@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
 from typing import Protocol, cast
@@ -11,8 +11,10 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.errors import RerankerUnavailable
+from recall_server.domain.failures import RerankerUnavailable
+from recall_server.domain.model import Namespace
 from recall_server.providers.embedding import TEXT_CHARS_MAX
+from recall_server.providers.reranking import Look, Passage
 from recall_server.providers.torch_models import ModelThread
 
 
@@ -42,13 +44,13 @@ class CrossEncoderReranker:
     async def load(self) -> None:
         await self._thread.load()
 
-    async def scores(
-        self, query: str, texts: Sequence[str], weights: Mapping[str, float]
-    ) -> list[float]:
-        """As the port says; the model weighs the words by itself."""
-        del weights
-        pairs = [(query, text[:TEXT_CHARS_MAX]) for text in texts]
+    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+        """As the port says, of what the hits show; the model weighs the words by itself."""
+        pairs = [(look.query, one.text[:TEXT_CHARS_MAX]) for one in passages]
         return await self._thread.run(partial(_scores, pairs=pairs)) if pairs else []
+
+    def forget(self, namespace: Namespace) -> None:
+        """Nothing is held."""
 
     async def close(self) -> None:
         await self._thread.close()

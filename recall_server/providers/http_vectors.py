@@ -10,7 +10,7 @@ from http import HTTPStatus
 import httpx2
 import numpy as np
 
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.providers.embedding import Vectors, in_places, said
 
 # A vector of 8,192 numbers, each written out with 20 digits.

@@ -12,7 +12,8 @@ from typing import Any
 import jwt
 import structlog
 
-from recall_server.domain.errors import AuthUnavailable, Invalid, RecallError
+from recall_server.domain.errors import Invalid, RecallError
+from recall_server.domain.failures import AuthUnavailable
 from recall_server.providers.issuers import Issuer
 from recall_server.providers.jwts import KID_CHARS_MAX, NotValid
 from recall_server.providers.strict_json import strict

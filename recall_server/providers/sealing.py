@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from recall_server.domain.errors import Invalid, SecretKeyMissing, SecretUnreadable
+from recall_server.domain.errors import Invalid
+from recall_server.domain.failures import SecretKeyMissing, SecretUnreadable
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}=", re.ASCII)
 

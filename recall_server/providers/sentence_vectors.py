@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.providers.embedding import Vectors, in_places, said
 from recall_server.providers.torch_models import ModelThread
 

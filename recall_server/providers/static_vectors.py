@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256

@@ -16,7 +16,7 @@ from http import HTTPStatus
 
 import httpx2
 
-from recall_server.domain.errors import PushFailed, PushUrlRefused
+from recall_server.domain.failures import PushFailed, PushUrlRefused
 from recall_server.providers.addresses import Address, Exempt, is_public, parsed
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from recall_server.domain.errors import BudgetSpent, ModelUnavailable
+from recall_server.domain.failures import BudgetSpent, ModelUnavailable
 from recall_server.domain.model import Extraction, Namespace, Usage
 from recall_server.providers.extraction import Extractor, Passage
 from recall_server.storage.store import Store

@@ -15,7 +15,6 @@ from recall_server.domain.attributes import canonical
 from recall_server.domain.containers import container
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
-    EmbedderUnavailable,
     Invalid,
     NotFound,
     PlanOutdated,
@@ -23,6 +22,7 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.domain.model import AuditEntry, Episode, Job, Namespace, searchable
 from recall_server.domain.model import Outcome as Ending
 from recall_server.domain.model import Status as Believed

@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
-from recall_server.domain.errors import (
-    ConfirmRequired,
-    MemoryNotFound,
-    ReceiptNotFound,
-)
+from recall_server.domain.errors import ConfirmRequired, MemoryNotFound, ReceiptNotFound
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.text import storable
 from recall_server.services import strike

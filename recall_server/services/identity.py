@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from recall_server.domain.errors import AuthUnavailable, InsufficientScope, NamespaceNotAllowed
+from recall_server.domain.errors import InsufficientScope, NamespaceNotAllowed
+from recall_server.domain.failures import AuthUnavailable
 from recall_server.domain.model import Namespace
 from recall_server.domain.rights import Rights, Scope, Signed, TokenInfo
 from recall_server.providers.issuers import Issuer

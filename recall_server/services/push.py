@@ -11,17 +11,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 
-from recall_server.domain.errors import (
-    Invalid,
-    LimitReached,
-    OutOfReach,
+from recall_server.domain.errors import Invalid, LimitReached, OutOfReach, TaskNotFound
+from recall_server.domain.failures import (
     PushConfigNotFound,
     PushFailed,
     PushUrlRefused,
     PushWaits,
     SecretKeyMissing,
     SecretUnreadable,
-    TaskNotFound,
 )
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.rights import EVERYTHING, Reach

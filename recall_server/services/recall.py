@@ -23,6 +23,7 @@ from recall_server.domain.text import clean_text, storable
 from recall_server.providers.embedding import Embedder
 from recall_server.services import commit, finding, search
 from recall_server.services.overview import Backlog
+from recall_server.services.second_look import LOOKED_AT, Reranking
 from recall_server.storage.store import Store, Transaction
 
 
@@ -80,7 +81,7 @@ class Recall:
     now: Callable[[], datetime]
     query_chars_max: int
     forget_window: timedelta
-    reranking: search.Reranking | None = None
+    reranking: Reranking | None = None
 
     async def search(
         self,
@@ -101,13 +102,15 @@ class Recall:
         reach = reach.inside(_checked(query.containers))
         asked = await search.ask(self.store, self.embedder, namespace, query, reach)
         now = self.now()
+        again = None if Part.RERANK in query.without else self.reranking
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            least = search.RERANKED if self.reranking else 0
+            least = LOOKED_AT if again else 0
             narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
+            passages = await again.read(tx, narrowed) if again else []
         degraded = asked.degraded
-        if self.reranking is not None and Part.RERANK not in query.without:
-            again, failed = await self.reranking.look(asked, narrowed.hits)
-            narrowed = replace(narrowed, hits=again)
+        if again is not None:
+            hits, failed = await again.look(asked, narrowed.hits, passages)
+            narrowed = replace(narrowed, hits=hits)
             degraded = degraded or failed
         hits = search.choose(narrowed, query)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from recall_server.domain import abstention, fusion, narrowing, ranking
-from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.domain.findable import Words, words_in
 from recall_server.domain.fusion import Column, Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, Scores, SearchMode
@@ -18,7 +18,7 @@ from recall_server.domain.spreading import others, spread
 from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
-from recall_server.providers.reranking import Reranker
+from recall_server.services.events import resolved
 from recall_server.storage.codes import Floats
 from recall_server.storage.documents import Documents, Slots
 from recall_server.storage.episodes import turn_id
@@ -38,14 +38,13 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # Of the best, those among which the answer is made diverse, for each hit wanted.
 DIVERSE_PER_HIT = 2
-# Hits that a re-ranker looks at.
-RERANKED = 50
 
 
 @dataclass(frozen=True)
 class Asked:
     """A question, with what the namespace told of it and the vector it is compared by."""
 
+    namespace: Namespace
     query: Query
     question: Question
     statistics: Statistics
@@ -86,7 +85,7 @@ async def ask(
     question = Question.of(query.text)
     words = store.alone(namespace, reach=reach).words
     statistics = await words.statistics([*question.asked, *question.names])
-    asked = Asked(query, question, statistics, None, None)
+    asked = Asked(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return asked
     text = query.text
@@ -146,27 +145,6 @@ async def narrow(
     )
 
 
-@dataclass(frozen=True)
-class Reranking:
-    """Another look at the best hits, where the operator wants one."""
-
-    reranker: Reranker
-    min_score: float
-
-    async def look(self, asked: Asked, hits: Sequence[Hit]) -> tuple[list[Hit], str | None]:
-        """The hits in the order of the re-ranker, and why not, where it does not answer."""
-        best = hits[:RERANKED]
-        try:
-            scores = await self.reranker.scores(
-                asked.query.text, [hit.item.text for hit in best], asked.idf
-            )
-        except RerankerUnavailable as error:
-            return list(hits), error.message
-        judges = self.reranker.judges
-        again = fusion.reranked(best, scores, judges=judges, min_score=self.min_score)
-        return [*again, *([] if judges else hits[RERANKED:])], None
-
-
 def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
     """Of the best hits those that are shown: diverse, as many as wanted, and within the budget."""
     hits = narrowed.hits
@@ -221,13 +199,19 @@ async def _scored(
         found = await _as_the_backbone(tx, pool, asked, now)
         sources = pool.documents.sources([slot for slot, _ in found])
         return spread(found, sources, limit, reserved)
+    told = when(query.text, now)
+    events = () if Part.EVENT in query.without or query.mode is SearchMode.VECTOR else told.events
+    dated = await resolved(
+        tx, pool.documents, events, asked.statistics, idf=asked.idf, named=asked.named
+    )
     evidence = Evidence(
         pool.words,
         asked.idf,
         asked.statistics.average_length,
         pool.cosines,
         asked.named,
-        when(query.text, now).periods,
+        told.periods,
+        dated,
     )
     fused = fusion.fuse(fusion.Pool(*pool.documents.columns(pool.slots)), evidence, query, now)
     slots = pool.slots[fused.order].tolist()

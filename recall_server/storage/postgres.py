@@ -20,13 +20,12 @@ from recall_server.domain.errors import (
     DatabaseUnavailable,
     DatabaseUnusable,
     QueryTimeout,
-    RecallError,
     StorageFull,
 )
 from recall_server.domain.turns import Turns
 from recall_server.storage import postgres_purge
 from recall_server.storage.driver import Connection, Document, Engine, Params, Row, TimeLimits
-from recall_server.storage.to_the_end import to_the_end
+from recall_server.storage.to_the_end import cancelled_as_such, to_the_end
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
@@ -204,7 +203,7 @@ class PostgresDriver:
     async def _begun(
         self, begin: str, *, patient: bool = False
     ) -> AsyncIterator["_PostgresConnection"]:
-        with _cancelled_as_such(), _translated():
+        with cancelled_as_such(), _translated():
             async with self._pool.connection() as raw:
                 connection = _PostgresConnection(raw, None if patient else ANSWER_S)
                 try:
@@ -230,22 +229,6 @@ async def _check(raw: _Raw) -> None:
         heard = selector.select(0)
     if heard or raw.broken:
         await AsyncConnectionPool.check_connection(raw)
-
-
-@contextmanager
-def _cancelled_as_such() -> Iterator[None]:
-    """Who is cancelled meanwhile is cancelled, whatever came of it: psycopg stops the statement
-    then, and of several at once it tells as a failure what was stopped. Who is told of a failure
-    goes on, as a loop does that tries again.
-    """
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    try:
-        yield
-    except RecallError as error:
-        if task and task is asyncio.current_task() and task.cancelling() > before:
-            raise asyncio.CancelledError from error
-        raise
 
 
 async def _rollback(raw: _Raw, connection: "_PostgresConnection") -> None:

@@ -1,6 +1,6 @@
 """The store: transactions that are bound to a namespace, and the shelves in them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from recall_server.domain.model import AuditEntry, Namespace
@@ -77,6 +77,8 @@ class Store:
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
+        # What else holds something of a namespace in memory, and drops it.
+        self.holders: list[Callable[[Namespace], None]] = []
 
     @property
     def engine(self) -> Engine:
@@ -148,6 +150,8 @@ class Store:
     def forget(self, namespace: Namespace) -> None:
         """Drop what is held in memory of a namespace; other processes notice by its epoch."""
         self._cache.drop(namespace)
+        for drop in self.holders:
+            drop(namespace)
 
     async def close(self) -> None:
         await self.driver.close()

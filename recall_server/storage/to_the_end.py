@@ -1,8 +1,11 @@
 """What must not be left in the middle, whoever hangs up."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from recall_server.domain.errors import RecallError
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
@@ -18,3 +21,19 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
     if cancelled:
         raise asyncio.CancelledError from task.exception()
     task.result()
+
+
+@contextmanager
+def cancelled_as_such() -> Iterator[None]:
+    """Who is cancelled meanwhile is cancelled, whatever came of it: psycopg stops the statement
+    then, and of several at once it tells as a failure what was stopped. Who is told of a failure
+    goes on, as a loop does that tries again.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    except RecallError as error:
+        if task and task is asyncio.current_task() and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise

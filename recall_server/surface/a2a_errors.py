@@ -35,11 +35,11 @@ from recall_server.domain.errors import (
     InvalidText,
     LimitReached,
     NotFound,
-    PushConfigNotFound,
     RecallError,
     Stale,
     TaskNotFound,
 )
+from recall_server.domain.failures import PushConfigNotFound
 from recall_server.surface import answers
 from recall_server.surface.card import JSONRPC_PATH, REST_PATH
 from recall_server.surface.edge import MalformedBody, UnsupportedMedia

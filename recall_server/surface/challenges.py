@@ -9,12 +9,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Scope as AsgiScope
 
-from recall_server.domain.errors import (
-    AuthUnavailable,
-    InsufficientScope,
-    RecallError,
-    Unauthenticated,
-)
+from recall_server.domain.errors import InsufficientScope, RecallError, Unauthenticated
+from recall_server.domain.failures import AuthUnavailable
 from recall_server.domain.rights import DEFAULT_SCOPES, Scope
 from recall_server.providers.issuers import Issuer
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import mcp.types
 from pydantic import Field
 
-from recall_server.domain.errors import Invalid, TaskFailed
+from recall_server.domain.errors import Invalid
+from recall_server.domain.failures import TaskFailed
 from recall_server.domain.model import (
     AuditEntry,
     MemoryType,

@@ -66,6 +66,7 @@ class Known(NamedTuple):
     cosines: Mapping[str, float]
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
+    events: tuple[Period, ...] = ()
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -113,6 +114,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         np.array([known.cosines.get(key, np.nan) for key in keys]),
         known.named,
         known.periods,
+        known.events,
     )
     fused = fusion.fuse(columns, evidence, query, now)
     best = fused.order.tolist()
@@ -128,10 +130,11 @@ def evidence(
     cosines: Mapping[str, float] | None = None,
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
+    events: tuple[Period, ...] = (),
 ) -> Known:
     """Words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
-    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
+    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods, events)
 
 
 def only(*parts: Part, mode: SearchMode = SearchMode.HYBRID) -> Query:
@@ -339,12 +342,13 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
         cosines={"a": 0.1, "b": 0.7},
         named=["@ben"],
         periods=(MAY_2023,),
+        events=(MAY_2023,),
     )
 
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     total = sum(WEIGHTS.values())
-    of_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
+    of_a = 0.3 + 0.25 + 0.4 + 0.2 + 0.1 * 0.5 * math.exp(-1)
     of_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
     assert a.scores.final == pytest.approx(of_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
@@ -360,6 +364,7 @@ def test_the_readme_tells_what_each_part_counts_for() -> None:
         Part.SPEAKER: "a speaker",
         Part.SESSION: "its session",
         Part.TIME: "a time",
+        Part.EVENT: "an event",
         Part.RECENCY: "recency",
     }
 
@@ -387,13 +392,14 @@ def test_without_a_part_its_effect_is_gone(part: Part) -> None:
         Part.SPEAKER: evidence(occurrence("b", "@ben"), named=["@ben"]),
         Part.SESSION: words,
         Part.TIME: evidence(periods=(Period(NOW, None, "", DAY),)),
+        Part.EVENT: evidence(events=(Period(NOW, None, "", DAY),)),
         Part.RECENCY: evidence(),
     }[part]
     b = item(
         "b",
         days=9,
         accesses=99 if part is Part.RECENCY else 0,
-        valid=NOW if part is Part.TIME else None,
+        valid=NOW if part in (Part.TIME, Part.EVENT) else None,
     )
     of_it = {Part.KEYWORD, Part.SESSION} if reason is words else {part}
 
@@ -519,6 +525,7 @@ OCCURRENCES = st.lists(
     max_size=24,
     unique_by=lambda one: (one.item_id, one.term),
 )  # fmt: skip
+PERIODS = st.sampled_from([(), (MAY_2023,), (MAY_2023, Period(None, NOW, "until today", DAY))])
 EVIDENCE = st.builds(
     Known,
     OCCURRENCES,
@@ -526,7 +533,8 @@ EVIDENCE = st.builds(
     st.floats(1, 100),
     st.dictionaries(KEYS, st.floats(-1, 1) | st.sampled_from([0.5]), max_size=12),
     st.frozensets(st.sampled_from(["@a", "@b"])),
-    st.sampled_from([(), (MAY_2023,), (MAY_2023, Period(None, NOW, "until today", DAY))]),
+    PERIODS,
+    PERIODS,
 )
 QUERY = st.builds(
     Query,
@@ -585,5 +593,6 @@ def test_a_part_left_out_twice_is_left_out_once_and_its_score_is_not_told(
             Part.SPEAKER: hit.scores.speaker,
             Part.SESSION: hit.scores.session,
             Part.TIME: hit.scores.time,
+            Part.EVENT: hit.scores.event,
         }
         assert told.get(part) is None

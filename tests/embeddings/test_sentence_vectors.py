@@ -10,7 +10,7 @@ import pytest
 
 from recall_server import parts
 from recall_server.config import Settings
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.domain.model import Query, SearchMode
 from recall_server.providers.sentence_vectors import SentenceEmbedder
 from tests.conftest import Open

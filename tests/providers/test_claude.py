@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.failures import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.model import Candidate, Extraction, Fact, MemoryType, Usage
 from recall_server.providers.claude import ClaudeExtractor
 from recall_server.providers.claude_answer import OUTPUT, Entry

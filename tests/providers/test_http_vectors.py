@@ -15,7 +15,8 @@ import pytest
 
 from recall_server import parts
 from recall_server.config import Settings
-from recall_server.domain.errors import EmbedderUnavailable, Invalid
+from recall_server.domain.errors import Invalid
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.providers.embedding import TEXT_CHARS_MAX
 from recall_server.providers.http_vectors import HttpEmbedder
 from tests.fakes import Manner, Reply, ScriptedModel, json_reply

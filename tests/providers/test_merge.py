@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_server import prompts
-from recall_server.domain.errors import ModelUnavailable
+from recall_server.domain.failures import ModelUnavailable
 from recall_server.domain.model import Citation, Fact, Memory, MemoryType, Span, Usage
 from recall_server.domain.screening import orders
 from recall_server.domain.words import terms

@@ -6,8 +6,11 @@ import pytest
 
 from recall_server import parts
 from recall_server.config import Settings
-from recall_server.domain.errors import Invalid, RerankerUnavailable
+from recall_server.domain.errors import Invalid
+from recall_server.domain.failures import RerankerUnavailable
+from recall_server.domain.model import namespace
 from recall_server.providers.maxsim import word_weights
+from recall_server.providers.reranking import Look, Passage
 
 
 def test_none_is_chosen_unless_one_is_named() -> None:
@@ -40,7 +43,7 @@ async def test_it_is_known_by_its_kind_and_model_and_needs_the_extra(
     with pytest.raises(RerankerUnavailable, match=r'pip install "recall-server\[embeddings\]"'):
         await reranker.load()
     with pytest.raises(RerankerUnavailable):
-        await reranker.scores("who", ["me"], {})
+        await reranker.scores(Look("who", "who", {}, namespace("ana"), 0), [Passage("me")])
     await reranker.close()
 
 

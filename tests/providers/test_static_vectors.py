@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import wordllama
 
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.providers import static_vectors
 from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
 from recall_server.providers.sentence_vectors import SentenceEmbedder

@@ -8,7 +8,7 @@ import pytest
 
 from recall_server import prompts
 from recall_server.app import House
-from recall_server.domain.errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.failures import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.model import Namespace, Query, Usage
 from recall_server.domain.run import Mode, Request
 from recall_server.providers.claude import ClaudeExtractor

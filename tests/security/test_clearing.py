@@ -10,11 +10,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.app import House
-from recall_server.domain.errors import (
-    BeingErased,
-    ErasedContent,
-    Unauthenticated,
-)
+from recall_server.domain.errors import BeingErased, ErasedContent, Unauthenticated
 from recall_server.domain.model import Namespace
 from recall_server.providers.keys import verified
 from recall_server.services import clearing

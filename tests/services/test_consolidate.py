@@ -7,13 +7,8 @@ from datetime import timedelta
 import pytest
 
 from recall_server.app import House
-from recall_server.domain.errors import (
-    ModelUnavailable,
-    NotFound,
-    NotWaiting,
-    TaskEnded,
-    TaskNotFound,
-)
+from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
+from recall_server.domain.failures import ModelUnavailable
 from recall_server.domain.model import Namespace
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.run import Expiry, Mode, Request, Run, RunState

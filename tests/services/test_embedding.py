@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recall_server.app import House
-from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.domain.model import Episode, Query, Span, Turn
 from recall_server.providers.embedding import Vectors
 from recall_server.providers.http_vectors import HttpEmbedder

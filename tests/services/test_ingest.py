@@ -10,11 +10,10 @@ from recall_server.domain.errors import (
     IdempotencyConflict,
     Invalid,
     InvalidText,
-    ModelAnswerInvalid,
-    ModelUnavailable,
     RecallError,
     TextTooLong,
 )
+from recall_server.domain.failures import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.model import (
     AuditEntry,
     Candidate,

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.domain.errors import (
-    Invalid,
-    LimitReached,
+from recall_server.domain.errors import Invalid, LimitReached, TaskNotFound
+from recall_server.domain.failures import (
     PushConfigNotFound,
     PushUrlRefused,
     PushWaits,
     SecretKeyMissing,
-    TaskNotFound,
 )
 from recall_server.domain.ids import new_id
 from recall_server.domain.model import AuditEntry, Job, JobState, Namespace

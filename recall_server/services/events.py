@@ -1,0 +1,44 @@
+"""Looking up when the events were that a question names."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from recall_server.domain import events, narrowing
+from recall_server.domain.findable import words_in
+from recall_server.domain.fusion import Pool
+from recall_server.domain.periods import Period
+from recall_server.domain.when import Event
+from recall_server.storage.documents import Documents
+from recall_server.storage.index import Statistics
+from recall_server.storage.store import Transaction
+
+# Items that may tell when an event was.
+LOOKED_AT = 3
+
+
+async def resolved(
+    tx: Transaction,
+    documents: Documents,
+    asked: Sequence[Event],
+    statistics: Statistics,
+    *,
+    idf: Mapping[str, float],
+    named: frozenset[str],
+) -> tuple[Period, ...]:
+    """The periods that the events of a question make, of each that is remembered here: one look at
+    the postings of its words, which are held as those of the question. `idf` is of the terms of the
+    question, and `named` are the terms of speakers that it names.
+    """
+    found: list[Period] = []
+    for event in asked:
+        weights = events.weights(event, idf=idf, named=named, documents=statistics.documents)
+        known = {term: weight for term, weight in weights.items() if term in idf}
+        postings = documents.postings(known)
+        allowed = await tx.words.allowed(documents)
+        slots = narrowing.by_words(postings, known, statistics.average_length, allowed, LOOKED_AT)
+        await tx.words.know(documents, slots)
+        slots = slots[documents.by_id(slots)]
+        tellers = slots[events.tellers(weights, words_in(slots, postings))]
+        moments = Pool(*documents.columns(tellers)).valid_from.tolist()
+        found += [events.period(event, datetime.fromtimestamp(at, UTC)) for at in moments]
+    return tuple(found)

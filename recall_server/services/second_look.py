@@ -1,0 +1,72 @@
+"""Another look at the best hits of a search, with what was said around them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recall_server.domain import fusion
+from recall_server.domain.failures import RerankerUnavailable
+from recall_server.domain.model import Hit, Place
+from recall_server.providers.reranking import Look, Passage, Reranker
+from recall_server.services.search import Asked, Narrowed
+from recall_server.storage.episodes import turn_id
+from recall_server.storage.store import Transaction
+
+# Hits that are looked at: of 30 to 100 all find as much among ten on LoCoMo, and each costs.
+LOOKED_AT = 30
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """Another look at the best hits, where the operator wants one."""
+
+    reranker: Reranker
+    min_score: float
+
+    async def read(self, tx: Transaction, narrowed: Narrowed) -> list[Passage]:
+        """What is to be looked at: the texts of the best hits, with what was said there and in the
+        turns around. What is held back, or not believed any more, is not among it.
+        """
+        best = narrowed.hits[:LOOKED_AT]
+        if self.reranker.judges:
+            return [Passage(hit.item.text) for hit in best]
+        slots = [narrowed.slots[hit.item.id] for hit in best]
+        placed = await tx.findables.placed(slots)
+        turns = [_turns(placed[slot].place) if slot in placed else () for slot in slots]
+        said = await tx.episodes.said([turn for of_hit in turns for turn in of_hit])
+        return [
+            Passage(
+                hit.item.text,
+                said[of_hit[0]].text if of_hit and of_hit[0] in said else None,
+                tuple(said[turn].text for turn in of_hit[1:] if turn in said),
+            )
+            for hit, of_hit in zip(best, turns, strict=True)
+        ]
+
+    async def look(
+        self, asked: Asked, hits: Sequence[Hit], passages: Sequence[Passage]
+    ) -> tuple[list[Hit], str | None]:
+        """The hits in the order of the re-ranker, and why not, where it does not answer; `passages`
+        are of the first ones.
+        """
+        look = Look(
+            asked.query.text,
+            asked.question.in_first_person(asked.named),
+            asked.idf,
+            asked.namespace,
+            asked.statistics.erase_epoch,
+        )
+        try:
+            scores = await self.reranker.scores(look, passages)
+        except RerankerUnavailable as error:
+            return list(hits), error.message
+        judges = self.reranker.judges
+        best, rest = hits[: len(passages)], hits[len(passages) :]
+        again = fusion.reranked(best, scores, judges=judges, min_score=self.min_score)
+        return [*again, *([] if judges else rest)], None
+
+
+def _turns(place: Place | None) -> tuple[str, ...]:
+    """The turn that an item comes from, and the ones around it; none where it has no place."""
+    if place is None:
+        return ()
+    return tuple(turn_id(place.episode_id, place.position + step) for step in (0, -1, 1))

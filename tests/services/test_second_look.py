@@ -1,0 +1,109 @@
+"""What a re-ranker is shown of the best hits, and that what it holds goes with what is erased."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from recall_server.app import House, house
+from recall_server.domain.model import Namespace, Part, Query, namespace
+from recall_server.providers.reranking import Look, Passage
+from recall_server.services.ingest import Submission
+from tests.conftest import Clock, settings_for
+from tests.fakes import HashEmbedder
+
+ANA = namespace("ana")
+TALK = """Ana: Where did you go for the holidays?
+Bo: We went to the quokka island with my sister.
+Ana: How lovely!
+Bo: My old printer is broken.
+Ana: Buy a new one, then."""
+
+
+class Scripted:
+    """A re-ranker that knows what it was asked, and likes what has a word."""
+
+    name = "scripted"
+
+    def __init__(self, likes: str, *, judges: bool = False) -> None:
+        self.judges = judges
+        self.likes = likes
+        self.asked: list[tuple[Look, list[Passage]]] = []
+        self.forgotten: list[Namespace] = []
+
+    async def load(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def forget(self, namespace: Namespace) -> None:
+        self.forgotten.append(namespace)
+
+    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+        self.asked.append((look, list(passages)))
+        return [float(self.likes in passage.text) for passage in passages]
+
+
+@asynccontextmanager
+async def opened(database: Path | str, clock: Clock, reranker: Scripted) -> AsyncIterator[House]:
+    async with house(
+        settings_for(database), embedder=HashEmbedder(), reranker=reranker, now=clock
+    ) as built:
+        entry = built.services.audit.begin(ANA, "create_token", "test", None)
+        await built.services.access.issue(ANA, label="test", entry=entry)
+        entry = built.services.audit.begin(ANA, "store_memory", "test", None)
+        await built.services.ingest.remember(ANA, Submission(TALK, "general"), entry=entry)
+        while await built.worker.run_once():
+            pass
+        yield built
+
+
+async def search(built: House, query: Query) -> list[str]:
+    entry = built.services.audit.begin(ANA, "search_memories", "test", None)
+    found = await built.services.recall.search(ANA, query, entry=entry)
+    return [hit.item.text for hit in found.hits]
+
+
+async def test_it_is_shown_what_was_said_and_the_turns_around_it(
+    database: Path | str, clock: Clock
+) -> None:
+    reranker = Scripted("quokka")
+    async with opened(database, clock, reranker) as built:
+        texts = await search(built, Query("Where was Bo on holiday?"))
+        ((look, passages),) = reranker.asked
+
+    (shown,) = [passage for passage in passages if "quokka" in passage.text]
+    assert "quokka" in texts[0]
+    assert shown.said == "Bo: We went to the quokka island with my sister."
+    assert set(shown.around) == {
+        "Ana: Where did you go for the holidays?",
+        "Ana: How lovely!",
+    }
+    assert look.query == "Where was Bo on holiday?"
+    assert look.in_first_person == "Where was I on holiday?"
+    assert look.namespace == ANA
+
+
+async def test_a_judge_is_shown_what_the_hits_show(database: Path | str, clock: Clock) -> None:
+    reranker = Scripted("printer", judges=True)
+    async with opened(database, clock, reranker) as built:
+        texts = await search(built, Query("Where was Bo on holiday?"))
+        ((_, passages),) = reranker.asked
+
+    assert "printer" in texts[0]
+    assert all(passage.said is None and not passage.around for passage in passages)
+
+
+async def test_without_the_part_it_is_not_asked(database: Path | str, clock: Clock) -> None:
+    reranker = Scripted("printer")
+    async with opened(database, clock, reranker) as built:
+        await search(built, Query("Where was Bo?", without=frozenset({Part.RERANK})))
+        assert not reranker.asked
+        await search(built, Query("Where was Bo?"))
+        assert reranker.asked, "the positive control"
+
+
+async def test_what_it_holds_goes_with_the_namespace(database: Path | str, clock: Clock) -> None:
+    reranker = Scripted("printer")
+    async with opened(database, clock, reranker) as built:
+        built.store.forget(ANA)
+
+    assert reranker.forgotten == [ANA]
