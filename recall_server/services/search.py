@@ -1,5 +1,6 @@
 """How a search goes: narrow by words and vectors, weigh what speaks for each, show the best."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -9,7 +10,7 @@ import numpy as np
 
 from recall_server.domain import abstention, fusion, narrowing, ranking
 from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.domain.findable import Words, words_in
+from recall_server.domain.findable import Postings, Words, words_in
 from recall_server.domain.fusion import Column, Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, Scores, SearchMode
 from recall_server.domain.question import Question
@@ -19,12 +20,12 @@ from recall_server.domain.when import when
 from recall_server.domain.words import terms
 from recall_server.providers.embedding import Embedder
 from recall_server.services.events import resolved
-from recall_server.storage.codes import Floats
+from recall_server.storage.codes import Flags, Floats
 from recall_server.storage.documents import Documents, Slots
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.index import Statistics
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.vectors import Searched
+from recall_server.storage.vectors import INLINE_UP_TO, Searched
 
 # Of each list. Measured on LoCoMo, recall@10: 20 find 76.3, 60 77.7, 100 78.7, 200 79.1; those of
 # the backbone's formula find most among few.
@@ -135,7 +136,7 @@ async def narrow(
     hits = [Hit(items[ids[slot]], scores) for slot, scores in best if ids.get(slot) in items]
     slots = {item_id: slot for slot, item_id in ids.items() if item_id in items}
     rows = await vectors.at(list(slots.values())) if vectors else {}
-    tx.cache.trim()
+    tx.cache.weigh(asked.namespace)
     return Narrowed(
         hits,
         pool.documents,
@@ -172,7 +173,7 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
     allowed = await tx.words.allowed(documents)
     postings = documents.postings([*asked.idf, *sorted(asked.named)])
     idf = {} if query.mode is SearchMode.VECTOR else asked.idf
-    by_words = narrowing.by_words(postings, idf, statistics.average_length, allowed, size)
+    by_words = await _by_words(postings, idf, statistics.average_length, allowed, size)
     if vectors is None or asked.vector is None:
         slots = narrowing.joined([by_words], size)
         cosines = np.full(len(slots), np.nan)
@@ -187,6 +188,20 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
     order = documents.by_id(slots)
     slots, cosines = slots[order], cosines[order]
     return _Pool(documents, slots, words_in(slots, postings), cosines)
+
+
+async def _by_words(
+    postings: Mapping[str, Postings],
+    idf: Mapping[str, float],
+    average_length: float,
+    allowed: Flags,
+    size: int,
+) -> Slots:
+    """`narrowing.by_words`, in a thread where it takes long."""
+    given = (postings, idf, average_length, allowed, size)
+    if len(allowed) <= INLINE_UP_TO:
+        return narrowing.by_words(*given)
+    return await asyncio.to_thread(narrowing.by_words, *given)
 
 
 async def _scored(

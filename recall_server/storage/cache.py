@@ -14,6 +14,8 @@ class Held:
         self.epoch = epoch
         self.documents = Documents()
         self._matrices: dict[str, Matrix] = {}
+        # What it counted for when it was weighed last.
+        self.weight = 0
 
     @property
     def bytes(self) -> int:
@@ -28,6 +30,7 @@ class Cache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._weight = 0
         self._held: OrderedDict[Namespace, Held] = OrderedDict()
 
     def of(self, namespace: Namespace, epoch: int) -> Held:
@@ -37,23 +40,32 @@ class Cache:
             # Who still sees the state before the erasure must not put it back for the others.
             return Held(epoch)
         if held.epoch < epoch:
+            self.drop(namespace)
             held = self._held[namespace] = Held(epoch)
         self._held.move_to_end(namespace)
         return held
 
-    def trim(self) -> None:
-        """Hold no more than the budget, but for the vectors and documents searched last."""
-        over = self._total() - self._bytes_max
-        while len(self._held) > 1 and over > 0:
-            over -= self._held.popitem(last=False)[1].bytes
-        if over > 0 and self._held:
-            (last,) = self._held.values()
-            if not last.documents.loading.locked():
-                last.documents.forget_terms(over)
+    def weigh(self, namespace: Namespace) -> None:
+        """Count what has come to a namespace, and make room for it: others go that were not
+        searched lately, and of the last one the postings asked for longest ago.
+        """
+        held = self._held.get(namespace)
+        if held is None:
+            return
+        self._count(held)
+        while len(self._held) > 1 and self._weight > self._bytes_max:
+            self._weight -= self._held.popitem(last=False)[1].weight
+        over = self._weight - self._bytes_max
+        if over > 0 and namespace in self._held and not held.documents.loading.locked():
+            held.documents.forget_terms(over)
+            self._count(held)
+
+    def _count(self, held: Held) -> None:
+        weight = held.bytes
+        self._weight += weight - held.weight
+        held.weight = weight
 
     def drop(self, namespace: Namespace) -> None:
         """Hold nothing of a namespace."""
-        self._held.pop(namespace, None)
-
-    def _total(self) -> int:
-        return sum(held.bytes for held in self._held.values())
+        if (held := self._held.pop(namespace, None)) is not None:
+            self._weight -= held.weight
