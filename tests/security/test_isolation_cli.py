@@ -39,6 +39,9 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "tokens not-before": None,
     "create-token": None,
     "erase-allow": None,
+    "hold lift": None,
+    "hold set": None,
+    "purge-source": None,
     "search": None,
     "export": None,
 }

@@ -3,6 +3,7 @@
 from recall_server.app import House
 from recall_server.domain.model import Query, SearchMode, Source
 from recall_server.services.ingest import Submission
+from recall_server.storage.episodes import episode_of
 from tests.conftest import Open
 from tests.services.conversation import ALICE, drained, enter, entry
 from tests.services.extractors import Scripted
@@ -20,7 +21,7 @@ async def told(house: House, text: str, *, session: str | None = None) -> str:
 
 async def sources(house: House, query: Query) -> list[str]:
     found = await house.services.recall.search(ALICE, query, entry=entry(house))
-    return [hit.item.place.episode_id for hit in found.hits if hit.item.place]
+    return [episode_of(hit.item.id) for hit in found.hits]
 
 
 async def test_a_stuffed_document_has_no_more_than_its_share_of_an_answer(

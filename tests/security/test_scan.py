@@ -24,7 +24,7 @@ from tests.services.extractors import Scripted
 
 def canaries(*stores: str) -> dict[str, str]:
     """A word for each store: random, so that nothing compresses it, and one term of the index."""
-    rng = random.Random(20260301)
+    rng = random.Random(f"20260301 {stores}")  # a Postgres of several tests has each once
     letters = "abcdefghijklmnopqrstuvwxyz234567"
     return {store: "".join(rng.choices(letters, k=24)) for store in stores}
 
