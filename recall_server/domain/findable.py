@@ -28,7 +28,7 @@ def labelled(speaker: str | None, words: str) -> str:
     return f"{speaker}: {words}" if speaker else words
 
 
-class Postings(NamedTuple):
+class TermPostings(NamedTuple):
     """Where one term stands: the documents by their slots, the least first, how often, and how long
     each of them is, in terms.
     """
@@ -47,7 +47,7 @@ class Words(NamedTuple):
     lengths: Counts
 
 
-def words_in(slots: Counts, postings: Mapping[str, Postings]) -> Words:
+def words_in(slots: Counts, postings: Mapping[str, TermPostings]) -> Words:
     """The words that the postings of these terms tell of the documents at these slots."""
     lengths = np.zeros(len(slots), np.int64)
     times: dict[str, Counts] = {}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from recall_server.domain.findable import Counts, Words
 from recall_server.domain.model import Hit, Part, Query, Scores, SearchMode
 from recall_server.domain.periods import Period, affinity
-from recall_server.domain.ranking import DAY_S, DELTA, K1, B
+from recall_server.domain.ranking import DAY_S, DELTA, K1, saturated
 
 Column = NDArray[np.float64]
 
@@ -230,10 +230,10 @@ def bm25(evidence: Evidence) -> Column:
     order of the terms; 0 of one that has none of them.
     """
     score = np.zeros(len(evidence.words.lengths))
-    norm = K1 * (1 - B + B * evidence.words.lengths / evidence.average_length)
     for term, idf in evidence.idf.items():
         times = evidence.words.times[term]
-        score += np.where(times > 0, idf * (DELTA + times * (K1 + 1) / (times + norm)), 0.0)
+        worth = DELTA + saturated(times, evidence.words.lengths, evidence.average_length)
+        score += np.where(times > 0, idf * worth, 0.0)
     return score
 
 

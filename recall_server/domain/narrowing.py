@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.findable import Postings
-from recall_server.domain.ranking import K1, RRF_K, B
+from recall_server.domain.findable import TermPostings
+from recall_server.domain.ranking import RRF_K, saturated
 
 # Of so many scores the best are looked for first.
 SOME = 4_096
 
 Slots = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Column = NDArray[np.float64]
 
 
 def by_words(
-    postings: Mapping[str, Postings],
+    postings: Mapping[str, TermPostings],
     idf: Mapping[str, float],
     average_length: float,
     allowed: Flags,
@@ -35,19 +36,25 @@ def by_words(
         # Those are the last: what was added since the flags were read.
         end = int(np.searchsorted(slots, len(allowed)))
         slots, times, lengths = slots[:end], times[:end], lengths[:end]
-        norm = K1 * (1.0 - B) + (K1 * B / average_length) * lengths
-        scores[slots] += (weight * (K1 + 1.0)) * times / (times + norm)
+        scores[slots] += weight * saturated(times, lengths, average_length)
     found = np.flatnonzero(scores)
     found = found[allowed[found]]
-    values = scores[found]
+    return best(found, scores[found], limit)[0]
+
+
+def best(slots: Slots, values: Column, limit: int) -> tuple[Slots, Column]:
+    """The `limit` slots with the greatest values, and these, the greatest first; of equal ones the
+    lesser slots.
+    """
     # What is not among the best of some is not among the best of all, and is told in no time.
     for many in (SOME, len(values)):
         part = values[:many]
         if len(part) > limit:
             last = len(part) - limit
             chosen = values >= np.partition(part, last)[last]
-            found, values = found[chosen], values[chosen]
-    return found[np.lexsort((found, -values))[:limit]]
+            slots, values = slots[chosen], values[chosen]
+    order = np.lexsort((slots, -values))[:limit]
+    return slots[order], values[order]
 
 
 def joined(lists: Sequence[Slots], limit: int) -> Slots:
@@ -61,5 +68,5 @@ def joined(lists: Sequence[Slots], limit: int) -> Slots:
         ranks = np.arange(1, len(one) + 1)
         shares.append((1.0 / (RRF_K + ranks) - end) / (1.0 / (RRF_K + 1) - end))
     found, at = np.unique(np.concatenate(used), return_inverse=True)
-    summed = np.bincount(at, np.concatenate(shares))
-    return found[np.lexsort((found, -summed))[:limit]]
+    summed: Column = np.bincount(at, np.concatenate(shares)).astype(np.float64)
+    return best(found, summed, limit)[0]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from operator import mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ REPETITION = 0.85
 
 ById = Mapping[str, float]
 Row = NDArray[np.float64]
+Numbers = NDArray[np.integer[Any]]
 Similarity = Callable[[int], Row]
 """The likeness, in [0, 1], of the hit at a position to every hit, in their order."""
 
@@ -92,6 +93,14 @@ def bm25plus_of(words: Words, *, idf: Mapping[str, float], average_length: float
         said = [term for term in idf for _ in range(often[term][place])]
         documents.append(said + [""] * (length - len(said)))
     return bm25plus(list(idf), documents, idf=idf, average_length=average_length)
+
+
+def saturated(times: Numbers, lengths: Numbers, average_length: float) -> Row:
+    """What occurrences of a term are worth in BM25, by documents: the more, the less each adds, and
+    less in a longer one than in a shorter one.
+    """
+    worth: Row = times * (K1 + 1) / (times + K1 * (1 - B + B * lengths / average_length))
+    return worth
 
 
 def ranks(scores: ById) -> dict[str, float]:

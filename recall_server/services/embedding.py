@@ -10,6 +10,7 @@ import numpy as np
 from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.findable import labelled
 from recall_server.domain.model import AuditEntry, Episode, Job, Memory, Namespace
+from recall_server.domain.transcript import turn_at
 from recall_server.providers.embedding import Embedder, Vectors
 from recall_server.storage.episodes import episode_of, turn_id
 from recall_server.storage.findable import KINDS
@@ -93,10 +94,8 @@ def of_memory(words: str, start: int, episode: Episode, turns: Mapping[str, Text
     """What the vector of a memory is made of that is found by `words` and rests on those that begin
     at `start`: of both alike. `turns` are `of_turns(episode)`.
     """
-    for turn in episode.turns:
-        if turn.span.start <= start < turn.span.end:
-            return (words, *turns.get(turn_id(episode.id, turn.index), ()))
-    return (words,)
+    turn = turn_at(episode.turns, start)
+    return (words, *turns.get(turn_id(episode.id, turn.index), ())) if turn else (words,)
 
 
 async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:

@@ -13,22 +13,21 @@ INLINE_MAX = 50
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
     """Let search find items by their words. They are written already, and are not found yet."""
-    found = await tx.findables.of(ids)
-    if len(found) > INLINE_MAX:
-        await tx.words.add(await asyncio.to_thread(postings, found))
-    elif found:
-        await tx.words.add(postings(found))
+    await tx.words.add(await _postings(await tx.findables.of(ids)))
 
 
 async def show_new(tx: Transaction, found: Mapping[str, Findable], others: Postings) -> None:
     """`show` what is just being written, by what is known of it; and `others` with it."""
-    if len(found) > INLINE_MAX:
-        made = await asyncio.to_thread(postings, found)
-    else:
-        made = postings(found)
+    made = await _postings(found)
     await tx.words.add(
         Postings(made.ids + others.ids, made.rows + others.rows, made.words + others.words)
     )
+
+
+async def _postings(found: Mapping[str, Findable]) -> Postings:
+    if len(found) > INLINE_MAX:
+        return await asyncio.to_thread(postings, found)
+    return postings(found)
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from recall_server.domain import abstention, fusion, narrowing, ranking
 from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.domain.findable import Postings, Words, words_in
+from recall_server.domain.findable import TermPostings, Words, words_in
 from recall_server.domain.fusion import Column, Evidence
 from recall_server.domain.model import Hit, Item, Namespace, Part, Query, Scores, SearchMode
 from recall_server.domain.question import Question
@@ -191,7 +191,7 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
 
 
 async def _by_words(
-    postings: Mapping[str, Postings],
+    postings: Mapping[str, TermPostings],
     idf: Mapping[str, float],
     average_length: float,
     allowed: Flags,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.findable import Postings
+from recall_server.domain.findable import TermPostings
 from recall_server.domain.model import Item
 from recall_server.domain.rights import Reach
 from recall_server.storage.codes import GROWTH, Flags
@@ -38,7 +38,7 @@ RANKED = {
 """What ranking needs of a document, in the order of `fusion.Pool`."""
 
 
-NONE = Postings(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint32))
+NONE = TermPostings(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint32))
 
 
 class Documents:
@@ -55,7 +55,7 @@ class Documents:
         self._columns: dict[str, NDArray[Any]] = {
             name: np.zeros(0, kind) for name, kind in kinds.items()
         }
-        self._terms: OrderedDict[str, tuple[int, Postings]] = OrderedDict()
+        self._terms: OrderedDict[str, tuple[int, TermPostings]] = OrderedDict()
         self._terms_bytes = 0
         self._numbers: dict[str, int] = {}
         self._reaches: OrderedDict[Reach, tuple[int, Flags]] = OrderedDict()
@@ -118,7 +118,7 @@ class Documents:
         # What was read once, for the sake of a term whose end nobody knew, is not read twice.
         read = read[read[:, 0] > (held.slots[-1] if len(held.slots) else 0)]
         slots, times, lengths = read[np.argsort(read[:, 0])].T
-        more = Postings(
+        more = TermPostings(
             np.concatenate([held.slots, slots.astype(np.uint32)]),
             np.concatenate([held.times, np.minimum(times, 65_535).astype(np.uint16)]),
             np.concatenate([held.lengths, lengths.astype(np.uint32)]),
@@ -126,7 +126,7 @@ class Documents:
         self._terms[term] = upto, more
         self._terms_bytes += _bytes(more) - _bytes(held)
 
-    def postings(self, terms: Iterable[str]) -> dict[str, Postings]:
+    def postings(self, terms: Iterable[str]) -> dict[str, TermPostings]:
         """Those of each term, as far as they are here."""
         for term in terms:
             if term in self._terms:
@@ -216,5 +216,5 @@ class Documents:
         return flags
 
 
-def _bytes(postings: Postings) -> int:
+def _bytes(postings: TermPostings) -> int:
     return sum(column.nbytes for column in postings)

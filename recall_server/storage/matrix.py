@@ -112,16 +112,6 @@ class Matrix:
         return self._rows[positions]
 
 
-def nearest(slots: NDArray[np.int64], cosines: Cosines, limit: int) -> Near:
-    """The `limit` documents with the greatest cosines; of equal ones the lesser slots."""
-    if len(slots) > limit:
-        last = len(slots) - limit
-        chosen = np.flatnonzero(cosines >= np.partition(cosines, last)[last])
-        slots, cosines = slots[chosen], cosines[chosen]
-    order = np.lexsort((slots, -cosines))[:limit]
-    return Near(slots[order], cosines[order])
-
-
 def cosines_to(query: Floats, rows: Floats) -> Cosines:
     """The cosine of each vector (of length 1) to `query`: row by row, so that none depends on which
     others stand beside it; a product of matrices would also wake threads that cost more than they

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from recall_server.domain.narrowing import best
 from recall_server.storage.cache import Cache
 from recall_server.storage.codes import Flags, Floats, Positions, code, code_chars
 from recall_server.storage.documents import Slots
 from recall_server.storage.handle import Handle
 from recall_server.storage.index import Statistics
-from recall_server.storage.matrix import ROWS_UP_TO, Cosines, Matrix, Near, cosines_to, nearest
+from recall_server.storage.matrix import ROWS_UP_TO, Cosines, Matrix, Near, cosines_to
 
 # Codes that are read at a time: about 5 MB of text.
 PAGE = 65_536
@@ -149,7 +150,7 @@ class Searched:
         else:
             positions = await asyncio.to_thread(matrix.candidates, query, limit, allowed)
         slots, rows = await self._rows(positions)
-        near = nearest(slots, cosines_to(query, rows), limit)
+        near = Near(*best(slots, cosines_to(query, rows), limit))
         if not matrix.holds_rows:
             chosen = np.flatnonzero(np.isin(slots, near.slots))
             self._read |= {int(slots[place]): rows[place] for place in chosen}
@@ -157,9 +158,9 @@ class Searched:
 
     async def cosines(self, query: Floats, slots: Slots) -> Cosines:
         """The cosine of each of these documents, not a number where it has no vector."""
-        positions = self._matrix.codes.at(slots)
         cosines = np.full(len(slots), np.nan)
         if self._matrix.holds_rows:
+            positions = self._matrix.codes.at(slots)
             having = positions >= 0
             cosines[having] = cosines_to(query, self._matrix.rows(positions[having]))
             return cosines

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_server.domain import ranking
-from recall_server.domain.findable import Postings, words_in
+from recall_server.domain.findable import TermPostings, words_in
 from recall_server.domain.narrowing import by_words, joined
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 DOCUMENTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), max_size=12)
 
 
-def postings_of(documents: list[list[str]]) -> dict[str, Postings]:
+def postings_of(documents: list[list[str]]) -> dict[str, TermPostings]:
     """Of documents whose slots are their places."""
     found = {}
     for term in "abcdef":
         having = [slot for slot, document in enumerate(documents) if term in document]
-        found[term] = Postings(
+        found[term] = TermPostings(
             np.array(having, np.uint32),
             np.array([Counter(documents[slot])[term] for slot in having], np.uint16),
             np.array([len(documents[slot]) for slot in having], np.uint32),
@@ -60,7 +60,7 @@ def test_among_tens_of_thousands_the_best_are_those_of_a_full_sort() -> None:
     made = np.random.default_rng(5)
     count = 30_000
     postings = {
-        "a": Postings(
+        "a": TermPostings(
             np.arange(count, dtype=np.uint32),
             made.integers(1, 9, count).astype(np.uint16),
             made.integers(9, 60, count).astype(np.uint32),

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from recall_server.domain.narrowing import best
 from recall_server.storage.codes import Floats, code
-from recall_server.storage.matrix import EXACT_UP_TO, Matrix, cosines_to, nearest
+from recall_server.storage.matrix import EXACT_UP_TO, Matrix, cosines_to
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -39,8 +40,8 @@ def near(made: Matrix, query: Floats, limit: int, without: Sequence[int] = ()) -
     allowed = ~np.isin(np.arange(2 * MANY), without)
     positions = made.candidates(query, limit, allowed)
     slots = made.codes.documents(positions).astype(np.int64)
-    found = nearest(slots, cosines_to(query, made.rows(positions)), limit)
-    return dict(zip(found.slots.tolist(), found.cosines.tolist(), strict=True))
+    found, cosines = best(slots, cosines_to(query, made.rows(positions)), limit)
+    return dict(zip(found.tolist(), cosines.tolist(), strict=True))
 
 
 def nearest_by_hand(rows: Floats, query: Floats, limit: int) -> list[int]:
