@@ -6,7 +6,7 @@ Both extract nothing meanwhile, and the client is the same: JSON-RPC on a plain 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from recall_server.domain.model import namespace
 SEED = 20260303
 SIZES = (10_000, 100_000)
 CONCURRENCIES = (8, 32)
+READY_S = 120.0
+AGAIN_S = 1.0
 OURS, PEER = "ours", "peer"
 
 Say = Callable[[str], None]
@@ -150,8 +152,20 @@ def _connect(
 
 async def _finds(side: _Side, text: str) -> bool:
     async with session(side.address, side.tokens[SIZES[0]]) as ask:
-        answer = await ask("search_memories", {"query": text})
+        answer = await _answered(lambda: ask("search_memories", {"query": text}))
     return json.dumps(text)[1:-1].encode() in answer.replace(b'\\"', b'"')
+
+
+async def _answered(ask: Callable[[], Awaitable[bytes]]) -> bytes:
+    """The first answer that is none of a failure: the peer rewrites all its memories as it starts,
+    and refuses calls while it waits for its own lock. Raises `TimeoutError`.
+    """
+    async with asyncio.timeout(READY_S):
+        while True:
+            try:
+                return await ask()
+            except RuntimeError:
+                await asyncio.sleep(AGAIN_S)
 
 
 async def _filled(database: Path, statements: Sequence[str], say: Say) -> dict[int, str]:
