@@ -507,6 +507,7 @@ NOT_CARRIED = {
     "documents": "made again of the texts",
     "postings": "made again of the texts",
     "terms": "made again of the texts",
+    "memory_counts": "counted again",
     "api_tokens": "keys to the door, not what is behind it",
     "server": "belongs to no namespace",
     "schema_version": "belongs to no namespace",
