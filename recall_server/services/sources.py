@@ -5,21 +5,20 @@ The words stay where they were said, hidden for good, so that they can be looked
 made of them goes. What rests on other words too is made of these anew.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import AuditEntry, Memory, Namespace, Span, Status
+from recall_server.domain.model import AuditEntry, Memory, Namespace, Status
 from recall_server.domain.plan import PERSON
 from recall_server.domain.run import RunState
 from recall_server.domain.text import storable
 from recall_server.domain.trust import corroborations
 from recall_server.services import finding
 from recall_server.services.embedding import EMBED
-from recall_server.services.ingest import EXTRACT
-from recall_server.storage.rows import span
+from recall_server.services.reopening import read_again, reopen, spoken_for_by
 from recall_server.storage.store import Store, Transaction
 
 REASON = "source: purged by an operator"
@@ -119,15 +118,13 @@ class Sources:
         await tx.erasures.remove_vectors(sorted(found.removed))
         await tx.erasures.remove_memories(sorted(found.removed))
         await tx.erasures.remove_runs(found.runs)
-        opened = await tx.sources.uncover(list(found.again))
-        await finding.show(tx, [*opened, *found.restored])
-        await tx.vectors.link([*opened, *found.restored])
+        await reopen(tx, found.again)
+        await finding.show(tx, list(found.restored))
+        await tx.vectors.link(list(found.restored))
         # Who works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
-        for episode_id, turn in sorted(found.again.values()):
-            payload = {"episode_id": episode_id, "turn": turn}
-            await tx.jobs.add(self.new_id("job"), EXTRACT, payload, now)
+        await read_again(tx, found.again, self.new_id, now)
         for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
 
@@ -142,8 +139,9 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
             goes = memory.citation.episode_id in bad or _merged(memory)
             (found.removed if goes else found.kept)[memory.id] = memory
         await _trace(tx, found)
-        await _find_again(tx, found, bad)
-    async for run, kept in tx.erasures.runs():
+        found.again = {**await spoken_for_by(tx, set(found.removed), bad)}
+    async for task in tx.looking.runs():
+        run, kept = task.id, task.documents
         request, work, status = kept[:3]
         ended = RunState(status["state"]).final
         if source.handed_in(request, work) or (ended and _mentions(kept, set(found.removed))):
@@ -169,26 +167,6 @@ async def _trace(tx: Transaction, found: Purged) -> None:
             found.restored[memory.id] = memory
         else:
             found.relinked[memory.id] = by
-
-
-async def _find_again(tx: Transaction, found: Purged, bad: set[str]) -> None:
-    """The turns of others that only memories that go speak for."""
-    lost: dict[str, list[Span]] = {}
-    for row in await tx.erasures.citations(found.removed):
-        if row["episode_id"] not in bad:
-            lost.setdefault(row["episode_id"], []).append(span(row))
-    still: dict[str, list[Span]] = {}
-    for row in await tx.erasures.citations_in(lost):
-        if row["memory_id"] not in found.removed:
-            still.setdefault(row["episode_id"], []).append(span(row))
-    for turn in await tx.sources.turns(lost):
-        episode_id, where = turn["episode_id"], span(turn)
-        if _touched(where, lost.get(episode_id)) and not _touched(where, still.get(episode_id)):
-            found.again[turn["id"]] = (episode_id, turn["position"])
-
-
-def _touched(where: Span, spans: Sequence[Span] | None) -> bool:
-    return any(where.overlaps(one) for one in spans or ())
 
 
 def _mentions(value: Any, ids: set[str]) -> bool:
