@@ -305,7 +305,9 @@ async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_
     finally:
         await driver.close()
 
-    assert [tuple(row.values()) for row in kept] == [("ers_1", "subject", "receipt", "line")]
+    assert [dict(row) for row in kept] == [
+        {"id": "ers_1", "kind": "subject", "receipt": "receipt", "sealed": "line"}
+    ]
 
 
 def _blob(engine: str, digits: str) -> str:
