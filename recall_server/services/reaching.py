@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from recall_server.domain.containers import NONE
 from recall_server.domain.erasure import QUOTE_TERMS_MIN, TURN_TERMS_MIN, Subject, telling
+from recall_server.domain.model import Span
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.services.strike import LABELS, Affected
 from recall_server.storage.driver import Row
@@ -79,78 +80,91 @@ class Room:
 
 @dataclass
 class _Read:
-    """Which rows of a table were read. Their words change by an erasure only, which names nobody
-    anew: so only others are read again.
-    """
+    """Which rows of a table were read, so that only others are read again."""
 
     table: Table
     _ids: set[str] = field(default_factory=set)
     _last: str = ""
-    _epoch: int = 0
 
-    async def more(self, tx: Transaction) -> AsyncIterator[Sequence[Row]]:
-        """Those that were not."""
-        epoch = await tx.looking.epoch()
+    async def more(self, tx: Transaction, *, erased: bool) -> AsyncIterator[Sequence[Row]]:
+        """Those that were not; `erased`: some may be gone since."""
         async for page in tx.looking.pages(self.table, self._last):
             self._last = page[-1]["id"]
             self._ids |= {row["id"] for row in page}
             yield page
         # What came under an id that sorts before. Where rows went too, their number says nothing.
-        if epoch != self._epoch or await tx.looking.count(self.table) != len(self._ids):
+        if erased or await tx.looking.count(self.table) != len(self._ids):
             there = set(await tx.looking.ids(self.table))
             new = there - self._ids
             self._ids = there
             async for page in tx.looking.rows(self.table, new):
                 yield page
-        self._epoch = epoch
+
+
+class _Marks(NamedTuple):
+    """Where a text names somebody, and whether its labels do."""
+
+    spans: frozenset[Span]
+    labels: bool
 
 
 @dataclass
 class Somebody:
-    """Whatever names a subject. No index knows every name: all of the namespace is read, once."""
+    """Whatever names a subject. No index knows every name: all of the namespace is read, once.
+    What was read changes its words by an erasure only, which names nobody anew.
+    """
 
     subject: Subject
     _memories: _Read = field(default_factory=lambda: _Read("memories"))
     _episodes: _Read = field(default_factory=lambda: _Read("episodes"))
     _naming: set[str] = field(default_factory=set)
-    _speaking: set[str] = field(default_factory=set)
+    _marks: dict[str, _Marks] = field(default_factory=dict)
+    _epoch: int | None = None
 
     async def find(self, tx: Transaction) -> Affected:
-        async for page in self._memories.more(tx):
+        epoch = await tx.looking.epoch()
+        erased, self._epoch = epoch != self._epoch, epoch
+        async for page in self._memories.more(tx, erased=erased):
             self._naming |= await asyncio.to_thread(self._among, page)
-        async for page in self._episodes.more(tx):
+        if erased and self._marks:
+            # Of those that are still there, and have not been struck out since.
+            texts = await tx.erasures.episodes_of(self._marks)
+            self._marks = await asyncio.to_thread(self._marked, texts)
+        async for page in self._episodes.more(tx, erased=erased):
             texts = await tx.erasures.with_turns(page)
-            self._speaking |= await asyncio.to_thread(self._speaking_of, texts)
+            self._marks |= await asyncio.to_thread(self._marked, texts)
         affected = Affected(self.subject)
         rows = await tx.erasures.memories_of(self._naming)
         affected.memories = {row["id"]: row for row in rows}
         await _add_citations(tx, affected)
-        for episode, turns in await tx.erasures.episodes_of(self._speaking):
-            self._mark(affected, episode, turns)
+        for episode_id, marks in self._marks.items():
+            for where in marks.spans:
+                affected.add(episode_id, where)
+        labelled = [one for one, marks in self._marks.items() if marks.labels]
+        for episode, turns in await tx.erasures.episodes_of(labelled):
+            affected.episodes[episode["id"]] = (episode, turns)
         return affected
 
     def _among(self, memories: Iterable[Row]) -> set[str]:
         named = self.subject.named
         return {row["id"] for row in memories if named(*(row[name] for name in _WORDS_OF_MEMORY))}
 
-    def _speaking_of(self, texts: Iterable[tuple[Row, list[Row]]]) -> set[str]:
-        found = Affected(self.subject)
+    def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
+        """Of those texts that name the subject."""
+        named, found = self.subject.named, {}
         for episode, turns in texts:
-            self._mark(found, episode, turns)
-        return {*found.spans, *found.episodes}
-
-    def _mark(self, affected: Affected, episode: Row, turns: list[Row]) -> None:
-        """What of a text goes."""
-        subject, text = self.subject, episode["text"]
-        for turn in turns:
-            said = text[turn["span_start"] : turn["span_end"]]
-            if subject.named(turn["speaker"], said):
-                affected.add(episode["id"], span(turn))
-        for where in subject.places(text):
-            affected.add(episode["id"], where)
-        sessions = [turn["session"] for turn in turns]
-        if subject.named(*(episode[label] for label in LABELS), *sessions):
-            affected.episodes[episode["id"]] = (episode, turns)
+            text = episode["text"]
+            spans = {
+                span(turn)
+                for turn in turns
+                if named(turn["speaker"], text[turn["span_start"] : turn["span_end"]])
+            }
+            spans |= {*self.subject.places(text)}
+            sessions = [turn["session"] for turn in turns]
+            labels = named(*(episode[label] for label in LABELS), *sessions)
+            if spans or labels:
+                found[episode["id"]] = _Marks(frozenset(spans), labels)
+        return found
 
 
 async def _add_citations(tx: Transaction, affected: Affected) -> None:

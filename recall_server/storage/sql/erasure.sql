@@ -294,6 +294,12 @@ SELECT id, text, topic, container, entity, attribute, value, status FROM memorie
 WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
+-- in: sqlite
+-- By itself it would go through all citations: it thinks that a namespace has ten.
+SELECT memory_id, position, episode_id, span_start, span_end
+FROM citations INDEXED BY citations_by_episode
+WHERE namespace = :namespace AND episode_id IN (:ids...)
+-- in: postgres
 SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 

@@ -64,8 +64,9 @@ SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
 -- query: uncount_terms
 -- A word that stands nowhere any more must not stand here either.
 -- in: sqlite
+-- Named twice: by the join alone it would go through all words of the namespace.
 UPDATE terms SET documents = documents - c.value FROM json_each(:counts) c
-WHERE namespace = :namespace AND term = c.key
+WHERE namespace = :namespace AND term = c.key AND term IN (SELECT key FROM json_each(:counts))
 -- in: postgres
 UPDATE terms SET documents = documents - CAST(c.value AS bigint) FROM jsonb_each_text(:counts) c
 WHERE namespace = :namespace AND term = c.key

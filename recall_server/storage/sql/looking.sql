@@ -46,6 +46,6 @@ SELECT
    WHERE namespace = :namespace AND container <> '' AND container = :container) AS memories,
   (SELECT count(*) FROM episodes
    WHERE namespace = :namespace AND container <> '' AND container = :container) AS episodes,
-  (SELECT count(*) FROM turns t JOIN episodes e
-   ON e.namespace = t.namespace AND e.id = t.episode_id
-   WHERE e.namespace = :namespace AND e.container <> '' AND e.container = :container) AS turns
+  (SELECT count(*) FROM episodes e CROSS JOIN turns t
+   WHERE e.namespace = :namespace AND e.container <> '' AND e.container = :container
+     AND t.namespace = :namespace AND t.episode_id = e.id) AS turns
