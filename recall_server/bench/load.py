@@ -53,11 +53,13 @@ async def measure(
     client: str,
     concurrency: int,
     seconds: float,
+    *,
+    one_by_one: bool = True,
 ) -> list[Measured]:
     """Call `operations` in turn, round after round, until each has had `seconds` or more.
 
-    A round is one call of each at concurrency 1, and one window of each above. A caller keeps its
-    connection, and sends its next call when its last was answered.
+    A round is one window of each, or at concurrency 1, if wanted, one call of each. A caller keeps
+    its connection, and sends its next call when its last was answered.
     """
     found = [Measured(operation.name, client, concurrency) for operation in operations]
     async with AsyncExitStack() as stack:
@@ -68,7 +70,7 @@ async def measure(
         for operation, calls in zip(operations, callers, strict=True):
             for call in calls[:WARM_UP]:
                 await call(operation.tool, operation.arguments())
-        window = WINDOW_S if concurrency > 1 else 0.0
+        window = 0.0 if one_by_one and concurrency == 1 else WINDOW_S
         end = perf_counter() + seconds * len(operations)
         while perf_counter() < end:
             for operation, calls, into in zip(operations, callers, found, strict=True):

@@ -37,8 +37,7 @@ def by_words(
         end = int(np.searchsorted(slots, len(allowed)))
         slots, times, lengths = slots[:end], times[:end], lengths[:end]
         scores[slots] += weight * saturated(times, lengths, average_length)
-    found = np.flatnonzero(scores)
-    found = found[allowed[found]]
+    found = np.flatnonzero((scores > 0.0) & allowed)
     return best(found, scores[found], limit)[0]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import mul
 from typing import Any, NamedTuple
@@ -290,30 +290,27 @@ def repetition(alike: Similarity) -> Similarity:
     return repeated
 
 
-def diversify(
-    hits: Sequence[Hit], similarity: Similarity, mmr_lambda: float, limit: int
-) -> list[Hit]:
-    """The `limit` best by maximal marginal relevance (Carbonell & Goldstein 1998; FEATURES D08).
+def diversify(hits: Sequence[Hit], similarity: Similarity, mmr_lambda: float) -> Iterator[Hit]:
+    """The hits by maximal marginal relevance (Carbonell & Goldstein 1998; FEATURES D08).
 
     Picks, again and again, the greatest `lambda * relevance - (1 - lambda) * likeness to the most
     similar one picked`; ties go to the earlier hit. Relevance is the final score, scaled so that
     the best hit has 1 and the last 0, as likeness does: finals lie so close together that likeness
     alone would decide. Lambda 1 keeps the order of `hits` exactly; 0 starts with the first hit and
-    then only spreads. O(limit * hits).
+    then only spreads. Each that is taken costs O(hits).
     """
     if mmr_lambda >= 1.0 or not hits:
-        return list(hits[:limit])
+        yield from hits
+        return
     finals = np.array([hit.scores.final for hit in hits])
     relevance = mmr_lambda * (finals - finals.min()) / max(float(np.ptp(finals)), 1e-12)
     marginal = relevance.copy()
-    picked: list[Hit] = []
-    for _ in range(min(limit, len(hits))):
+    for _ in hits:
         best = int(marginal.argmax())
-        picked.append(hits[best])
+        yield hits[best]
         # The least over those picked is what the most similar one leaves.
         np.minimum(marginal, relevance - (1.0 - mmr_lambda) * similarity(best), out=marginal)
         marginal[best] = -np.inf
-    return picked
 
 
 def tokens(hit: Hit) -> int:

@@ -4,7 +4,7 @@ push all others out of it (SECURITY LLM-09).
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,14 +19,19 @@ def others(limit: int) -> int:
     return math.floor(limit * SHARE)
 
 
-def spread(found: Sequence[T], sources: Sequence[Hashable], size: int, reserved: int) -> list[T]:
+def spread(
+    found: Iterable[T], source: Callable[[T], Hashable], size: int, reserved: int
+) -> list[T]:
     """The best `size` of what was found, in their order, with `reserved` places of them kept from
     each source for the others. What these do not need goes to the best of those left out, behind
-    them. `sources` are those of `found`, in their order.
+    them. No more is looked at than it takes.
     """
     seen: Counter[Hashable] = Counter()
     kept, left_out = list[T](), list[T]()
-    for one, source in zip(found, sources, strict=True):
-        seen[source] += 1
-        (kept if seen[source] <= size - reserved else left_out).append(one)
+    for one in found:
+        if len(kept) == size:
+            break
+        its = source(one)
+        seen[its] += 1
+        (kept if seen[its] <= size - reserved else left_out).append(one)
     return [*kept, *left_out][:size]

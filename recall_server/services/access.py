@@ -153,7 +153,7 @@ class Access:
             except NotValid as why:
                 log.info("token_refused", reason=str(why))
                 raise Unauthenticated(REFUSED) from None
-        info = await self._store.alone(None, brief=True).access.by_hash(token_hash(token))
+        info = await self._store.alone(None).access.by_hash(token_hash(token))
         if info is None:
             log.info("token_refused", reason="unknown")
             raise Unauthenticated(REFUSED)

@@ -157,9 +157,12 @@ def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
         alike = ranking.likeness(hits, vectors, words)
         if query.mode is not SearchMode.RECALL:
             alike = ranking.repetition(alike)
-        hits = ranking.diversify(hits, alike, query.mmr_lambda, len(hits))
-        sources = narrowed.documents.sources([narrowed.slots[hit.item.id] for hit in hits])
-        hits = spread(hits, sources, query.limit, others(query.limit))
+        hits = spread(
+            ranking.diversify(hits, alike, query.mmr_lambda),
+            lambda hit: narrowed.documents.source(narrowed.slots[hit.item.id]),
+            query.limit,
+            others(query.limit),
+        )
     return ranking.fit_budget(hits[: query.limit], query.max_tokens)
 
 
@@ -212,8 +215,7 @@ async def _scored(
     reserved = others(query.limit)
     if query.mode is SearchMode.RECALL:
         found = await _as_the_backbone(tx, pool, asked, now)
-        sources = pool.documents.sources([slot for slot, _ in found])
-        return spread(found, sources, limit, reserved)
+        return spread(found, lambda one: pool.documents.source(one[0]), limit, reserved)
     told = when(query.text, now)
     events = () if Part.EVENT in query.without or query.mode is SearchMode.VECTOR else told.events
     dated = await resolved(
@@ -229,8 +231,10 @@ async def _scored(
         dated,
     )
     fused = fusion.fuse(fusion.Pool(*pool.documents.columns(pool.slots)), evidence, query, now)
-    slots = pool.slots[fused.order].tolist()
-    places = spread(fused.order.tolist(), pool.documents.sources(slots), limit, reserved)
+    slots = pool.slots.tolist()
+    places = spread(
+        fused.order.tolist(), lambda place: pool.documents.source(slots[place]), limit, reserved
+    )
     return list(zip(pool.slots[places].tolist(), fused.scores(places), strict=True))
 
 

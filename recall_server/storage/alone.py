@@ -12,13 +12,12 @@ class Alone:
     """
 
     def __init__(
-        self, driver: Driver, namespace: str | None, *, write: bool, lasting: bool, brief: bool
+        self, driver: Driver, namespace: str | None, *, write: bool, lasting: bool
     ) -> None:
         self._driver = driver
         self._namespace = namespace
         self._write = write
         self._lasting = lasting
-        self._brief = brief
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         return await self._driver.alone(
@@ -27,7 +26,6 @@ class Alone:
             namespace=self._namespace,
             write=self._write,
             lasting=self._lasting,
-            brief=self._brief,
         )
 
     async def send(self, sql: str, params: Params) -> NoReturn:

@@ -189,10 +189,9 @@ class Documents:
         """What ranking needs of these slots, in the order of `fusion.Pool`."""
         return [self._columns[name][slots] for name in RANKED]
 
-    def sources(self, slots: Sequence[int]) -> list[int]:
-        """The session or text that each of these comes from, as a number."""
-        numbers: list[int] = self._columns["source"][list(slots)].tolist()
-        return numbers
+    def source(self, slot: int) -> int:
+        """The session or text that it comes from, as a number."""
+        return int(self._columns["source"][slot])
 
     def count_accesses(self, slots: Sequence[int]) -> None:
         """Once more for each. What other processes have counted is taken in with the item."""

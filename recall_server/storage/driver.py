@@ -105,7 +105,6 @@ class Driver(Protocol):
         namespace: str | None,
         write: bool,
         lasting: bool,
-        brief: bool = False,
     ) -> Sequence[Row]:
         """One statement that is a transaction by itself; the rows it returns. What is not `lasting`
         may be lost if the machine fails that runs the database and all that use it; and what it saw

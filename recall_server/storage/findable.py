@@ -41,10 +41,8 @@ class Findables:
         """
         if not slots:
             return {}
-        documents = await self._handle.fetch("documents_at", slots=list(slots))
-        slot_of = {row["item_id"]: row["slot"] for row in documents}
-        rows = await self._handle.fetch("placed", ids=list(slot_of))
-        return {slot_of[row["id"]]: _item(row) for row in rows}
+        rows = await self._handle.fetch("placed", slots=list(slots))
+        return {row["slot"]: _item(row) for row in rows}
 
     async def resting_on(self, turn_ids: Collection[str]) -> set[str]:
         """The active memories that are found by the words of one of these turns too."""

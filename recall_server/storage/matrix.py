@@ -17,15 +17,15 @@ EXACT_UP_TO = 4_096
 # (32 bytes), and those of the shortlist are read from the database.
 ROWS_UP_TO = 16_384
 # How many are compared exactly: as many for each hit, and more the more lie as close together.
-# Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.5 % are
-# among 400 of 100,000, 98.8 % among 1,400 of 1,000,000.
-SHORTLIST_MIN = 400
+# Measured on texts of the bench, of which many say nearly the same: of the 10 nearest 99.3 % are
+# among 300 of 100,000, 99.0 % among 1,000 of 1,000,000.
+SHORTLIST_MIN = 300
 # Of vectors that are held here many more cost next to nothing.
 SHORTLIST_HELD = 1_600
 SHORTLIST_PER_HIT = 3
-SHORTLIST_PER_ROOT = 1.4
+SHORTLIST_PER_ROOT = 1.0
 # So many times as many are chosen by their bits alone, which are quicker to compare.
-FIRST_PER_LAST = 6
+FIRST_PER_LAST = 8
 
 Cosines = NDArray[np.float64]
 

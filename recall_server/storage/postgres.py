@@ -142,9 +142,7 @@ class PostgresDriver:
         namespace: str | None,
         write: bool,
         lasting: bool,
-        brief: bool = False,
     ) -> Sequence[Row]:
-        del brief
         del lasting  # those who use it may outlive it, so it has to keep all that it told them
         async with self._transaction(namespace, write=write, role=_role(namespace)) as connection:
             return await connection.last(sql, params)

@@ -14,7 +14,7 @@ from typing import Any
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.turns import Turns
 from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
-from recall_server.storage.sqlite_thread import Thread, Transaction, step_of, translated
+from recall_server.storage.sqlite_thread import Read, Thread, Transaction, step_of, translated
 from recall_server.storage.sqlite_writer import Writer
 
 READERS = 4
@@ -101,8 +101,10 @@ class SqliteDriver:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
         if not write:
-            async with self._turn(namespace) as raw, self._read(raw) as connection:
-                yield connection
+            async with self._turn(namespace) as raw:
+                read = partial(raw.read, within_s=self._limits.query_s)
+                async with self._reads(raw, read) as connection:
+                    yield connection
             return
         assert self._writer is not None
         lengthy = erasing or namespace is None
@@ -123,11 +125,10 @@ class SqliteDriver:
                 self._readers.put_nowait(reader)
 
     @asynccontextmanager
-    async def _read(self, raw: Thread) -> AsyncIterator[Connection]:
+    async def _reads(self, raw: Thread, read: Read) -> AsyncIterator[Connection]:
         with translated(self._path):
             begin = [self._sound, step_of(READ, {})]
-            within_s = self._limits.query_s
-            connection = Transaction(raw, self._path, begin, within_s=within_s)
+            connection = Transaction(raw, self._path, begin, read=read)
             try:
                 yield connection
                 if connection.begun:
@@ -145,7 +146,6 @@ class SqliteDriver:
         namespace: str | None,
         write: bool,
         lasting: bool,
-        brief: bool = False,
     ) -> Sequence[Row]:
         if write and lasting:
             async with self.transaction(namespace=namespace, write=True) as connection:
@@ -158,10 +158,7 @@ class SqliteDriver:
             async with self._turn(namespace) as raw:
                 steps = [self._sound, step]
                 with translated(self._path):
-                    # Whoever reads waits for nobody who writes.
-                    if brief and raw.idle:
-                        return raw.taken(steps)
-                    return await raw.run(steps, within_s=self._limits.query_s)
+                    return await raw.read(steps, within_s=self._limits.query_s)
         except RecallError as error:
             self._doubt(error)
             raise
@@ -183,7 +180,8 @@ class SqliteDriver:
                 self._limits.snapshot_s, reader.end_with, self._limits.snapshot_over
             )
             try:
-                async with self._read(reader) as connection:
+                read = partial(reader.run, within_s=self._limits.query_s)
+                async with self._reads(reader, read) as connection:
                     yield connection
             finally:
                 over.cancel()

@@ -4,7 +4,7 @@ their time is over, and an open transaction as the port wants it.
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -25,8 +25,13 @@ from recall_server.storage.driver import Document, Params, Row
 
 # Between two looks at the clock; of SQLite's virtual machine: a millisecond's worth or less.
 INSTRUCTIONS = 10_000
+# The same where everybody waits; a row takes some ten, and may have to be fetched from the disk.
+INSTRUCTIONS_HERE = 500
+# So long everybody waits for one who reads: going to a thread and back under load takes as long.
+HERE_S = 0.005
 
 Step = Callable[[sqlite3.Connection], Sequence[Any]]
+Read = Callable[[Sequence[Step]], Awaitable[Sequence[Any]]]
 
 
 class _Visit:
@@ -74,6 +79,36 @@ class Thread(aiosqlite.Connection):
             raise
         return rows
 
+    async def read(self, steps: Sequence[Step], *, within_s: float) -> Sequence[Any]:
+        """`run` of steps that only read, here and now as far as that takes no longer than `HERE_S`:
+        the one that would is begun anew in the thread.
+        """
+        rows: Sequence[Any] = ()
+        if self.idle:
+            steps, rows = self._at_once(steps)
+        return await self.run(steps, within_s=within_s) if steps else rows
+
+    def _at_once(self, steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Any]]:
+        """The steps that are left, and the rows of the last one, if none is."""
+        rows: Sequence[Any] = ()
+        self._visit = visit = _Visit(HERE_S)
+        visit.begin()
+        self._conn.set_progress_handler(self._over, INSTRUCTIONS_HERE)
+        try:
+            for place, step in enumerate(steps):
+                if self._ended is not None:
+                    raise self._ended
+                try:
+                    rows = step(self._conn)
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorname != "SQLITE_INTERRUPT":
+                        raise
+                    return steps[place:], ()
+        finally:
+            self._visit = None
+            self._conn.set_progress_handler(self._over, INSTRUCTIONS)
+        return (), rows
+
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         return await super()._execute(self._counted(partial(fn, *args, **kwargs)))  # type: ignore[no-untyped-call]
 
@@ -94,7 +129,10 @@ class Thread(aiosqlite.Connection):
 
     def end_reading(self) -> None:
         """Nobody has to wait for it: whoever comes next stands behind it in the queue."""
-        self._tx.put_nowait((None, self._counted(lambda: self._conn.execute("COMMIT"))))
+        if self.idle:
+            self._conn.execute("COMMIT")
+        else:
+            self._tx.put_nowait((None, self._counted(lambda: self._conn.execute("COMMIT"))))
 
     def end_with(self, error: RecallError) -> None:
         """Let go of what is read, and raise `error` for whatever is asked from now on."""
@@ -125,7 +163,7 @@ class Thread(aiosqlite.Connection):
 
 class Transaction:
     """Begins with its first statement. `here` says when its steps may be taken where they are
-    called for: in a transaction that is open and brief. Each may last `within_s` seconds.
+    called for: in a transaction that is open and brief. One that only reads takes them by `read`.
     """
 
     def __init__(
@@ -134,13 +172,13 @@ class Transaction:
         path: Path,
         begin: Sequence[Step],
         here: Callable[[], bool] = lambda: False,
-        within_s: float | None = None,
+        read: Read | None = None,
     ) -> None:
         self._raw = raw
         self._path = path
         self._waiting = [*begin]
         self._here = here
-        self._within_s = within_s
+        self._read = read
         # Whether anything was asked of it, and taken, and whether its fate is no longer its own.
         self.asked = False
         self.begun = False
@@ -182,9 +220,9 @@ class Transaction:
         self._wait(step)
         here, steps = self._here(), self.rest()
         with translated(self._path):
-            if here:
-                return self._raw.taken(steps)
-            return await self._raw.run(steps, within_s=self._within_s)
+            if self._read is not None:
+                return await self._read(steps)
+            return self._raw.taken(steps) if here else await self._raw.run(steps)
 
     def _wait(self, step: Step) -> None:
         self.asked = True

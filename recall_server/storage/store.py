@@ -118,11 +118,10 @@ class Store:
         *,
         write: bool = False,
         lasting: bool = True,
-        brief: bool = False,
         reach: Reach = EVERYTHING,
     ) -> Transaction:
         """Shelves of which every single query is a transaction of its own; see `Driver.alone`."""
-        connection = Alone(self.driver, namespace, write=write, lasting=lasting, brief=brief)
+        connection = Alone(self.driver, namespace, write=write, lasting=lasting)
         handle = Handle(connection, self._queries, namespace, reach)
         return Transaction(handle, self._cache, self._mac_key)
 

@@ -31,8 +31,7 @@ LIMITED = Reach(topics=frozenset({"topic 1"}), agent_id="planner")
 IN_ROOMS = Reach(containers=frozenset({"room-7", "room-8"}))
 PARAMS: Mapping[str, Mapping[str, Any]] = {
     "findable": {"ids": [*IDS, *TURN_IDS]},
-    "documents_at": {"slots": SLOTS},
-    "placed": {"ids": [*IDS, *TURN_IDS]},
+    "placed": {"slots": SLOTS},
     "found_among": {"ids": [*IDS, *TURN_IDS]},
     "memories_resting_on": {"ids": TURN_IDS},
     "active_texts": {"ids": IDS},

@@ -87,38 +87,40 @@ DELETE FROM postings WHERE namespace = :namespace
 -- query: clear_terms
 DELETE FROM terms WHERE namespace = :namespace
 
--- query: documents_at
-SELECT slot, item_id FROM documents
-WHERE namespace = :namespace AND slot IN (:slots...) AND findable
-
 -- query: placed
--- What ranking needs of those of these items that search finds: no text, which lies far from the row.
+-- What ranking needs of what search finds at these slots: no text, which lies far from the row.
 -- The turn of a memory is looked up as in findable.
-WITH cited AS MATERIALIZED (
-  SELECT m.id, m.recorded_at, m.valid_from, m.importance, m.access_count, c.episode_id,
+WITH wanted AS MATERIALIZED (
+  SELECT slot, item_id FROM documents
+  WHERE namespace = :namespace AND slot IN (:slots...) AND findable
+), cited AS MATERIALIZED (
+  SELECT w.slot, m.id, m.recorded_at, m.valid_from, m.importance, m.access_count, c.episode_id,
     c.span_start, (
       SELECT s.id FROM turns s
       WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
         AND s.span_start <= c.span_start
       ORDER BY s.span_start DESC LIMIT 1) AS turn_id
-  FROM memories m
-  LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-  WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.id IN (:ids...)
+  FROM wanted w
+  JOIN memories m ON m.namespace = :namespace AND m.id = w.item_id
+  LEFT JOIN citations c ON c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
+  WHERE m.retired_at IS NULL
     AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
     AND (:any_agent OR m.agent_id = :agent)
     AND (:any_container OR m.container IN (:containers...))
 )
-SELECT cited.id, TRUE AS memory, cited.recorded_at, cited.valid_from, cited.importance,
+SELECT cited.slot, cited.id, TRUE AS memory, cited.recorded_at, cited.valid_from, cited.importance,
   cited.access_count, cited.episode_id, e.session_id, t.session, t.position
 FROM cited
 LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
 LEFT JOIN turns t
   ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
 UNION ALL
-SELECT t.id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
+SELECT w.slot, t.id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
   t.access_count, t.episode_id, e.session_id, t.session, t.position
-FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.state = 'open' AND t.id IN (:ids...)
+FROM wanted w
+JOIN turns t ON t.namespace = :namespace AND t.id = w.item_id
+JOIN episodes e ON e.namespace = :namespace AND e.id = t.episode_id
+WHERE t.state = 'open'
   AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
   AND (:any_agent OR e.agent_id = :agent)
   AND (:any_container OR e.container IN (:containers...))

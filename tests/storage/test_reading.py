@@ -1,0 +1,73 @@
+"""Where SQLite is read: at once what takes no time, in a thread what would keep others waiting."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from recall_server.storage.driver import Row
+from recall_server.storage.sqlite import SqliteDriver
+
+BRIEF = "SELECT 1 AS n"
+LONG = """
+WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+SELECT COUNT(*) AS n FROM n
+"""
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
+    made = SqliteDriver(tmp_path / "recall.db")
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def _order(driver: SqliteDriver, sql: str, seen: list[str]) -> Row:
+    """Read, while somebody else wants to go on; who is done first comes first."""
+
+    async def read() -> Row:
+        async with driver.transaction(namespace="alice", write=False) as connection:
+            (row,) = await connection.fetch(sql, {})
+            seen.append("read")
+            (again,) = await connection.fetch(BRIEF, {})
+            assert again["n"] == 1
+        return row
+
+    async def another() -> None:
+        seen.append("another")
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        group.create_task(another())
+    return reading.result()
+
+
+async def test_what_takes_no_time_is_read_at_once(driver: SqliteDriver) -> None:
+    seen: list[str] = []
+
+    assert (await _order(driver, BRIEF, seen))["n"] == 1
+
+    assert seen == ["read", "another"]
+
+
+async def test_what_takes_long_keeps_nobody_waiting_and_is_read_as_a_whole(
+    driver: SqliteDriver,
+) -> None:
+    seen: list[str] = []
+
+    assert (await _order(driver, LONG, seen))["n"] == 1_000_001
+
+    assert seen == ["another", "read"]
+
+
+async def test_alone_too_what_takes_long_keeps_nobody_waiting(driver: SqliteDriver) -> None:
+    reading = asyncio.create_task(
+        driver.alone(LONG, {}, namespace="alice", write=False, lasting=True)
+    )
+    await asyncio.sleep(0)
+
+    assert not reading.done()
+    (row,) = await reading
+    assert row["n"] == 1_000_001
