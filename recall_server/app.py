@@ -264,7 +264,7 @@ async def house(
                     timedelta(days=settings.forget_days),
                     Reranking(second, settings.rerank_min_score) if second else None,
                 ),
-                sources=Sources(store, now, id_of, woken),
+                sources=Sources(store, runs, now, id_of, woken),
                 tasks=tasks,
             ),
             worker,
