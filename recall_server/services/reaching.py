@@ -54,20 +54,25 @@ class Item:
 
 @dataclass
 class Room:
-    """What was put into a container until then, `limit` texts of it at most; and once there are
-    none, what else is in it.
+    """What was put into a container until then, `limit` texts of it at most, and about as many rows
+    as `rows_max` where that is given; and once there are none, what else is in it.
     """
 
     container: str
     until: datetime
     limit: int = ALL
+    rows_max: int | None = None
 
     async def find(self, tx: Transaction) -> Affected:
         affected = Affected(container=self.container)
         texts = await self._in(tx, "episodes")
+        last = len(texts) < self.limit
+        if self.rows_max is not None and texts:
+            some = await tx.looking.up_to(texts, self.rows_max)
+            texts, last = some, last and len(some) == len(texts)
         for episode, turns in await tx.erasures.episodes_of(texts):
             affected.take(episode, turns)
-        if len(texts) < self.limit:
+        if last:
             rows = await tx.erasures.memories_of(await self._in(tx, "memories"))
             affected.memories = {row["id"]: row for row in rows}
         return affected

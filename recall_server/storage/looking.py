@@ -101,6 +101,17 @@ class Looking:
         rows = await self._handle.fetch(query, container=container, until=until, limit=limit)
         return [row["id"] for row in rows]
 
+    async def up_to(self, episode_ids: Collection[str], rows_max: int) -> list[str]:
+        """The first of these episodes, one at least, with no more rows of turns and citations."""
+        found: list[str] = []
+        rows = 0
+        for row in await self._handle.fetch("rows_of_episodes", ids=sorted(episode_ids)):
+            rows += int(row["rows"]) + 1
+            if found and rows > rows_max:
+                break
+            found.append(row["id"])
+        return found
+
     async def size(self, container: str) -> dict[str, int]:
         """How many rows there are of a container, by table."""
         (row,) = await self._handle.fetch("rows_of_container", container=container)

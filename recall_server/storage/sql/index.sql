@@ -32,7 +32,14 @@ FROM namespaces n CROSS JOIN jsonb_array_elements(:rows) AS r WHERE n.namespace 
 
 -- query: remove_postings
 -- in: sqlite
-DELETE FROM postings WHERE namespace = :namespace AND (term, slot) IN (
+-- Named one by one before the pairs: by these alone it would go through all that has such a word.
+DELETE FROM postings WHERE namespace = :namespace
+AND term IN (SELECT r.value ->> 0 FROM json_each(:rows) r)
+AND slot IN (
+  SELECT d.slot
+  FROM json_each(:rows) r CROSS JOIN documents d
+  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)
+AND (term, slot) IN (
   SELECT r.value ->> 0, d.slot
   FROM json_each(:rows) r CROSS JOIN documents d
   WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)

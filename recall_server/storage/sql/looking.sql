@@ -34,6 +34,14 @@ WHERE namespace = :namespace AND container <> '' AND container = :container
   AND recorded_at <= :until
 ORDER BY id LIMIT :limit
 
+-- query: rows_of_episodes
+-- How many turns each has, and how often it is cited.
+SELECT e.id,
+  (SELECT count(*) FROM turns t WHERE t.namespace = :namespace AND t.episode_id = e.id)
+  + (SELECT count(*) FROM citations c WHERE c.namespace = :namespace AND c.episode_id = e.id)
+  AS rows
+FROM episodes e WHERE e.namespace = :namespace AND e.id IN (:ids...) ORDER BY e.id
+
 -- query: memories_of_container
 SELECT id FROM memories
 WHERE namespace = :namespace AND container <> '' AND container = :container
