@@ -35,6 +35,7 @@ from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
 from recall_server.services.delegation import Delegation
 from recall_server.services.embedding import EMBED, Embedding, ItemEmbedder
+from recall_server.services.emptying import Emptying
 from recall_server.services.erase import Erase
 from recall_server.services.export import Export
 from recall_server.services.holds import Holds
@@ -165,8 +166,11 @@ async def house(
             *(lease, woken, digests, masking, budget),
         )
         embedding = Embedding(store, vectors, now, lease)
-        receipts, clearing = Receipts(key), Clearing(store, digests, now)
-        purge = Purge(store, receipts, ledger, clearing, now, lease)
+        receipts, clearing, emptying = (
+            *(Receipts(key), Clearing(store, digests, now)),
+            Emptying(store, digests, ledger, now, id_of),
+        )
+        purge = Purge(store, receipts, ledger, clearing, emptying, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -232,7 +236,9 @@ async def house(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, receipts, ledger, digests, clearing, now, id_of, woken),
+                erase=Erase(
+                    *(store, receipts, ledger, digests, clearing, emptying, now, id_of, woken)
+                ),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
                     store,
@@ -258,7 +264,7 @@ async def house(
                     timedelta(days=settings.forget_days),
                     Reranking(second, settings.rerank_min_score) if second else None,
                 ),
-                sources=Sources(store, now, id_of, woken),
+                sources=Sources(store, runs, now, id_of, woken),
                 tasks=tasks,
             ),
             worker,

@@ -27,8 +27,9 @@ def erase(  # noqa: PLR0917  # typer reads them as options
     name: Name,
     memory: Annotated[str | None, typer.Option(help="Only this memory, by its id.")] = None,
     subject: Annotated[str | None, typer.Option(help="Only what names this.")] = None,
+    container: Annotated[str | None, typer.Option(help="Only what was put in there.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go, with --memory or --subject.")
+        bool, typer.Option("--dry-run", help="Show what would go, with one of these three.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     receipt: Annotated[
@@ -37,20 +38,24 @@ def erase(  # noqa: PLR0917  # typer reads them as options
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Erase a namespace, a subject or a memory for good, and give a receipt for it."""
+    """Erase a namespace, container, subject or memory for good, and give a receipt for it."""
     ns = namespace_or_fail(name)
-    if memory and subject:
-        fail("Give one of --memory and --subject.")
-    if dry_run and not (memory or subject):
-        fail("--dry-run goes with --memory or --subject.")
+    # Also what is empty: a name that went missing must not turn into everything.
+    given = {"memory": memory, "subject": subject, "container": container}
+    asked = [(kind, what) for kind, what in given.items() if what is not None]
+    if len(asked) > 1:
+        fail("Give one of --memory, --subject and --container.")
+    if dry_run and not asked:
+        fail("--dry-run goes with --memory, --subject or --container.")
+    kind, named = asked[0] if asked else ("", "")
     if not (yes or dry_run):
-        what = subject or memory or "everything, and every token"
+        what = f"the {kind} {named}" if asked else "everything, and every token"
         typed = typer.prompt(f"This erases {what} in {ns}, for good. Type the namespace", err=True)
         if typed != ns:
             fail("That is not the namespace; nothing was erased.", "CONFIRM_REQUIRED")
 
     async def act(built: House) -> None:
-        erased = await _erase(built, ns, memory, subject, dry_run=dry_run)
+        erased = await _erase(built, ns, kind, named, dry_run=dry_run)
         shown = wire.erased(erased)
         if not erased.dry_run:
             shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
@@ -65,17 +70,17 @@ def erase(  # noqa: PLR0917  # typer reads them as options
     in_house(db, act)
 
 
-async def _erase(
-    built: House, ns: Namespace, memory: str | None, subject: str | None, *, dry_run: bool
-) -> Erased:
+async def _erase(built: House, ns: Namespace, kind: str, named: str, *, dry_run: bool) -> Erased:
     services = built.services
-    operation = "erase_memory" if memory else "erase_subject" if subject else WHOLE
+    operation = f"erase_{kind}" if kind else WHOLE
     entry = services.audit.begin(ns, operation, DOOR, None)
     try:
-        if memory:
-            return await services.erase.memory(ns, memory, dry_run=dry_run, entry=entry)
-        if subject:
-            return await services.erase.subject(ns, subject, dry_run=dry_run, entry=entry)
+        if kind == "memory":
+            return await services.erase.memory(ns, named, dry_run=dry_run, entry=entry)
+        if kind == "subject":
+            return await services.erase.subject(ns, named, dry_run=dry_run, entry=entry)
+        if kind == "container":
+            return await services.erase.container(ns, named, dry_run=dry_run, entry=entry)
         return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
     except OnHold as error:
         # Who tried to destroy what must be kept is in the book.

@@ -68,6 +68,7 @@ def _shown(found: Purged, *, dry_run: bool) -> dict[str, Any]:
         "kept": _memories(found.kept.values()),
         "restored": _memories(found.restored.values()),
         "task_ids": found.runs,
+        "asked_again": found.asked_again,
     }
 
 

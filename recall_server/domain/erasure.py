@@ -31,13 +31,14 @@ class Kind(StrEnum):
     """What was asked to be erased."""
 
     NAMESPACE = "namespace"
+    CONTAINER = "container"
     SUBJECT = "subject"
     MEMORY = "memory"
 
 
 class Stage(StrEnum):
-    """How far an erasure has come. `ERASING`: of a large namespace, which is being emptied; that of
-    anything else is seen inside its own transaction only.
+    """How far an erasure has come. `ERASING`: of a large namespace or container, which is being
+    emptied; that of anything else is seen inside its own transaction only.
     """
 
     ERASING = "erasing"

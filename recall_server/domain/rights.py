@@ -56,6 +56,7 @@ NEEDED: Mapping[str, Scope | None] = {
     "restore_memory": Scope.FORGET,
     "erase_memory": Scope.ERASE,
     "erase_subject": Scope.ERASE,
+    "erase_container": Scope.ERASE,
     "delete_namespace_data": Scope.ERASE,
     # Nobody's token: whoever has the secret of the receipt.
     "collect_receipt": None,
@@ -139,6 +140,14 @@ class Reach:
                 "container."
             )
         return container
+
+    def whole(self, container: str) -> None:
+        """Raise `OutOfReach` unless all of a container is in this reach."""
+        if not Reach(containers=frozenset({container})).within(self):
+            raise OutOfReach(
+                "This token may erase only what it reaches as a whole: a container that it is "
+                "limited to, and by nothing else. `whoami` names those."
+            )
 
     def inside(self, containers: Collection[str] | None) -> Reach:
         """The part of this reach that is in these containers; None for any."""

@@ -9,26 +9,34 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 
+from recall_server.domain.containers import NONE, container
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
-from recall_server.domain.errors import ConfirmRequired, MemoryNotFound, ReceiptNotFound
+from recall_server.domain.errors import ConfirmRequired, Invalid, MemoryNotFound, ReceiptNotFound
 from recall_server.domain.model import AuditEntry, Namespace
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.text import storable
-from recall_server.services import strike
+from recall_server.services import reopening, strike
 from recall_server.services.clearing import Clearing
 from recall_server.services.embedding import EMBED
+from recall_server.services.emptying import Emptying
 from recall_server.services.holds import refuse_held
 from recall_server.services.ledger import Ledger, Noted
 from recall_server.services.purge import Receipts
+from recall_server.services.reaching import ALL, Item, Looking, Room, Somebody
 from recall_server.services.strike import Affected
-from recall_server.storage.erasure import PURGE
+from recall_server.storage.erasure import OPERATOR, PURGE
 from recall_server.storage.store import Store, Transaction
+
+# Later than anything was put anywhere.
+EVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The ids of what an erasure reaches; a whole namespace is not listed."""
+    """The ids of what an erasure reaches; a namespace or a large container is not listed."""
 
     memory_ids: tuple[str, ...] = ()
     episode_ids: tuple[str, ...] = ()
@@ -71,6 +79,7 @@ class Erase:
     ledger: Ledger
     digests: Digests
     clearing: Clearing
+    emptying: Emptying
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     wake: Callable[[], None]
@@ -117,15 +126,8 @@ class Erase:
         Raises `MemoryNotFound`.
         """
         storable(item_id)
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
-            await tx.lock()
-            affected = await strike.of_item(tx, item_id)
-            if affected is None:
-                raise MemoryNotFound
-            job = _Begun(self, Kind.MEMORY, entry, item_id)
-            erased = await self._strike(tx, job, affected, dry_run=dry_run)
-        self._after(namespace)
-        return erased
+        job, looking = _Begun(self, Kind.MEMORY, entry, item_id), Looking(Item(item_id))
+        return await self._reach(namespace, job, looking, dry_run=dry_run)
 
     async def subject(
         self, namespace: Namespace, name: str, *, dry_run: bool = False, entry: AuditEntry
@@ -136,57 +138,105 @@ class Erase:
         An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
         """
         storable(name)
-        subject = Subject(name)
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+        job, looking = _Begun(self, Kind.SUBJECT, entry, name), Looking(Somebody(Subject(name)))
+        return await self._reach(namespace, job, looking, dry_run=dry_run)
+
+    async def container(
+        self,
+        namespace: Namespace,
+        name: str,
+        *,
+        dry_run: bool = False,
+        reach: Reach = EVERYTHING,
+        entry: AuditEntry,
+    ) -> Erased:
+        """Erase all that was put into a container: its texts, the memories that rest on them, its
+        tasks, and others that hold any of it. What such a memory rests on elsewhere stays, and is
+        read anew. A large one is emptied by the job that purges.
+
+        A container without anything in it is no error: the receipt then counts nothing. What is in
+        no container has no name to be erased by. Raises `Invalid`, `OutOfReach`.
+        """
+        name = _named(name)
+        reach.whole(name)
+        room, size = await self._room(namespace, name)
+        job, looking = _Begun(self, Kind.CONTAINER, entry, name), Looking(room, reach)
+        return await self._reach(namespace, job, looking, dry_run=dry_run, size=size)
+
+    async def _room(self, namespace: Namespace, name: str) -> tuple[Room, Mapping[str, int] | None]:
+        """What goes of a container in the first transaction: of a large one, of that size, none of
+        its texts, but its tasks.
+        """
+        size = await self.emptying.large(namespace, name)
+        return Room(name, EVER, 0 if size else ALL), size
+
+    async def _reach(
+        self,
+        tenant: Namespace,
+        job: "_Begun",
+        looking: Looking,
+        *,
+        dry_run: bool,
+        size: Mapping[str, int] | None = None,
+    ) -> Erased:
+        """Erase what is found, or tell what that is. Looked for at first where nobody waits."""
+        await looking.look(self.store.alone(tenant))
+        async with self.store.transaction(tenant, entry=job.entry, erasing=True) as tx:
             await tx.lock()
-            affected = await strike.of_subject(tx, subject)
-            job = _Begun(self, Kind.SUBJECT, entry, name)
-            erased = await self._strike(tx, job, affected, dry_run=dry_run)
-        self._after(namespace)
+            affected = await looking.look(tx)
+            if affected is None:
+                raise MemoryNotFound
+            if dry_run:
+                counts = _counts(affected, size)
+                job.entry.counts |= counts
+                return Erased(job.kind, counts, reached=_reached(affected))
+            await refuse_held(tx)
+            erased = await self._apply(tx, job, affected, size)
+        self._after(tenant)
         return erased
 
     async def again(self, noted: Noted, *, entry: AuditEntry) -> Erased:
         """Erase what was erased before, in a database that was restored from a backup; a hold of
         that time does not stand over it. What is not there is erased already.
         """
-        namespace = noted.namespace
-        large = await self.clearing.large(namespace)
+        namespace, what = noted.namespace, noted.what
+        size, large = None, None
+        looking = Looking(Item(what))
+        if noted.kind is Kind.NAMESPACE:
+            large = await self.clearing.large(namespace)
+        elif noted.kind is Kind.SUBJECT:
+            looking = Looking(Somebody(Subject(what)))
+        elif noted.kind is Kind.CONTAINER:
+            room, size = await self._room(namespace, what)
+            looking = Looking(room)
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.access.add_namespace(self.now())
             await tx.lock()
-            job = _Begun(self, noted.kind, entry, noted.what, noted.id)
+            job = _Begun(self, noted.kind, entry, what, noted.id)
             if noted.kind is Kind.NAMESPACE:
                 erased = await self._clear(tx, job, large=large)
             else:
-                affected = (
-                    await strike.of_item(tx, noted.what)
-                    if noted.kind is Kind.MEMORY
-                    else await strike.of_subject(tx, Subject(noted.what))
-                )
-                erased = await self._apply(tx, job, affected or Affected())
+                affected = await looking.look(tx) or Affected()
+                erased = await self._apply(tx, job, affected, size)
         self._after(namespace)
         return erased
 
-    async def _strike(
+    async def _apply(
         self,
         tx: Transaction,
         job: "_Begun",
         affected: Affected,
-        *,
-        dry_run: bool,
+        size: Mapping[str, int] | None = None,
     ) -> Erased:
-        if dry_run:
-            job.entry.counts |= affected.counts()
-            return Erased(job.kind, affected.counts(), reached=_reached(affected))
-        await refuse_held(tx)
-        return await self._apply(tx, job, affected)
-
-    async def _apply(self, tx: Transaction, job: "_Begun", affected: Affected) -> Erased:
+        """Of a large container of that `size`, the beginning."""
         await job.begin(tx)
-        await strike.apply(tx, affected, self.digests, self.now())
-        for episode_id in sorted(affected.episodes):
+        left = await strike.apply(tx, affected, self.digests, self.now())
+        await reopening.read_again(tx, left, self.new_id, self.now())
+        for episode_id in sorted(affected.episodes.keys() - affected.whole):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, self.now())
-        return await job.settle(tx, affected.counts(), reached=_reached(affected))
+        stage = Stage.ERASING if size else Stage.LOGICAL
+        counts, reached = _counts(affected, size), _reached(affected)
+        return await job.settle(tx, counts, reached=reached, stage=stage)
 
     async def allow(self, namespace: Namespace, text: str, *, entry: AuditEntry) -> int:
         """Take a text again that was erased, with each of its turns and lines; how many digests
@@ -232,8 +282,8 @@ class Erase:
 
 @dataclass
 class _Begun:
-    """One erasure, from its row to its receipt, in one transaction; `what` is the memory or the
-    subject.
+    """One erasure, from its row to its receipt, in one transaction; `what` is the memory, the
+    subject or the container.
     """
 
     erase: Erase
@@ -244,7 +294,7 @@ class _Begun:
 
     async def begin(self, tx: Transaction) -> None:
         self.id = self.id or self.erase.new_id("ers")
-        by = self.entry.accessor or "operator"
+        by = self.entry.accessor or OPERATOR
         await tx.erasures.begin(self.id, self.kind, by, {}, self.erase.now())
 
     async def settle(
@@ -262,7 +312,7 @@ class _Begun:
             "jti": self.id,
             "namespace": entry.namespace,
             "kind": str(self.kind),
-            "requested_by": entry.accessor or "operator",
+            "requested_by": entry.accessor or OPERATOR,
             "requested_at": now.isoformat(timespec="seconds"),
             "record": entry.id,
             "engine": erase.store.engine,
@@ -288,10 +338,23 @@ class _Begun:
 
     def _mark(self) -> dict[str, str]:
         """By what a receipt tells whom it is about, to whoever knows the name and has the key."""
-        if self.kind is not Kind.SUBJECT:
-            return {}
-        key = f"subject {Subject(self.what).key}"
-        return {"subject": self.erase.digests.of(self.entry.namespace, key)}
+        digest = partial(self.erase.digests.of, self.entry.namespace)
+        if self.kind is Kind.SUBJECT:
+            return {"subject": digest(f"subject {Subject(self.what).key}")}
+        return (
+            {"container": digest(f"container {self.what}")} if self.kind is Kind.CONTAINER else {}
+        )
+
+
+def _named(name: str) -> str:
+    if container(name) == NONE:
+        raise Invalid("Name the container: what is in none cannot be erased as one.")
+    return name
+
+
+def _counts(affected: Affected, size: Mapping[str, int] | None) -> dict[str, int]:
+    """Of a large container's texts those that were there to be counted."""
+    return affected.counts() | ({**size, "spans": size["episodes"]} if size else {})
 
 
 def _reached(affected: Affected) -> Reached:

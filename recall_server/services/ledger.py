@@ -29,7 +29,9 @@ _LINE = re.compile(r"(ers_[0-9a-z]{1,64}) ([A-Za-z0-9_=-]+)", re.ASCII)
 
 @dataclass(frozen=True)
 class Noted:
-    """An erasure as it was asked for: `what` is the id of a memory or the name of a subject."""
+    """An erasure as it was asked for: `what` is the id of a memory, or the name of a subject or
+    a container.
+    """
 
     id: str
     namespace: Namespace
@@ -48,6 +50,11 @@ class Ledger:
         """The line of an erasure."""
         told = json.dumps([noted.id, noted.namespace, noted.kind, noted.what])
         return f"{noted.id} {self._fernet.encrypt(told.encode()).decode()}"
+
+    def opened(self, line: str) -> Noted:
+        """The erasure of a line. Raises `DatabaseUnusable` where it cannot be read."""
+        erasure_id, _, sealed = line.partition(" ")
+        return self._opened(erasure_id, sealed)
 
     async def note(self, lines: Sequence[str]) -> None:
         """Note those that are not. Raises `Unavailable` where that is not certain."""

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from recall_server.domain.erasure import Stage
+from recall_server.domain.erasure import Kind, Stage
 from recall_server.domain.errors import Unavailable
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.providers.keys import ServerKey
 from recall_server.services.clearing import Clearing, Told
+from recall_server.services.emptying import Emptying
 from recall_server.services.ledger import Ledger
 from recall_server.storage.erasure import PURGE, Erasure
 from recall_server.storage.store import Store
@@ -53,6 +54,7 @@ class Purge:
     receipts: Receipts
     ledger: Ledger
     clearing: Clearing
+    emptying: Emptying
     now: Callable[[], datetime]
     lease: timedelta
 
@@ -75,14 +77,17 @@ class Purge:
     async def at_once(
         self, namespace: Namespace, erasure_id: str, told: Told = lambda _: None
     ) -> Erasure:
-        """Empty the namespace where that is still to be done (`told` how far it has come), purge,
-        and sign it for every erasure that was there before; the one asked for, as it then stands.
-        Raises `Unavailable` as `Store.purge` does.
+        """Empty the namespace or container where that is still to be done (`told` how far it has
+        come), purge, and sign it for every erasure that was there before; the one asked for, as it
+        then stands. Raises `Unavailable` as `Store.purge` does.
         """
         async with self.store.transaction(namespace, write=False) as tx:
             begun = await tx.erasures.get(erasure_id)
         if begun is not None and begun.stage is Stage.ERASING:
-            await self.clearing.clear(begun, told)
+            if begun.kind is Kind.CONTAINER:
+                await self.emptying.empty(begun, told)
+            else:
+                await self.clearing.clear(begun, told)
         async with self.store.transaction(None, write=False) as tx:
             waiting = await tx.erasures.unpurged()
         # First: from here on no backup brings it back unnoticed.

@@ -5,21 +5,23 @@ The words stay where they were said, hidden for good, so that they can be looked
 made of them goes. What rests on other words too is made of these anew.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import AuditEntry, Memory, Namespace, Span, Status
+from recall_server.domain.model import AuditEntry, Memory, Namespace, Status
 from recall_server.domain.plan import PERSON
-from recall_server.domain.run import RunState
+from recall_server.domain.run import Run, RunState
 from recall_server.domain.text import storable
 from recall_server.domain.trust import corroborations
 from recall_server.services import finding
+from recall_server.services.asking_again import ask_again, mentions
 from recall_server.services.embedding import EMBED
-from recall_server.services.ingest import EXTRACT
-from recall_server.storage.rows import span
+from recall_server.services.reopening import read_again, reopen, spoken_for_by
+from recall_server.services.runs import Runs
+from recall_server.storage.erasure import OPERATOR
 from recall_server.storage.store import Store, Transaction
 
 REASON = "source: purged by an operator"
@@ -55,7 +57,8 @@ class BadSource:
 @dataclass
 class Purged:
     """What came of a source, and what becomes of it: memories that go, those that lose one of
-    several witnesses, those that hold again, turns of others that are read again, and tasks.
+    several witnesses, those that hold again, turns of others that are read again, tasks that go,
+    and those of others that are asked again.
     """
 
     episodes: list[str] = field(default_factory=list)
@@ -65,6 +68,7 @@ class Purged:
     relinked: dict[str, str] = field(default_factory=dict)
     again: dict[str, tuple[str, int]] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
+    asked_again: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         return {
@@ -74,6 +78,7 @@ class Purged:
             "restored": len(self.restored),
             "read_again": len(self.again),
             "tasks": len(self.runs),
+            "asked_again": len(self.asked_again),
         }
 
 
@@ -82,6 +87,7 @@ class Sources:
     """Taking back what a source brought."""
 
     store: Store
+    runs: Runs
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     wake: Callable[[], None]
@@ -92,19 +98,22 @@ class Sources:
         """Take back all that rests on a source; with `dry_run`, tell what that would be. A source
         from which nothing came is no error. One transaction; reading again is left to the worker.
         """
+        asking: list[Run] = []
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             found = await _derived(tx, source)
             entry.counts |= found.counts()
             if not dry_run:
                 entry.ids += [*found.episodes, *found.removed]
-                await self._take_back(tx, found, entry.accessor or "operator")
+                asking = await self._take_back(tx, found, entry.accessor or OPERATOR)
         if not dry_run:
             self.store.forget(namespace)
+            for run in asking:
+                self.runs.told(namespace, run)
             self.wake()
         return found
 
-    async def _take_back(self, tx: Transaction, found: Purged, by: str) -> None:
+    async def _take_back(self, tx: Transaction, found: Purged, by: str) -> list[Run]:
         now = self.now()
         turns = await tx.sources.turns(found.episodes)
         gone = {one.id for one in found.removed.values() if one.status is Status.ACTIVE}
@@ -119,17 +128,16 @@ class Sources:
         await tx.erasures.remove_vectors(sorted(found.removed))
         await tx.erasures.remove_memories(sorted(found.removed))
         await tx.erasures.remove_runs(found.runs)
-        opened = await tx.sources.uncover(list(found.again))
-        await finding.show(tx, [*opened, *found.restored])
-        await tx.vectors.link([*opened, *found.restored])
+        await reopen(tx, found.again)
+        await finding.show(tx, list(found.restored))
+        await tx.vectors.link(list(found.restored))
         # Who works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
-        for episode_id, turn in sorted(found.again.values()):
-            payload = {"episode_id": episode_id, "turn": turn}
-            await tx.jobs.add(self.new_id("job"), EXTRACT, payload, now)
+        await read_again(tx, found.again, self.new_id, now)
         for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        return await ask_again(tx, self.runs, found.asked_again, found.removed.keys(), now)
 
 
 async def _derived(tx: Transaction, source: BadSource) -> Purged:
@@ -142,12 +150,15 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
             goes = memory.citation.episode_id in bad or _merged(memory)
             (found.removed if goes else found.kept)[memory.id] = memory
         await _trace(tx, found)
-        await _find_again(tx, found, bad)
-    async for run, kept in tx.erasures.runs():
+        found.again = {**await spoken_for_by(tx, set(found.removed), bad)}
+    async for task in tx.looking.runs():
+        run, kept = task.id, task.documents
         request, work, status = kept[:3]
-        ended = RunState(status["state"]).final
-        if source.handed_in(request, work) or (ended and _mentions(kept, set(found.removed))):
+        ended, shows = RunState(status["state"]).final, mentions(kept, found.removed.keys())
+        if source.handed_in(request, work) or (ended and shows):
             found.runs.append(run)
+        elif shows:
+            found.asked_again.append(run)
     return found
 
 
@@ -169,32 +180,3 @@ async def _trace(tx: Transaction, found: Purged) -> None:
             found.restored[memory.id] = memory
         else:
             found.relinked[memory.id] = by
-
-
-async def _find_again(tx: Transaction, found: Purged, bad: set[str]) -> None:
-    """The turns of others that only memories that go speak for."""
-    lost: dict[str, list[Span]] = {}
-    for row in await tx.erasures.citations(found.removed):
-        if row["episode_id"] not in bad:
-            lost.setdefault(row["episode_id"], []).append(span(row))
-    still: dict[str, list[Span]] = {}
-    for row in await tx.erasures.citations_in(lost):
-        if row["memory_id"] not in found.removed:
-            still.setdefault(row["episode_id"], []).append(span(row))
-    for turn in await tx.sources.turns(lost):
-        episode_id, where = turn["episode_id"], span(turn)
-        if _touched(where, lost.get(episode_id)) and not _touched(where, still.get(episode_id)):
-            found.again[turn["id"]] = (episode_id, turn["position"])
-
-
-def _touched(where: Span, spans: Sequence[Span] | None) -> bool:
-    return any(where.overlaps(one) for one in spans or ())
-
-
-def _mentions(value: Any, ids: set[str]) -> bool:
-    """Whether a document holds one of these ids, anywhere in it."""
-    if isinstance(value, str):
-        return value in ids
-    if isinstance(value, Mapping):
-        return any(_mentions(one, ids) for one in value.values())
-    return isinstance(value, list) and any(_mentions(one, ids) for one in value)

@@ -1,50 +1,53 @@
-"""What an erasure of less than everything reaches, and how it is taken out: words are overwritten
-in place, and all that rests on them goes.
+"""How an erasure of less than everything takes out what it reaches: words are overwritten in place,
+a container's texts are removed, and all that rests on them goes.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.erasure import (
-    QUOTE_TERMS_MIN,
-    Digests,
-    Subject,
-    overlap,
-    struck,
-    telling,
-)
+from recall_server.domain.containers import NONE
+from recall_server.domain.erasure import Digests, Subject, overlap, struck
 from recall_server.domain.model import Namespace, Span, Status
 from recall_server.domain.transcript import parse_turns
 from recall_server.services import finding
+from recall_server.services.reopening import Turns, reopen, spoken_for_by
 from recall_server.storage.driver import Row
 from recall_server.storage.rows import span
 from recall_server.storage.store import Transaction
 
-_LABELS = ("topic", "container", "session_id", "agent_id", "source")
-
-_WORDS_OF_MEMORY = ("text", "topic", "container", "entity", "attribute", "value")
+LABELS = ("topic", "container", "session_id", "agent_id", "source")
 
 
 @dataclass
 class Affected:
-    """What is to go: rows of memories by id, spans of episodes, whole tasks. `subject` is whose
-    name goes from labels too.
+    """What is to go: rows of memories by id, spans of episodes, whole tasks; and of a `container`
+    `whole` episodes with their turns. `subject` is whose name goes from labels too.
     """
 
     subject: Subject | None = None
+    container: str = NONE
     memories: dict[str, Row] = field(default_factory=dict)
     spans: dict[str, set[Span]] = field(default_factory=dict)
     episodes: dict[str, tuple[Row, list[Row]]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
     runs: list[str] = field(default_factory=list)
+
+    def take(self, episode: Row, turns: list[Row]) -> None:
+        """All of an episode."""
+        self.whole.add(episode["id"])
+        self.episodes[episode["id"]] = (episode, turns)
+        self.add(episode["id"], Span(0, len(episode["text"])))
 
     def add(self, episode_id: str, where: Span) -> None:
         self.spans.setdefault(episode_id, set()).add(where)
 
     def touches(self, episode_id: str, where: Span) -> bool:
-        return any(overlap(where, one) for one in self.spans.get(episode_id, ()))
+        return episode_id in self.whole or any(
+            overlap(where, one) for one in self.spans.get(episode_id, ())
+        )
 
     def turns(self) -> list[Row]:
         """The turns whose words, or whose speaker, are among what goes."""
@@ -64,6 +67,11 @@ class Affected:
             for one in spans
         }
 
+    def said(self) -> list[str]:
+        """What was said in each of the turns that go with their episodes."""
+        texts = {one: self.episodes[one][0]["text"] for one in self.whole}
+        return _spoken((turn for one in texts for turn in self.episodes[one][1]), texts)
+
     def counts(self) -> dict[str, int]:
         return {
             "memories": len(self.memories),
@@ -74,102 +82,46 @@ class Affected:
         }
 
 
-async def of_item(tx: Transaction, item_id: str) -> Affected | None:
-    """What erasing one memory, or one turn, reaches; None where there is neither."""
-    affected = Affected()
-    affected.memories = {row["id"]: row for row in await tx.erasures.memories_of([item_id])}
-    if affected.memories:
-        await _add_citations(tx, affected)
-    elif turn := await tx.erasures.turn(item_id):
-        affected.add(turn["episode_id"], span(turn))
-    else:
-        return None
-    await _follow(tx, affected)
-    return affected
-
-
-async def of_subject(tx: Transaction, subject: Subject) -> Affected:
-    """What erasing somebody reaches. Reads all of the namespace: no index knows every name."""
-    affected = Affected(subject)
-    async for row in tx.erasures.memories():
-        if subject.named(*(row[name] for name in _WORDS_OF_MEMORY)):
-            affected.memories[row["id"]] = row
-    await _add_citations(tx, affected)
-    async for episode, turns in tx.erasures.episodes():
-        text = episode["text"]
-        for turn in turns:
-            said = text[turn["span_start"] : turn["span_end"]]
-            if subject.named(turn["speaker"], said):
-                affected.add(episode["id"], span(turn))
-        for where in subject.places(text):
-            affected.add(episode["id"], where)
-        sessions = [turn["session"] for turn in turns]
-        if subject.named(*(episode[label] for label in _LABELS), *sessions):
-            affected.episodes[episode["id"]] = (episode, turns)
-    await _follow(tx, affected)
-    return affected
-
-
-async def _add_citations(tx: Transaction, affected: Affected) -> None:
-    for row in await tx.erasures.citations(affected.memories):
-        affected.add(row["episode_id"], span(row))
-
-
-async def _follow(tx: Transaction, affected: Affected) -> None:
-    """Find what rests on the words that go: other memories, and tasks that hold any of it."""
-    for episode, turns in await tx.erasures.episodes_of(affected.spans):
-        affected.episodes[episode["id"]] = (episode, turns)
-    others = {
-        row["memory_id"]
-        for row in await tx.erasures.citations_in(affected.spans)
-        if affected.touches(row["episode_id"], span(row))
-    } - set(affected.memories)
-    affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
-    holds = _holder(affected)
-    affected.runs = [run async for run, kept in tx.erasures.runs() if holds(kept)]
-
-
-def _holder(affected: Affected) -> Callable[[Any], bool]:
-    """Whether a document holds, anywhere in it, an id, a text or words that go."""
-    words = {text for text in affected.quotes() if telling(text, QUOTE_TERMS_MIN)}
-    words |= {row["text"] for row in affected.memories.values()}
-    ids = set(affected.memories)
-
-    def holds(value: Any) -> bool:
-        if isinstance(value, str):
-            return (
-                value in ids
-                or any(text in value for text in words)
-                or (affected.subject is not None and affected.subject.named(value))
-            )
-        if isinstance(value, Mapping):
-            return any(holds(key) or holds(one) for key, one in value.items())
-        return isinstance(value, Sequence) and any(holds(one) for one in value)
-
-    return holds
-
-
-async def apply(tx: Transaction, affected: Affected, digests: Digests, now: datetime) -> None:
+async def apply(tx: Transaction, affected: Affected, digests: Digests, now: datetime) -> Turns:
     """Take it out: of texts, indexes, tasks and caches; what was read of it by a job under way is
-    worth nothing, and the same words are not taken again.
+    worth nothing, and the same words are not taken again. The turns that are to be read again: of
+    texts that stay while a memory goes which rested on a container's too.
     """
     assert tx.handle.namespace is not None
     turns = affected.turns()
-    await tx.erasures.remember(_digests(affected, turns, digests, tx.handle.namespace))
+    known = _digests(affected, turns, digests, tx.handle.namespace)
+    await tx.erasures.remember(known | await _digests_given(tx, affected, digests))
     still = await _hide(tx, affected, turns)
+    left: Turns = {}
+    if affected.container:
+        left = await spoken_for_by(tx, affected.memories.keys(), affected.whole)
     await tx.erasures.remove_vectors([*affected.memories, *await _around(tx, affected)])
     await tx.erasures.remove_memories(sorted(affected.memories))
-    await tx.erasures.strike_turns([_struck_turn(turn, affected.subject) for turn in turns])
+    await _strike_texts(tx, affected, turns)
+    await finding.show(tx, still)
+    await reopen(tx, left)
+    await tx.erasures.remove_runs(affected.runs)
+    await tx.erasures.fence(now)
+    await tx.erasures.next_epoch()
+    return left
+
+
+async def _strike_texts(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> None:
+    whole = affected.whole
+    await tx.erasures.remove_episodes(
+        [row for row, _ in affected.episodes.values() if row["id"] in whole],
+        [turn["id"] for turn in turns if turn["episode_id"] in whole],
+    )
+    await tx.erasures.strike_turns(
+        [_struck_turn(one, affected.subject) for one in turns if one["episode_id"] not in whole]
+    )
     await tx.erasures.strike_episodes(
         [
             _struck_episode(row, affected.spans.get(row["id"], ()), affected.subject)
             for row, _ in affected.episodes.values()
+            if row["id"] not in whole
         ]
     )
-    await finding.show(tx, still)
-    await tx.erasures.remove_runs(affected.runs)
-    await tx.erasures.fence(now)
-    await tx.erasures.next_epoch()
 
 
 async def _hide(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> set[str]:
@@ -209,7 +161,7 @@ def _struck_episode(row: Row, spans: Iterable[Span], subject: Subject | None) ->
         "id": row["id"],
         "text": text,
         "content_hash": hashlib.sha256(text.encode()).hexdigest(),
-        **{label: kept(row[label]) for label in _LABELS},
+        **{label: kept(row[label]) for label in LABELS},
     }
 
 
@@ -244,8 +196,18 @@ async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[str]:
     """Those of the texts that tasks were given."""
     found: set[str] = set()
-    async for _, (request, *_) in tx.erasures.runs():
-        if request["text"]:
+    async for task in tx.looking.runs():
+        if text := task.documents[0]["text"]:
+            found |= digests.kept(_namespace(tx), whole=[text])
+    return found
+
+
+async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[str]:
+    """Those of the texts that tasks of the container were given, whatever became of these."""
+    found: set[str] = set()
+    async for task in tx.looking.runs_of(affected.runs if affected.container else ()):
+        request = task.documents[0]
+        if request["text"] and request.get("container") == affected.container:
             found |= digests.kept(_namespace(tx), whole=[request["text"]])
     return found
 

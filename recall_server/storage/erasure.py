@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from recall_server.domain.erasure import Kind, Stage
+from recall_server.domain.erasure import BLOCK, Kind, Stage
 from recall_server.domain.model import Namespace
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.handle import Handle
@@ -52,6 +52,8 @@ SPLIT = (
 )
 # The job that goes on where the transaction of an erasure ends.
 PURGE = "purge"
+# Who asked for what no token asked for.
+OPERATOR = "operator"
 # Until a namespace is empty, no token opens it, whenever it was made.
 NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 KEPT: Mapping[str, str] = {
@@ -250,7 +252,7 @@ class Erasures:
         await self._handle.send("cleared_erasure", id=erasure_id)
 
     async def under_way(self) -> bool:
-        """Whether the namespace is being emptied."""
+        """Whether the whole namespace is being emptied."""
         return bool(await self._handle.fetch("erasure_under_way"))
 
     async def clear_some(self, table: str, limit: int) -> int:
@@ -263,7 +265,7 @@ class Erasures:
     async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
         """Each with its turns."""
         rows = await self._handle.fetch("episodes_to_erase", after="", limit=limit)
-        return await self._with_turns(rows)
+        return await self.with_turns(rows)
 
     async def remove_cleared(self, table: str, ids: Sequence[str]) -> None:
         """Memories or episodes by their ids, or turns by those of their episodes."""
@@ -280,20 +282,21 @@ class Erasures:
 
     async def fence(self, now: datetime) -> None:
         """Take the namespace's jobs from whoever works on them, to be begun again."""
-        await self._handle.send("fence_jobs", now=now)
+        await self._handle.send("fence_jobs", now=now, purge=PURGE)
 
     async def episodes(self) -> AsyncIterator[tuple[Row, list[Row]]]:
         """All episodes, each with its turns."""
         async for page in self._pages("episodes_to_erase"):
-            for found in await self._with_turns(page):
+            for found in await self.with_turns(page):
                 yield found
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
         """These episodes, each with its turns."""
-        rows = await self._handle.fetch("episodes_by_id", ids=sorted(ids))
-        return await self._with_turns(rows)
+        rows = await self._handle.fetch("episodes_to_erase_by_id", ids=sorted(ids))
+        return await self.with_turns(rows)
 
-    async def _with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+    async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+        """Each with its turns."""
         ids = [row["id"] for row in episodes]
         turns: dict[str, list[Row]] = {}
         for turn in await self._handle.fetch("turns_of_episodes", ids=ids):
@@ -322,22 +325,6 @@ class Erasures:
         """All citations of these episodes."""
         return await self._handle.fetch("citations_of_episodes", ids=sorted(episode_ids))
 
-    async def runs(self) -> AsyncIterator[tuple[str, list[Any]]]:
-        """All runs: the id, and the documents kept of each."""
-        async for page in self._pages("runs_to_erase"):
-            documents = {
-                row["id"]: [
-                    document(row[key])
-                    for key in ("request", "work", "status", "messages", "outcome")
-                ]
-                for row in page
-            }
-            for event in await self._handle.fetch("events_of_runs", ids=sorted(documents)):
-                documents[event["run_id"]] += [document(event["status"])]
-                documents[event["run_id"]] += [document(event["outcome"])]
-            for run_id, kept in documents.items():
-                yield run_id, kept
-
     async def remove_runs(self, ids: Sequence[str]) -> None:
         """Runs with their events and push configs."""
         rows = await self._handle.fetch("erase_runs", ids=list(ids))
@@ -356,6 +343,14 @@ class Erasures:
         ):
             await self._handle.send(query, ids=list(ids))
 
+    async def remove_episodes(self, episodes: Sequence[Row], turn_ids: Sequence[str]) -> None:
+        """Episodes with all of their turns, which nothing rests on any longer."""
+        ids = [row["id"] for row in episodes]
+        await self._handle.send("erase_documents", ids=list(turn_ids))
+        for query in ("erase_quarantine_of", "erase_turns_of", "erase_episodes"):
+            await self._handle.send(query, ids=ids)
+        await give_room_back(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
+
     async def remove_vectors(self, ids: Sequence[str]) -> None:
         await self._handle.send("erase_embeddings", ids=list(ids))
 
@@ -372,6 +367,11 @@ class Erasures:
         while page := await self._handle.fetch(query, after=after, limit=PAGE):
             yield page
             after = page[-1]["id"]
+
+
+def kept_bytes(text: str) -> int:
+    """How much room a text takes, at least: a struck character has taken one byte or more."""
+    return len(text.replace(BLOCK, "x").encode("utf-8", "surrogatepass"))
 
 
 def _hold(row: Row) -> Hold:

@@ -18,6 +18,7 @@ from recall_server.storage.handle import ANY, Handle
 from recall_server.storage.index import WordIndex
 from recall_server.storage.jobs import Jobs
 from recall_server.storage.limits import Spend
+from recall_server.storage.looking import Looking
 from recall_server.storage.memories import Memories
 from recall_server.storage.portable import Portable
 from recall_server.storage.push import Pushes
@@ -41,6 +42,7 @@ class Transaction:
         self.erasures = Erasures(handle)
         self.findables = Findables(handle)
         self.jobs = Jobs(handle)
+        self.looking = Looking(handle)
         self.memories = Memories(handle)
         self.portable = Portable(handle)
         self.pushes = Pushes(handle)

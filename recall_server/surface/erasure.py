@@ -1,6 +1,6 @@
-"""`POST /v1/erasure`: erase a memory, a subject, or everything; `POST /v1/memories/{id}/restore`:
-take back that one was forgotten; `GET /v1/receipts/{id}`: the proof
-of it, for whoever has its secret.
+"""`POST /v1/erasure`: erase a memory, a subject, a container, or everything; `POST
+/v1/memories/{id}/restore`: take back that one was forgotten; `GET /v1/receipts/{id}`: the proof of
+it, for whoever has its secret.
 """
 
 from starlette.requests import Request
@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, RecallError
-from recall_server.domain.model import AuditEntry, Namespace
+from recall_server.domain.model import AuditEntry
 from recall_server.domain.rights import NONE
 from recall_server.services import Services
 from recall_server.services.erase import Collected, Erased
@@ -19,15 +19,17 @@ from recall_server.surface.call import Calls
 from recall_server.surface.caller import Caller, caller_of
 from recall_server.surface.http import DOOR, RECEIPTS, performed
 
+NAMED = {"memory_id", "subject", "container"}
 HEADER = "Recall-Receipt-Secret"
 
 
 class Wanted(Arguments):
-    """The body: one of the first three; `dry_run` shows what a memory or subject would reach."""
+    """The body: one of the first four; `dry_run` shows what any but the first would reach."""
 
     confirm: str = ""
     memory_id: str = ""
     subject: str = ""
+    container: str = ""
     dry_run: bool = False
 
 
@@ -46,11 +48,11 @@ class Erasure:
         ]
 
     async def _erase(self, request: Request) -> Response:
-        namespace = caller_of(request.scope).namespace
+        caller = caller_of(request.scope)
         body = request.scope.get("recall.json")
 
         async def work(entry: AuditEntry) -> Erased:
-            return await self._erased(namespace, Wanted.parse(body, "the body"), entry)
+            return await self._erased(caller, Wanted.parse(body, "the body"), entry)
 
         return await performed(
             self._calls,
@@ -60,18 +62,32 @@ class Erasure:
             lambda erased: answers.answer(wire.erased(erased)),
         )
 
-    async def _erased(self, namespace: Namespace, wanted: Wanted, entry: AuditEntry) -> Erased:
-        erase = self._services.erase
-        if wanted.memory_id and not (wanted.subject or wanted.confirm):
+    async def _erased(self, caller: Caller, wanted: Wanted, entry: AuditEntry) -> Erased:
+        erase, namespace = self._services.erase, caller.namespace
+        named = [one for one in (wanted.memory_id, wanted.subject, wanted.container) if one]
+        # Also beside an empty name: one that went missing must not turn into everything.
+        mixed = bool(wanted.confirm) and bool(wanted.model_fields_set & NAMED)
+        if len(named) > 1 or mixed or (wanted.dry_run and not named):
+            raise Invalid(
+                f"Send one of memory_id, subject, container, or confirm: {CONFIRMATION}. dry_run "
+                "goes with the first three."
+            )
+        if wanted.memory_id:
             return await erase.memory(
                 namespace, wanted.memory_id, dry_run=wanted.dry_run, entry=entry
             )
-        if wanted.subject and not (wanted.memory_id or wanted.confirm):
+        if wanted.subject:
             return await erase.subject(
                 namespace, wanted.subject, dry_run=wanted.dry_run, entry=entry
             )
-        if wanted.memory_id or wanted.subject or wanted.dry_run:
-            raise Invalid(f"Send one of memory_id, subject, or confirm: {CONFIRMATION}.")
+        if wanted.container:
+            return await erase.container(
+                namespace,
+                wanted.container,
+                dry_run=wanted.dry_run,
+                reach=caller.reach,
+                entry=entry,
+            )
         return await erase.namespace(namespace, wanted.confirm, entry=entry)
 
     async def _restore(self, request: Request) -> Response:
@@ -113,4 +129,6 @@ def _operation(body: object) -> str:
     given = body if isinstance(body, dict) else {}
     if given.get("memory_id"):
         return "erase_memory"
-    return "erase_subject" if given.get("subject") else "delete_namespace_data"
+    if given.get("subject"):
+        return "erase_subject"
+    return "erase_container" if given.get("container") else "delete_namespace_data"

@@ -181,6 +181,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         _route("memory", "POST", "/v1/erasure", {"memory_id": ..., "dry_run": True}),
         _route("memory", "POST", "/v1/erasure", {"memory_id": ...}),
         _route("subject", "POST", "/v1/erasure", {"subject": ..., "dry_run": True}),
+        _route("container", "POST", "/v1/erasure", {"container": ..., "dry_run": True}),
     ),
 }
 
@@ -223,7 +224,7 @@ class Alice:
 async def furnished(running: Running) -> Alice:
     """Alice's, through the doors, as a client would."""
     token, bob = await running.token("alice", ALL), await running.token("bob", ALL)
-    ids: dict[str, str] = {"subject": "Quentin"}
+    ids: dict[str, str] = {"subject": "Quentin", "container": "projects/red"}
     async with running.http(token) as http:
         wire = Wire(http)
         for name in ("memory", "memory to delete", "memory to erase", "forgotten", "receipt"):
@@ -248,6 +249,7 @@ async def furnished(running: Running) -> Alice:
         erased = await http.post("/v1/erasure", json={"memory_id": ids.pop("receipt")})
         ids["receipt"] = erased.json()["data"]["receipt_id"]
         await running.extract()
+        await call(http, "store_memory", text="Ana: I dive.", container=ids["container"])
         await store(http, f"Nobody knows what the {WORD} thinks.", topic="open")
         await store(http, f"Nobody knows where the {WORD} lives.", topic="open")
         found = await call(http, "search_memories", query=f"nobody knows {WORD}", mode="keyword")

@@ -27,40 +27,44 @@ from tests.security.erasing import erase_all, found, select
 from tests.services.conversation import ALICE, drained, enter, entry
 
 BOB, CAROL, DORA = Namespace("bob"), Namespace("carol"), Namespace("dora")
+ERIN = Namespace("erin")
 SUBJECT = "zvkg3tn9wshc"
 CANARIES = {
     ALICE: "pm5kq2wn7vhx4mtb3yfojlea",
     BOB: SUBJECT,
     CAROL: "gx2hc6vzp9ksw4unq7brtdmy",
+    ERIN: "wq6bn2xjv8dtm4yks5zfchgr",
 }
 KEPT = "jd8fwn3xtq6mzy5ckh2rpbgu"
 
 
-async def remember(house: House, owner: Namespace, text: str) -> str:
-    accepted = await house.services.ingest.remember(
-        owner, Submission(text, "life", None), entry=entry(house, owner)
-    )
+async def remember(house: House, owner: Namespace, text: str, container: str = "") -> str:
+    submission = Submission(text, "life", None, container=container)
+    accepted = await house.services.ingest.remember(owner, submission, entry=entry(house, owner))
     return accepted.episode_id
 
 
 async def furnish(house: House) -> None:
-    for owner in (ALICE, BOB, CAROL, DORA):
+    for owner in (ALICE, BOB, CAROL, DORA, ERIN):
         await enter(house, owner)
     await remember(house, ALICE, f"User: I live in {CANARIES[ALICE]}.\nUser: I keep a heron.")
     await remember(house, BOB, f"User: {SUBJECT} likes chess.\nUser: I like rowing.")
     await remember(house, CAROL, f"User: I work at {CANARIES[CAROL]}.")
     await remember(house, DORA, f"User: I work at {KEPT}.")
+    await remember(house, ERIN, f"User: I work at {CANARIES[ERIN]}.", "red")
+    await remember(house, ERIN, "User: I like sailing.", "blue")
     await drained(house)
 
 
 async def erase(house: House) -> None:
-    """A memory, a subject, and a namespace."""
+    """A memory, a subject, a namespace, and a container."""
     erasing = house.services.erase
     kept = await select(house.store, "SELECT id, text FROM memories")
     (memory,) = [one for one in kept if CANARIES[ALICE] in one["text"]]
     await erasing.memory(ALICE, memory["id"], entry=entry(house))
     await erasing.subject(BOB, SUBJECT, entry=entry(house, BOB))
     await erase_all(house, CAROL)
+    await erasing.container(ERIN, "red", entry=entry(house, ERIN))
     await drained(house)
 
 
@@ -122,7 +126,7 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
         async with open_house(**given) as house:
             await erase(house)
             assert await traces(house, words, ledger) == set()
-        assert len(ledger.read_text().split("ers_")) == 4
+        assert len(ledger.read_text().split("ers_")) == 5
         async with open_house(**given):
             pass  # a database that knows of all is served
 
@@ -131,18 +135,19 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
         assert "recall erase-again" in refused.err
         assert "[DATABASE_UNUSABLE]" in refused.err
         async with _house(restored, key_file, ledger.with_name("none")) as house:
-            assert await traces(house, words) == {0, 1, 2}  # the positive control
+            assert await traces(house, words) == {0, 1, 2, 3}  # the positive control
 
         again = await asyncio.to_thread(
             _command, restored, ledger, key_file, "erase-again", "--json"
         )
         assert again.code == 0, again.err
         done = json.loads(again.out)
-        assert [one["physical"] for one in done] == ["done"] * 3
+        assert [one["physical"] for one in done] == ["done"] * 4
         async with _house(restored, key_file, ledger) as house:
-            assert await traces(house, [*words, KEPT]) == {3}
+            assert await traces(house, [*words, KEPT]) == {4}
             assert await found(house, KEPT, DORA)
             assert any("rowing" in text for text in await found(house, "rowing", BOB))
+            assert any("sailing" in text for text in await found(house, "sailing", ERIN))
             assert any("heron" in text for text in await found(house, "heron", ALICE))
             tokens = await house.services.access.tokens(CAROL)
             assert [one.revoked_at is None for one in tokens] == [False]

@@ -15,7 +15,7 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.model import Extraction, Query, Source, Status
 from recall_server.domain.plan import Choice
 from recall_server.domain.quarantine import Held
-from recall_server.domain.run import Mode, Request
+from recall_server.domain.run import Mode, Request, Run, RunState
 from recall_server.providers.extraction import Passage
 from recall_server.services.ingest import Submission
 from recall_server.services.sources import BadSource, Purged
@@ -215,6 +215,90 @@ async def test_a_persons_merge_with_a_lie_is_undone(open_house: Open, clock: Clo
         await purge(house, BadSource(agent_id="mole"))
 
         assert set(await cities(house)) == {"Lisbon"}
+
+
+async def ask(house: House, text: str) -> Run:
+    """A person's own task, which comes to wait for an answer."""
+    run = await house.services.consolidate.start(
+        ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(house)
+    )
+    await drained(house)
+    return await house.services.tasks.get(ALICE, run.id)
+
+
+async def kept(house: House) -> str:
+    """All that is kept of tasks."""
+    async with house.store.transaction(ALICE, write=False) as tx:
+        return str([task async for task in tx.looking.runs()])
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
+    open_house: Open, clock: Clock, *, known: bool
+) -> None:
+    """What it asks, has asked and is watched by shows nothing of it any longer; it asks about what
+    holds again, or has no question left. The control: another's question stays as it is.
+    """
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        if known:
+            await tell(house, "Ana: Ana lives in Lisbon.")
+        await tell(house, "Ana: Cid lives in Braga.")
+        clock.pass_(DAY)
+        await tell(house, "Ana: Ana lives in Moscow.", agent="mole")
+        other = await ask(house, "Ana: Cid lives in Faro.")
+        run = await ask(house, "Ana: Ana lives in Porto.")
+        assert [one.existing[0].text for one in run.status.questions] == ["Ana lives in Moscow."]
+        assert "Moscow" in await kept(house)
+        planned = await purge(house, BadSource(agent_id="mole"), dry_run=True)
+        assert (await house.services.tasks.get(ALICE, run.id)).version == run.version
+        done = await purge(house, BadSource(agent_id="mole"))
+
+        assert planned.counts() == done.counts()
+        assert (done.runs, done.asked_again) == ([], [run.id])
+        assert "Moscow" not in await kept(house)
+        after = await house.services.tasks.get(ALICE, run.id)
+        if known:
+            (question,) = after.status.questions
+            assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
+            await house.services.tasks.resolve(
+                ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(house)
+            )
+            await drained(house)
+            after = await house.services.tasks.get(ALICE, run.id)
+        assert after.status.state is RunState.COMPLETED
+        assert set(await cities(house)) == {"Porto", "Braga"}
+        assert await house.services.tasks.get(ALICE, other.id) == other
+        events = [
+            event async for event in house.services.tasks.watch(ALICE, run.id, 0) if event.status
+        ]
+        assert events[-1].final
+
+
+async def test_an_answer_about_a_lie_is_taken_back_with_it(open_house: Open, clock: Clock) -> None:
+    """Of a task that was asked two things, the answer about the other one holds."""
+    async with open_house(extractor=Stating()) as house:
+        await enter(house)
+        await tell(house, "Ana: Ana lives in Lisbon.")
+        await tell(house, "Ana: Cid lives in Braga.")
+        clock.pass_(DAY)
+        await tell(house, "Ana: Ana lives in Moscow.", agent="mole")
+        run = await ask(house, "Ana: Ana lives in Porto. Cid lives in Faro.")
+        lie, braga = sorted(run.status.questions, key=lambda one: "Cid" in one.new.text)
+        tasks = house.services.tasks
+        await tasks.resolve(ALICE, lie.id, Choice.MERGE, "Ana is a spy.", entry=entry(house))
+        await purge(house, BadSource(agent_id="mole"))
+        assert "Moscow" not in await kept(house)
+        assert "spy" not in await kept(house)
+        after = await tasks.get(ALICE, run.id)
+        assert after.status.questions == (braga,)
+        await tasks.resolve(ALICE, braga.id, Choice.KEEP_NEW, None, entry=entry(house))
+        await drained(house)
+        (question,) = (await tasks.get(ALICE, run.id)).status.questions
+        assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
+        await tasks.resolve(ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(house))
+        await drained(house)
+        assert set(await cities(house)) == {"Porto", "Faro"}
 
 
 def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:

@@ -281,5 +281,35 @@ async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_
     assert {row["namespace"]: row["stored_bytes"] for row in found} == {"a": 9, "b": 3, "c": 0}
 
 
+async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_path: Path) -> None:
+    """ERS-08."""
+    for path in shipped("migrations").glob("*.sql"):
+        if path.name < "0019":
+            shutil.copy(path, tmp_path)
+    await run(empty, tmp_path)
+    driver = driver_for(empty)
+    await driver.open()
+    try:
+        async with driver.migration() as connection:
+            await connection.script(
+                "INSERT INTO namespaces (namespace, created_at) VALUES ('a', '2026-03-01')"
+            )
+            await connection.script(
+                "INSERT INTO erasures (namespace, id, kind, requested_by, requested_at, state, "
+                "claims, receipt, sealed) VALUES ('a', 'ers_1', 'subject', 'operator', "
+                "'2026-03-01', 'logical', '{}', 'receipt', 'line')"
+            )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.migration() as connection:
+            kept = await connection.fetch("SELECT id, kind, receipt, sealed FROM erasures", {})
+            await connection.script("UPDATE erasures SET kind = 'container'")
+    finally:
+        await driver.close()
+
+    assert [dict(row) for row in kept] == [
+        {"id": "ers_1", "kind": "subject", "receipt": "receipt", "sealed": "line"}
+    ]
+
+
 def _blob(engine: str, digits: str) -> str:
     return f"x'{digits}'" if engine == "sqlite" else f"decode('{digits}', 'hex')"

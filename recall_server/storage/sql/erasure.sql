@@ -16,7 +16,8 @@ UPDATE erasures SET state = 'logical'
 WHERE namespace = :namespace AND id = :id AND state = 'erasing'
 
 -- query: erasure_under_way
-SELECT id FROM erasures WHERE namespace = :namespace AND state = 'erasing' LIMIT 1
+SELECT id FROM erasures
+WHERE namespace = :namespace AND state = 'erasing' AND kind = 'namespace' LIMIT 1
 
 -- query: end_purge
 UPDATE erasures SET state = 'done', purged_at = :now, left_behind = :left_behind,
@@ -248,6 +249,9 @@ DELETE FROM audit_details WHERE namespace = :namespace AND ctid = ANY(ARRAY(
 -- query: erase_turns_of
 DELETE FROM turns WHERE namespace = :namespace AND episode_id IN (:ids...)
 
+-- query: erase_quarantine_of
+DELETE FROM quarantine WHERE namespace = :namespace AND episode_id IN (:ids...)
+
 -- query: erase_episodes
 DELETE FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 
@@ -274,7 +278,7 @@ WHERE namespace = :namespace RETURNING erase_epoch
 SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
 WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
--- query: episodes_by_id
+-- query: episodes_to_erase_by_id
 SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
 WHERE namespace = :namespace AND id IN (:ids...)
 
@@ -294,15 +298,14 @@ SELECT id, text, topic, container, entity, attribute, value, status FROM memorie
 WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
+-- in: sqlite
+-- By itself it would go through all citations: it thinks that a namespace has ten.
+SELECT memory_id, position, episode_id, span_start, span_end
+FROM citations INDEXED BY citations_by_episode
+WHERE namespace = :namespace AND episode_id IN (:ids...)
+-- in: postgres
 SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND episode_id IN (:ids...)
-
--- query: runs_to_erase
-SELECT id, request, work, status, messages, outcome FROM runs
-WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
-
--- query: events_of_runs
-SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
 
 -- query: erase_runs
 DELETE FROM runs WHERE namespace = :namespace AND id IN (:ids...) RETURNING stored_bytes
@@ -346,6 +349,7 @@ UPDATE episodes SET text = :text, content_hash = :content_hash, idempotency_key 
 WHERE namespace = :namespace AND id = :id
 
 -- query: fence_jobs
--- Whoever holds a job has read what is gone: it is begun again from what is there now.
+-- Whoever holds a job has read what is gone: it is begun again from what is there now. A purge reads
+-- nothing, and may be what is erasing.
 UPDATE operations SET state = 'queued', attempt = attempt + 1, due_at = :now
-WHERE namespace = :namespace AND state = 'processing'
+WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge

@@ -32,7 +32,14 @@ FROM namespaces n CROSS JOIN jsonb_array_elements(:rows) AS r WHERE n.namespace 
 
 -- query: remove_postings
 -- in: sqlite
-DELETE FROM postings WHERE namespace = :namespace AND (term, slot) IN (
+-- Named one by one before the pairs: by these alone it would go through all that has such a word.
+DELETE FROM postings WHERE namespace = :namespace
+AND term IN (SELECT r.value ->> 0 FROM json_each(:rows) r)
+AND slot IN (
+  SELECT d.slot
+  FROM json_each(:rows) r CROSS JOIN documents d
+  WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)
+AND (term, slot) IN (
   SELECT r.value ->> 0, d.slot
   FROM json_each(:rows) r CROSS JOIN documents d
   WHERE d.namespace = :namespace AND d.item_id = r.value ->> 1 AND d.findable)
@@ -64,8 +71,9 @@ SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
 -- query: uncount_terms
 -- A word that stands nowhere any more must not stand here either.
 -- in: sqlite
+-- Named twice: by the join alone it would go through all words of the namespace.
 UPDATE terms SET documents = documents - c.value FROM json_each(:counts) c
-WHERE namespace = :namespace AND term = c.key
+WHERE namespace = :namespace AND term = c.key AND term IN (SELECT key FROM json_each(:counts))
 -- in: postgres
 UPDATE terms SET documents = documents - CAST(c.value AS bigint) FROM jsonb_each_text(:counts) c
 WHERE namespace = :namespace AND term = c.key

@@ -42,3 +42,6 @@ INSERT INTO quarantine (
 )
 ON CONFLICT (namespace, item_id) DO UPDATE
 SET state = 'rejected', decided_by = excluded.decided_by, decided_at = excluded.decided_at
+
+-- query: forget_run_events
+DELETE FROM run_events WHERE namespace = :namespace AND run_id = :id AND seq IN (:seqs...)

@@ -1,0 +1,59 @@
+-- query: count_memories
+SELECT count(*) AS rows FROM memories WHERE namespace = :namespace
+
+-- query: count_episodes
+SELECT count(*) AS rows FROM episodes WHERE namespace = :namespace
+
+-- query: ids_of_memories
+SELECT id FROM memories WHERE namespace = :namespace ORDER BY id
+
+-- query: ids_of_episodes
+SELECT id FROM episodes WHERE namespace = :namespace ORDER BY id
+
+-- query: erase_epoch
+SELECT erase_epoch FROM namespaces WHERE namespace = :namespace
+
+-- query: run_versions
+SELECT id, version FROM runs WHERE namespace = :namespace ORDER BY id
+
+-- query: runs_to_erase
+SELECT id, version, request, work, status, messages, outcome FROM runs
+WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
+
+-- query: runs_to_erase_by_id
+SELECT id, version, request, work, status, messages, outcome FROM runs
+WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
+
+-- query: events_of_runs
+SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
+
+-- query: episodes_of_container
+-- The empty name is that of no container; so says the index.
+SELECT id FROM episodes
+WHERE namespace = :namespace AND container <> '' AND container = :container
+  AND recorded_at <= :until
+ORDER BY id LIMIT :limit
+
+-- query: rows_of_episodes
+-- How many turns each has, and how often it is cited.
+SELECT e.id,
+  (SELECT count(*) FROM turns t WHERE t.namespace = :namespace AND t.episode_id = e.id)
+  + (SELECT count(*) FROM citations c WHERE c.namespace = :namespace AND c.episode_id = e.id)
+  AS rows
+FROM episodes e WHERE e.namespace = :namespace AND e.id IN (:ids...) ORDER BY e.id
+
+-- query: memories_of_container
+SELECT id FROM memories
+WHERE namespace = :namespace AND container <> '' AND container = :container
+  AND recorded_at <= :until
+ORDER BY id LIMIT :limit
+
+-- query: rows_of_container
+SELECT
+  (SELECT count(*) FROM memories
+   WHERE namespace = :namespace AND container <> '' AND container = :container) AS memories,
+  (SELECT count(*) FROM episodes
+   WHERE namespace = :namespace AND container <> '' AND container = :container) AS episodes,
+  (SELECT count(*) FROM episodes e CROSS JOIN turns t
+   WHERE e.namespace = :namespace AND e.container <> '' AND e.container = :container
+     AND t.namespace = :namespace AND t.episode_id = e.id) AS turns
