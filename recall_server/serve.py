@@ -22,6 +22,7 @@ from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.doors import asgi
 from recall_server.surface.edge import HEADER_BYTES_MAX
+from recall_server.surface.listener import Listener
 from recall_server.surface.protocol import Patience, PatientProtocol
 
 log = structlog.get_logger()
@@ -69,7 +70,7 @@ def bound(settings: Settings) -> socket.socket:
     """A socket that listens as the settings say. Raises `Invalid` where it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # Named as TCP, or asyncio would not turn off Nagle's delay, and each answer would wait 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
