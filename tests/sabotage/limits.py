@@ -57,9 +57,7 @@ BREAKAGES = (
         "recall_server/storage/to_the_end.py",
         "        if task and task is asyncio.current_task() and task.cancelling() > before:\n",
         "        if task is None:\n",
-        (
-            "tests/faults/test_postgres.py::test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile[fetch]",
-        ),
+        ("tests/storage/test_to_the_end.py::test_a_failure_that_is_made_of_a_cancellation_is_one",),
     ),
     Breakage(
         "any-number-of-values",

@@ -1,11 +1,11 @@
-"""What is done to its end, whoever hangs up."""
+"""What is done to its end, whoever hangs up, and what they are told."""
 
 import asyncio
 
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.storage.to_the_end import to_the_end
+from recall_server.storage.to_the_end import cancelled_as_such, to_the_end
 
 
 class Commit:
@@ -53,3 +53,25 @@ async def test_who_waits_is_told_what_went_wrong() -> None:
 
     with pytest.raises(DatabaseUnavailable):
         await to_the_end(commit())
+
+
+async def test_a_failure_that_is_made_of_a_cancellation_is_one() -> None:
+    """F-59, as psycopg makes it of several statements. The control: one that nobody asked for."""
+    waits = asyncio.Event()
+
+    async def failing() -> None:
+        with cancelled_as_such():
+            try:
+                await asyncio.wait_for(waits.wait(), 60.0)
+            except asyncio.CancelledError:
+                raise DatabaseUnavailable("It was stopped.") from None
+            raise DatabaseUnavailable("It is away.")
+
+    stopped = asyncio.create_task(failing())
+    await asyncio.sleep(0)
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    waits.set()
+    with pytest.raises(DatabaseUnavailable, match="away"):
+        await failing()
