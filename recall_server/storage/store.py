@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.rights import EVERYTHING, Reach
+from recall_server.domain.turns import Turns
 from recall_server.storage import queries
 from recall_server.storage.access import Access
 from recall_server.storage.alone import Alone
@@ -70,9 +71,13 @@ class Store:
         cache_bytes_max: int,
         mac_key: bytes | None = None,
         room: int = 0,
+        turns: Turns | None = None,
     ) -> None:
-        """`room`: bytes of texts that each namespace may keep; 0: any number."""
+        """`room`: bytes of texts that each namespace may keep; 0: any number. `turns`: those of the
+        calls, which give way to each other where a transaction begins.
+        """
         self.driver = driver
+        self.turns = turns or Turns(1)
         self._room = room or ANY
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
@@ -99,6 +104,9 @@ class Store:
         to the book just before it commits. Only one that is `erasing` may destroy what was said.
         One that is `brief` touches a few rows by their keys.
         """
+        # What serves all is not one's crowd.
+        if namespace is not None:
+            await self.turns.give_way(namespace)
         async with self.driver.transaction(
             namespace=namespace, write=write, erasing=erasing, brief=brief
         ) as connection:
