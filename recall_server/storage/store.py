@@ -33,7 +33,14 @@ from recall_server.storage.vectors import Vectors
 class Transaction:
     """The shelves of one namespace, as of one transaction."""
 
-    def __init__(self, handle: Handle, cache: Cache, mac_key: bytes | None) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        cache: Cache,
+        mac_key: bytes | None,
+        entry: AuditEntry | None = None,
+    ) -> None:
+        self._entry = entry
         self.handle = handle
         self.cache = cache
         self.access = Access(handle)
@@ -57,6 +64,13 @@ class Transaction:
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""
         await self.handle.send("lock_namespace")
+
+    async def closing(self) -> None:
+        """To be called before the last fetch: where a line of the book is to be written, its place
+        is taken with that.
+        """
+        if self._entry is not None:
+            await self.audit.ask(self._entry)
 
 
 class Store:
@@ -101,17 +115,26 @@ class Store:
         brief: bool = False,
     ) -> AsyncIterator[Transaction]:
         """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
-        to the book just before it commits. Only one that is `erasing` may destroy what was said.
-        One that is `brief` touches a few rows by their keys.
+        to the book just before it commits; of one that does not `write`, when all is read. Only one
+        that is `erasing` may destroy what was said. One that is `brief` touches a few rows by their
+        keys.
         """
+        noting = entry is not None and not write
+        if noting and self.engine == "sqlite":
+            # Its readers wait for nobody who writes, so the line is written when they have read.
+            async with self.transaction(namespace, write=False, reach=reach) as tx:
+                yield tx
+            async with self.transaction(namespace, entry=entry, brief=True):
+                pass
+            return
         # What serves all is not one's crowd.
         if namespace is not None:
             await self.turns.give_way(namespace)
         async with self.driver.transaction(
-            namespace=namespace, write=write, erasing=erasing, brief=brief
+            namespace=namespace, write=write, erasing=erasing, brief=brief, noting=noting
         ) as connection:
             handle = Handle(connection, self._queries, namespace, reach, self._room)
-            transaction = Transaction(handle, self._cache, self._mac_key)
+            transaction = Transaction(handle, self._cache, self._mac_key, entry)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)
