@@ -1,4 +1,4 @@
-"""What ends in time: queries, snapshots, bodies that take long to read, and who is cancelled."""
+"""What ends in time, and who waits for whom: queries, snapshots, long bodies, crowds."""
 
 from tests.sabotage.breakage import Breakage
 
@@ -67,6 +67,16 @@ BREAKAGES = (
         "if count < 0:",
         (
             "tests/security/test_blockers.py::test_what_takes_long_does_not_hold_up_the_others[sqlite-many values in a data part]",
+        ),
+    ),
+    Breakage(
+        "crowds-go-on",
+        "that one's crowd gives way to the single call of another",
+        "recall_server/storage/store.py",
+        "            await self.turns.give_way(namespace)\n",
+        "            pass\n",
+        (
+            "tests/storage/test_giving_way.py::test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another",
         ),
     ),
 )
