@@ -4,6 +4,9 @@ RUN = .venv/bin
 # One more than there are processors: many tests wait for processes of their own.
 WORKERS = $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
 
+# What is compiled once serves all processes that tests start, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
+
 TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile

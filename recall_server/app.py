@@ -14,6 +14,7 @@ from recall_server.config import Settings
 from recall_server.domain.erasure import Digests
 from recall_server.domain.finding import Finding, Level
 from recall_server.domain.ids import new_id
+from recall_server.domain.turns import Turns
 from recall_server.files import shipped
 from recall_server.providers.embedding import Embedder
 from recall_server.providers.extraction import Extractor
@@ -135,6 +136,7 @@ async def house(
             cache_bytes_max=settings.cache_bytes_max,
             mac_key=key.derive(PURPOSE),
             room=settings.namespace_bytes_max,
+            turns=Turns(settings.calls_at_once, each=settings.namespace_calls_at_once, beside=1),
         )
         ledger = await parts.ledger(store, key, settings, restored=restored)
         await finding.renew(store)

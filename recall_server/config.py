@@ -177,7 +177,10 @@ class Settings(BaseSettings):
     )
     calls_at_once: int = Field(16, ge=1, description="calls that are worked on at once")
     namespace_calls_at_once: int = Field(
-        2, ge=1, description="calls of one namespace that are worked on at once; others wait"
+        2,
+        ge=1,
+        description="calls of one namespace that are worked on at once, where no other calls; "
+        "one where another does",
     )
     turn_wait_s: float = Field(
         10.0, gt=0, description="seconds that a call waits for its turn before it is refused"

@@ -108,8 +108,7 @@ def _guarded(app: ASGIApp, house: House, challenges: Challenges, rates: Rates) -
     limited = Limits(
         streams,
         rates,
-        calls_at_once=settings.calls_at_once,
-        namespace_calls_at_once=settings.namespace_calls_at_once,
+        turns=house.store.turns,
         wait_s=settings.turn_wait_s,
         refusal=refusal,
     )

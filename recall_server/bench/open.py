@@ -22,6 +22,7 @@ from recall_server.serve import serve
 from recall_server.services.access import Access
 from recall_server.services.audit import Audit
 from recall_server.services.rates import Rates
+from recall_server.storage.audit import Audit as Shelf
 from recall_server.surface.tools import TOOLS
 
 GUEST = namespace("large")
@@ -42,7 +43,7 @@ class Everybody(Access):
 
 
 class NoBook(Audit):
-    """Takes every line for written."""
+    """Takes every line for written, and `_unwritten` those that go with their effect."""
 
     def begin(
         self, namespace: Namespace, operation: str, door: str, accessor: str | None
@@ -50,6 +51,10 @@ class NoBook(Audit):
         entry = super().begin(namespace, operation, door, accessor)
         entry.written = True
         return entry
+
+
+async def _unwritten(self: Shelf, entry: AuditEntry) -> None:
+    """In the place of what the shelf does with a line."""
 
 
 class NoLimits(Rates):
@@ -71,6 +76,7 @@ def _app(house: House) -> ASGIApp:
 
 
 def main() -> None:
+    Shelf.record = Shelf.ask = _unwritten  # type: ignore[method-assign]
     settings = Settings()
     observe.configure(settings.log_level)
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=_app))

@@ -9,7 +9,7 @@ import typer
 from recall_server import __version__, observe
 from recall_server.app import House
 from recall_server.bench.command import app as bench
-from recall_server.cli import tokens
+from recall_server.cli import importing, tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
 from recall_server.cli.doctor import doctor_
@@ -86,7 +86,8 @@ def serve_(
     ] = None,
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until told to stop."""
-    from recall_server.serve import serve  # noqa: PLC0415  # loads every door
+    with importing():
+        from recall_server.serve import serve  # noqa: PLC0415  # loads every door
 
     chosen = settings(db, host=host, port=port, allow_public=allow_public)
     run(serve(chosen, _announce))
@@ -95,7 +96,8 @@ def serve_(
 @app.command()
 def worker(db: Db = None) -> None:
     """Run background jobs only, beside a server or several."""
-    from recall_server.serve import work  # noqa: PLC0415
+    with importing():
+        from recall_server.process import work  # noqa: PLC0415
 
     run(work(settings(db)))
 
@@ -135,7 +137,8 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
 ) -> None:
     """Start a server on a fresh file and show what it does, over MCP."""
-    from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
+    with importing():
+        from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 
     observe.configure("error")
     run(show(file, keep=keep))

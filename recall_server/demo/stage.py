@@ -17,7 +17,8 @@ from recall_server.demo.story import Story, bundled, of_file
 from recall_server.domain.errors import RecallError
 from recall_server.domain.model import Namespace, namespace
 from recall_server.doors import asgi
-from recall_server.serve import bound, listening, only_server, told_to_stop
+from recall_server.process import told_to_stop
+from recall_server.serve import bound, listening, only_server
 
 FIRST = namespace("acme")
 SECOND = namespace("globex")

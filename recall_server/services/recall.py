@@ -140,10 +140,11 @@ class Recall:
         """One page of the active memories, newest first (FEATURES D12)."""
         storable(topic)
         reach = reach.inside(_checked(containers))
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(namespace, write=False, reach=reach, entry=entry) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
+            await tx.closing()
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
-        entry.counts["memories"] = len(memories)
+            entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
         return Page(tuple(memories), total, reached if reached < total else None)
 

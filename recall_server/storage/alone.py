@@ -31,6 +31,9 @@ class Alone:
     async def send(self, sql: str, params: Params) -> NoReturn:
         raise LookupError(_why(sql, params))
 
+    async def ask(self, sql: str, params: Params) -> NoReturn:
+        raise LookupError(_why(sql, params))
+
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> NoReturn:
         raise LookupError(_why(sql, params)) from otherwise
 

@@ -3,7 +3,7 @@ transaction of its effect.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from recall_server.domain import chain
 from recall_server.domain.chain import START, Head, Link
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.model import AuditEntry, Namespace, Outcome, Usage
-from recall_server.storage.driver import Document, Row
+from recall_server.storage.driver import Asked, Document, Row
 from recall_server.storage.handle import Handle
 from recall_server.storage.rows import document, moment
 
@@ -98,6 +98,15 @@ class Audit:
     def __init__(self, handle: Handle, mac_key: bytes | None) -> None:
         self._handle = handle
         self._mac_key = mac_key
+        self._asked: Asked | None = None
+
+    async def ask(self, entry: AuditEntry) -> None:
+        """Take the place of `entry` with whatever is fetched next, so that `record` needs no
+        journey for it. Others who write in this namespace wait from there on.
+        """
+        parent, _, jti = (entry.accessor or "").partition("/")
+        await self._handle.send("lock_audit_head")
+        self._asked = await self._handle.ask("locked_audit_head", accessor=parent, jti=jti)
 
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry` as it stands now. Others who write in this namespace wait from here to the
@@ -107,7 +116,11 @@ class Audit:
         if self._mac_key is None:
             raise LookupError("this store has no key; it cannot write the book")
         asks = entry.outcome is Outcome.OK and not entry.ends_caller
-        head = await self._locked_head(entry.accessor if asks else None)
+        asked, self._asked = self._asked, None
+        if asks and asked is not None and asked.rows:
+            head = _head(asked.rows)
+        else:
+            head = await self._locked_head(entry.accessor if asks else None)
         salt = os.urandom(SALT_BYTES)
         beside = chain.detail_digest(salt, entry.details) if entry.details else None
         link = Link(head.seq + 1, head.digest, "", "", beside)
@@ -157,9 +170,7 @@ class Audit:
             if rows:
                 break
             await self._handle.send("begin_audit", seq=START.seq, digest=START.digest)
-        if rows[0]["ended"]:
-            raise Unauthenticated("This token is not let in any more. Ask for a new one.")
-        return Head(rows[0]["seq"], rows[0]["digest"])
+        return _head(rows)
 
     async def head(self) -> Head | None:
         """Where the chain stands; None where there is no such namespace."""
@@ -209,6 +220,12 @@ class Audit:
         query = "grown_audits" if grown else "all_audits"
         rows = await self._handle.fetch(query, after=after, limit=limit)
         return [Namespace(row["namespace"]) for row in rows]
+
+
+def _head(rows: Sequence[Row]) -> Head:
+    if rows[0]["ended"]:
+        raise Unauthenticated("This token is not let in any more. Ask for a new one.")
+    return Head(rows[0]["seq"], rows[0]["digest"])
 
 
 def _of(entry: AuditEntry, link: Link) -> AuditRecord:

@@ -45,6 +45,13 @@ class Document:
         return to_json(self.value).decode()
 
 
+@dataclass
+class Asked:
+    """Rows that come with those of the next `fetch`; None until then."""
+
+    rows: Sequence[Row] | None = None
+
+
 class Connection(Protocol):
     """One open transaction. Values may be str, int, float, bool, bytes, None, datetime (aware),
     Document, or list (of ids or terms).
@@ -58,6 +65,10 @@ class Connection(Protocol):
         """Run one statement whose rows nobody needs. It need not have run when this returns, but
         has before whatever comes next; what it raises may come up there, or on leaving.
         """
+        ...
+
+    async def ask(self, sql: str, params: Params) -> Asked:
+        """`send` one statement whose rows come with those of the next `fetch`."""
         ...
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
@@ -87,13 +98,21 @@ class Driver(Protocol):
     async def close(self) -> None: ...
 
     def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
+        self,
+        *,
+        namespace: str | None,
+        write: bool,
+        erasing: bool = False,
+        brief: bool = False,
+        noting: bool = False,
     ) -> AbstractAsyncContextManager[Connection]:
         """A transaction that commits on leaving and rolls back on any error or cancellation.
 
         `namespace` is what row-level security lets through; `None` is for statements that serve
         all tenants. Only one that is `erasing` may destroy what was said. One that is `brief`
         touches a few rows by their keys, and nothing else: others may be made to wait for that.
+        One that is `noting` only reads, but for its line in the book: of Postgres alone, as whoever
+        reads from SQLite must not wait for those who write.
         """
         ...
 

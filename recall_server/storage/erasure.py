@@ -24,6 +24,7 @@ DELETED = (
     "decisions",
     "citations",
     "memories",
+    "memory_counts",
     "quarantine",
     "turns",
     "episodes",

@@ -205,7 +205,10 @@ class Memories:
 
     async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
         """How many active memories there are of each type."""
-        rows = await self._handle.fetch("count_of_memories", type=type_, topic=topic)
+        reach = self._handle.reach
+        counted = reach.agent_id is None and reach.containers is None
+        query = "count_of_all_memories" if counted else "count_of_memories"
+        rows = await self._handle.fetch(query, type=type_, topic=topic)
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def lineage(self, memory_id: str) -> list[Memory]:

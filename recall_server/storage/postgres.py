@@ -24,7 +24,15 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.turns import Turns
 from recall_server.storage import postgres_purge
-from recall_server.storage.driver import Connection, Document, Engine, Params, Row, TimeLimits
+from recall_server.storage.driver import (
+    Asked,
+    Connection,
+    Document,
+    Engine,
+    Params,
+    Row,
+    TimeLimits,
+)
 from recall_server.storage.to_the_end import cancelled_as_such, to_the_end
 
 OLDEST_VERSION = 150000
@@ -103,16 +111,24 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
+        self,
+        *,
+        namespace: str | None,
+        write: bool,
+        erasing: bool = False,
+        brief: bool = False,
+        noting: bool = False,
     ) -> AsyncIterator[Connection]:
         del brief  # nobody waits here for anybody else's statements
         role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
-        async with self._transaction(namespace, write=write, role=role) as connection:
+        async with self._transaction(
+            namespace, write=write, role=role, noting=noting
+        ) as connection:
             yield connection
 
     @asynccontextmanager
     async def _transaction(
-        self, namespace: str | None, *, write: bool, role: str
+        self, namespace: str | None, *, write: bool, role: str, noting: bool = False
     ) -> AsyncIterator["_PostgresConnection"]:
         try:
             async with asyncio.timeout(POOL_WAIT_S):
@@ -122,7 +138,7 @@ class PostgresDriver:
                 "All connections to Postgres that one namespace may use are in use. Try again."
             ) from None
         try:
-            begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
+            begin = "BEGIN READ WRITE" if write or noting else "BEGIN READ ONLY"
             async with self._begun(begin) as connection:
                 entered = {"role": role, "namespace": namespace or ""}
                 if write:
@@ -269,6 +285,8 @@ class _PostgresConnection:
         self._raw = raw
         self._answer_s = answer_s
         self._waiting: list[tuple[str, Params, Exception | None]] = []
+        # What is asked, by its place among those that wait.
+        self._asked: dict[int, Asked] = {}
         # Two that read at once take turns: a connection has one conversation.
         self._turn = asyncio.Lock()
         self._over = False
@@ -302,6 +320,7 @@ class _PostgresConnection:
     async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
         """Run what waits, in one journey; the cursors."""
         waiting, self._waiting = self._waiting, []
+        asked, self._asked = self._asked, {}
         with _translated(), _patience(self._raw, self._answer_s):
             self.confused = True
             async with self._raw.pipeline():
@@ -310,10 +329,17 @@ class _PostgresConnection:
         for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
             if otherwise is not None and cursor.rowcount == 0:
                 raise otherwise
+        for place, one in asked.items():
+            one.rows = await _rows(cursors[place])
         return cursors
 
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append((sql, params, None))
+
+    async def ask(self, sql: str, params: Params) -> Asked:
+        asked = self._asked[len(self._waiting)] = Asked()
+        await self.send(sql, params)
+        return asked
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
         self._waiting.append((sql, params, otherwise))

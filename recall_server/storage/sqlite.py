@@ -96,8 +96,15 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def transaction(
-        self, *, namespace: str | None, write: bool, erasing: bool = False, brief: bool = False
+        self,
+        *,
+        namespace: str | None,
+        write: bool,
+        erasing: bool = False,
+        brief: bool = False,
+        noting: bool = False,
     ) -> AsyncIterator[Connection]:
+        assert not noting  # one that reads has no line in the book
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
         if not write:

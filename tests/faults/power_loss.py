@@ -2,7 +2,8 @@
 to keep by then is all there is, and it is enough (SECURITY F-07).
 
 SQLite alone: Postgres answers for its own disk, and `recall doctor` names the settings with which
-it does not. Needs `strace`, whose log says what was written and what was flushed: `make faults`.
+it does not; that it is waited for is in test_postgres.py. Needs `strace`, whose log says what was
+written and what was flushed: `make faults`.
 """
 
 import asyncio

@@ -141,4 +141,14 @@ BREAKAGES = (
             "tests/surface/test_faults.py::test_a_fault_inside_gives_a_reference_and_nothing_of_its_cause",
         ),
     ),
+    Breakage(
+        "handles-asked-for-without-end",
+        "that a server without a file handle to spare lets go of its event loop",
+        "recall_server/surface/listener.py",
+        "            self._short = error.errno in _SHORT\n",
+        "",
+        (
+            "tests/faults/test_disk.py::test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one[sqlite]",
+        ),
+    ),
 )

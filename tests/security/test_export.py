@@ -507,6 +507,7 @@ NOT_CARRIED = {
     "documents": "made again of the texts",
     "postings": "made again of the texts",
     "terms": "made again of the texts",
+    "memory_counts": "counted again",
     "api_tokens": "keys to the door, not what is behind it",
     "server": "belongs to no namespace",
     "schema_version": "belongs to no namespace",
@@ -577,7 +578,7 @@ async def test_memory_does_not_grow_with_what_is_carried(open_house: Open) -> No
     """EXP-01: six times as many lines take no more memory, out or in."""
     peaks = {}
     async with open_house() as built:
-        for name, count in (("small", 1_000), ("large", 6_000)):
+        for name, count in (("small", 400), ("large", 2_400)):
             namespace, file = Namespace(name), many(count)
             await enter(built, namespace)
             with _traced() as taking:
@@ -596,7 +597,7 @@ async def _counted(built: House, namespace: Namespace) -> None:
     lines = 0
     async for piece in built.services.export.stream(namespace, entry=entry):
         lines += piece.count(b"\n")
-    assert lines > 1_000
+    assert lines > 400
 
 
 @contextmanager

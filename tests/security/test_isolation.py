@@ -228,7 +228,6 @@ async def test_a_namespace_that_a_request_names_is_never_authority(running: Runn
     assert await rows(running) == before
 
 
-@on_sqlite
 async def test_strangers_and_errors_name_nobody(running: Running) -> None:
     """ISO-12, ISO-23: there is no /metrics and no description of the doors to read without a token,
     and no answer says what is inside.

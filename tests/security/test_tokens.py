@@ -117,7 +117,6 @@ async def test_a_counted_token_is_used_so_often_and_no_more_however_many_ask_at_
     assert sorted(answer.status_code for answer in answers) == [200] * 5 + [401] * 15
 
 
-@on_sqlite
 async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_book(
     running: Running, clock: Clock
 ) -> None:
@@ -147,7 +146,6 @@ async def test_no_token_made_before_the_line_is_let_in(
     assert await _status(running, new) == 200
 
 
-@on_sqlite
 async def test_of_both_lines_the_later_holds(running: Running, clock: Clock) -> None:
     """AUTH-07."""
     made = [NOON, NOON + HOUR, NOON + 2 * HOUR]
@@ -178,7 +176,6 @@ async def test_revoking_a_token_revokes_all_that_came_of_it(running: Running) ->
     assert [await _status(running, one) for one in (*family, stranger)] == [401, 401, 401, 200]
 
 
-@on_sqlite
 async def test_the_last_admin_goes_by_force_only(running: Running) -> None:
     """AUTH-06."""
     services = running.house.services
@@ -210,7 +207,6 @@ WIDER: list[Json] = [
 ]
 
 
-@on_sqlite
 async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> None:
     """I20."""
     reach = Reach(frozenset({"work"}), agent_id="planner")
@@ -240,7 +236,6 @@ async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> No
     )
 
 
-@on_sqlite
 async def test_an_admin_issues_what_it_likes_but_no_further_than_it_reaches(
     running: Running,
 ) -> None:

@@ -11,6 +11,7 @@ from tests.services.conversation import ALICE, drained, enter, entry, remember
 from tests.services.extractors import Scripted
 
 BOB = Namespace("bob")
+HERON = "For a long time a grey heron stood by the pond, and I by it."
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
@@ -45,12 +46,14 @@ async def test_a_statement_that_names_no_tenant_sees_one_only(
 
 async def test_anothers_words_take_no_place_in_a_search(open_house: Open) -> None:
     """ISO-16: those of bob's fit better, and are more than are looked at. The control: he finds
-    them.
+    them. They have the numbers of what else alice said, and would stand for it.
     """
     async with open_house() as house:
         await enter(house)
         await enter(house, BOB)
-        await remember(house, "Anna: For a long time a grey heron stood by the pond, and I by it.")
+        for number in range(6):
+            await remember(house, f"Anna: Otter number {number} swam off.")
+        await remember(house, f"Anna: {HERON}")
         for number in range(6):
             submission = Submission(f"Ben: Heron, heron {number}.", "life")
             await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
@@ -62,7 +65,7 @@ async def test_anothers_words_take_no_place_in_a_search(open_house: Open) -> Non
                 found = await tx.words.similar({"heron": 1.0}, average, limit=5)
                 pools[tenant] = [item.citation for item in await tx.episodes.items(found)]
 
-    assert [one and one.speaker for one in pools[ALICE]] == ["Anna"]
+    assert [one and one.quote for one in pools[ALICE]] == [HERON]
     assert [one and one.speaker for one in pools[BOB]] == ["Ben"] * 5
 
 

@@ -46,6 +46,11 @@ NEAR = (
     " ON d.namespace = e.namespace AND d.slot = e.document AND d.item_id = e.item_id"
     " WHERE e.namespace = 'alice' AND d.findable ORDER BY id"
 )
+COUNTED = "SELECT type, topic, memories FROM memory_counts WHERE namespace = 'alice'"
+COUNTED_ANEW = (
+    "SELECT type, topic, count(*) AS memories FROM memories"
+    " WHERE namespace = 'alice' AND retired_at IS NULL GROUP BY type, topic"
+)
 
 
 class Walk:
@@ -129,6 +134,11 @@ class Walk:
         return str(self.chance.choice(rows)["id"]) if rows else ""
 
 
+async def counts(house: House, query: str) -> set[tuple[str, str, int]]:
+    rows = await select(house.store, query)
+    return {(row["type"], row["topic"], int(row["memories"])) for row in rows}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_whatever_is_done_the_index_is_the_one_that_would_be_made_anew(
@@ -144,6 +154,8 @@ async def test_whatever_is_done_the_index_is_the_one_that_would_be_made_anew(
             found = {row["id"] for row in await select(house.store, FOUND)}
             near = {row["id"] for row in await select(house.store, NEAR)}
             assert near <= found, (number, walk.taken)
+            counted = await counts(house, COUNTED)
+            assert counted == await counts(house, COUNTED_ANEW), (number, walk.taken)
         await drained(house)
 
         assert {row["id"] for row in await select(house.store, NEAR)} == {

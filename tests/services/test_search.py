@@ -323,11 +323,27 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: O
             hits = await looked(house, query)
             return {hit.item.id: hit.scores.cosine or 0.0 for hit in hits}
 
+        async def placed(count: int) -> list[int]:
+            """The numbers of the nearest, before anything is read of them."""
+            query = Query("oolong", mode=SearchMode.VECTOR)
+            asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
+            assert asked.vector is not None
+            assert house.embedder is not None
+            model, dimensions = house.embedder.model, house.embedder.dimensions
+            async with house.store.transaction(ALICE, write=False) as tx:
+                vectors = await tx.vectors.of_search(model, dimensions, asked.statistics)
+                allowed = await tx.words.allowed(await tx.words.documents(asked.statistics))
+                near = await vectors.nearest(asked.vector, allowed, count)
+                return [int(slot) for slot in near.slots]
+
         assert len(before := await nearest()) == 2
+        _, second = await placed(2)
         await house.services.recall.forget(ALICE, memory.id, entry=entry(house))
         assert set(await nearest()) == set(before) - {memory.id}
+        assert await placed(1) == [second]
         await house.services.recall.restore(ALICE, memory.id, entry=entry(house))
         assert await nearest() == before
+        assert await placed(1) != [second]
 
 
 async def test_another_namespaces_speakers_and_words_change_no_question(open_house: Open) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from recall_server.domain.model import (
     Status,
     Turn,
 )
-from recall_server.domain.rights import TokenInfo
+from recall_server.domain.rights import EVERYTHING, Reach, TokenInfo
 from recall_server.storage.codes import Floats
 from recall_server.storage.index import postings
 from recall_server.storage.jobs import Fenced
@@ -166,6 +167,37 @@ async def test_a_memory_is_retired_once_and_keeps_its_history(store: Store) -> N
     assert (first, second) == (True, False)
     assert [memory.id for memory in about] == ["mem_2"]
     assert [memory.id for memory in chain] == ["mem_1", "mem_2"]
+
+
+async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_them(
+    store: Store,
+) -> None:
+    await enter(store, ALICE, BOB)
+    async with store.transaction(ALICE) as tx:
+        await tx.episodes.add(an_episode(), "key", "")
+        for number, (kind, topic) in enumerate(
+            [("fact", "life"), ("fact", "work"), ("fact", "work"), ("decision", "work")]
+        ):
+            await tx.memories.add(
+                replace(a_memory(f"mem_{number}"), type=MemoryType(kind), topic=topic)
+            )
+        await tx.memories.retire("mem_1", Status.FORGOTTEN, NOON)
+
+    async def counts(reach: Reach = EVERYTHING, **only: str) -> dict[str, int]:
+        async with store.transaction(ALICE, write=False, reach=reach) as tx:
+            return {str(kind): count for kind, count in (await tx.memories.counts(**only)).items()}
+
+    assert await counts() == {"fact": 2, "decision": 1}
+    assert await counts(topic="work") == {"fact": 1, "decision": 1}
+    assert await counts(type_="fact") == {"fact": 2}
+    assert await counts(Reach(topics=frozenset({"life"}))) == {"fact": 1}
+    assert await counts(Reach(types=frozenset({MemoryType.DECISION}))) == {"decision": 1}
+    assert await counts(Reach(agent_id="nobody")) == {}
+    async with store.transaction(ALICE) as tx:
+        assert await tx.memories.restore("mem_1", NOON)
+    assert await counts() == {"fact": 3, "decision": 1}
+    async with store.transaction(BOB, write=False) as tx:
+        assert await tx.memories.counts() == {}
 
 
 async def test_a_word_is_found_until_its_item_is_taken_out(store: Store) -> None:

@@ -25,6 +25,7 @@ TENANT_TABLES = {
     "episodes",
     "turns",
     "memories",
+    "memory_counts",
     "citations",
     "embeddings",
     "documents",

@@ -93,6 +93,7 @@ SELECT
   (SELECT count(*) FROM decisions WHERE namespace = :namespace) AS decisions,
   (SELECT count(*) FROM citations WHERE namespace = :namespace) AS citations,
   (SELECT count(*) FROM memories WHERE namespace = :namespace) AS memories,
+  (SELECT count(*) FROM memory_counts WHERE namespace = :namespace) AS memory_counts,
   (SELECT count(*) FROM quarantine WHERE namespace = :namespace) AS quarantine,
   (SELECT count(*) FROM turns WHERE namespace = :namespace) AS turns,
   (SELECT count(*) FROM episodes WHERE namespace = :namespace) AS episodes,
@@ -128,6 +129,9 @@ DELETE FROM citations WHERE namespace = :namespace
 
 -- query: erase_all_memories
 DELETE FROM memories WHERE namespace = :namespace
+
+-- query: erase_all_memory_counts
+DELETE FROM memory_counts WHERE namespace = :namespace
 
 -- query: erase_all_quarantine
 DELETE FROM quarantine WHERE namespace = :namespace

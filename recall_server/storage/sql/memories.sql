@@ -145,6 +145,14 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 ORDER BY m.recorded_at DESC, m.id DESC
 
+-- query: count_of_all_memories
+-- As count_of_memories, for who is limited to topics and types at most.
+SELECT type, sum(memories) AS memories FROM memory_counts
+WHERE namespace = :namespace
+  AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
+  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
+GROUP BY type
+
 -- query: count_of_memories
 SELECT type, count(*) AS memories FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL

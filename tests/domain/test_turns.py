@@ -1,0 +1,185 @@
+"""Whose turn it is, and who gives way: one's crowd keeps nobody else waiting."""
+
+import asyncio
+
+import pytest
+
+from recall_server.domain import turns
+from recall_server.domain.turns import Turns
+
+CROWD = 5
+
+
+class Passing:
+    """The clock of the event loop, which goes on when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self._at = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: self._at)
+
+    async def pass_(self, seconds: float) -> None:
+        self._at += seconds
+        await settled()
+
+
+@pytest.fixture
+async def time(monkeypatch: pytest.MonkeyPatch) -> Passing:
+    return Passing(monkeypatch)
+
+
+async def settled() -> None:
+    """Everybody has come as far as they can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Crowd:
+    """So many of one key, who keep what they get."""
+
+    def __init__(self, of: Turns, key: str, size: int = CROWD) -> None:
+        self._turns = of
+        self._key = key
+        self._tasks = [asyncio.create_task(of.take(key)) for _ in range(size)]
+
+    @property
+    def going(self) -> int:
+        return sum(task.done() and not task.cancelled() for task in self._tasks) - self._over
+
+    _over = 0
+
+    async def end(self) -> None:
+        self._over += 1
+        self._turns.give_back(self._key)
+        await settled()
+
+    async def disperse(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def giving_way(of: Turns, key: str) -> asyncio.Task[None]:
+    task = asyncio.create_task(of.give_way(key))
+    await settled()
+    return task
+
+
+async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing) -> None:
+    calls = Turns(16, each=2, beside=1)
+    crowd = Crowd(calls, "crowd")
+    await settled()
+    alone = crowd.going
+    await calls.take("quiet")
+    await crowd.end()
+    beside = crowd.going
+    calls.give_back("quiet")
+    await crowd.end()
+    a_moment_later = crowd.going
+    await time.pass_(turns.NEAR_S)
+    await crowd.end()
+    alone_again = crowd.going
+    await crowd.disperse()
+
+    assert (alone, beside, a_moment_later, alone_again) == (2, 1, 1, 2)
+
+
+async def test_nobody_of_a_crowd_goes_on_while_another_has_a_single_turn(time: Passing) -> None:
+    calls = Turns(16, each=2, beside=1)
+    crowd = Crowd(calls, "crowd")
+    await settled()
+    control = await giving_way(calls, "crowd")
+    await calls.take("quiet")
+    halted = await giving_way(calls, "crowd")
+    waited = not halted.done()
+    calls.give_back("quiet")
+    await settled()
+    await crowd.disperse()
+
+    assert control.done()  # nobody was there
+    assert waited
+    assert halted.done()
+
+
+async def test_who_has_a_single_turn_waits_for_nobody(time: Passing) -> None:
+    calls = Turns(16, each=2, beside=1)
+    crowd = Crowd(calls, "crowd")
+    await calls.take("quiet")
+    await calls.take("other")
+    single = [await giving_way(calls, key) for key in ("quiet", "other")]
+    done = [one.done() for one in single]
+    await crowd.disperse()
+
+    assert done == [True, True]
+
+
+async def test_crowds_do_not_give_way_to_each_other(time: Passing) -> None:
+    calls = Turns(16, each=2, beside=1)
+    crowds = [Crowd(calls, key) for key in ("one", "another")]
+    await settled()
+    passing = [await giving_way(calls, key) for key in ("one", "another")]
+    done = [one.done() for one in passing]
+    for crowd in crowds:
+        await crowd.disperse()
+
+    assert done == [True, True]
+
+
+async def test_work_that_nobody_waits_for_gives_way_to_a_call(time: Passing) -> None:
+    calls = Turns(16)
+    await calls.take("quiet")
+    job = await giving_way(calls, "of nobody")
+    waited = not job.done()
+    calls.give_back("quiet")
+    await settled()
+
+    assert waited
+    assert job.done()
+
+
+async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
+    """Or one who always has a turn would stop everybody else; and one that lasts, for as long."""
+    calls = Turns(16)
+    crowd = Crowd(calls, "crowd")
+    await calls.take("slow")
+    first = await giving_way(calls, "crowd")
+    waited = not first.done()
+    await time.pass_(turns.WAY_S)
+    second = await giving_way(calls, "crowd")
+    done = first.done(), second.done()
+    await crowd.disperse()
+
+    assert waited
+    assert done == (True, True)
+
+
+async def test_whoever_leaves_while_giving_way_holds_nobody_up(time: Passing) -> None:
+    calls = Turns(16)
+    crowd = Crowd(calls, "crowd")
+    await calls.take("quiet")
+    left, stays = await giving_way(calls, "crowd"), await giving_way(calls, "crowd")
+    left.cancel()
+    await settled()
+    waits = not stays.done()
+    calls.give_back("quiet")
+    await settled()
+    await crowd.disperse()
+
+    assert left.cancelled()
+    assert waits
+    assert stays.done()
+
+
+async def test_among_those_who_wait_whoever_has_the_fewest_goes_first() -> None:
+    calls = Turns(2, each=2)
+    crowd = Crowd(calls, "crowd")
+    await settled()
+    quiet = asyncio.create_task(calls.take("quiet"))
+    await settled()
+    before = quiet.done()
+    await crowd.end()
+    after = quiet.done(), crowd.going
+    await crowd.disperse()
+
+    assert not before
+    assert after == (True, 1)
