@@ -84,6 +84,26 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "container-of-others",
+        "the limits of a token where it erases a container",
+        "recall_server/services/erase.py",
+        "        reach.whole(name)\n",
+        "",
+        (
+            "tests/security/test_container_erasure.py::test_a_limited_token_erases_its_own_container_only[sqlite]",
+        ),
+    ),
+    Breakage(
+        "late-under-an-older-id",
+        "the look for what came since under an id that sorts before",
+        "recall_server/services/reaching.py",
+        "        if erased or await tx.looking.count(self.table) != len(self._ids):\n",
+        "        if erased:\n",
+        (
+            "tests/security/test_erasure_meanwhile.py::test_what_is_said_of_somebody_meanwhile_is_erased_with_them[sqlite]",
+        ),
+    ),
+    Breakage(
         "deleted-files-not-read",
         "the search of files that were deleted and are held open",
         "recall_server/services/scan.py",
