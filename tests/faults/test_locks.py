@@ -115,6 +115,7 @@ def test_only_the_drivers_begin_transactions() -> None:
 
     assert found == {
         "recall_server/storage/postgres.py",
+        "recall_server/storage/postgres_connection.py",
         "recall_server/storage/sqlite.py",
         "recall_server/storage/sqlite_thread.py",
         "recall_server/storage/sqlite_writer.py",

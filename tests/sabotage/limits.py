@@ -7,8 +7,8 @@ BREAKAGES = (
         "queries-without-end",
         "that SQLite stops a query when its time is over",
         "recall_server/storage/sqlite.py",
-        "            within_s = self._limits.query_s\n",
-        "            within_s = 300 * self._limits.query_s\n",
+        "read = partial(raw.read, within_s=self._limits.query_s)",
+        "read = partial(raw.read, within_s=300 * self._limits.query_s)",
         (
             "tests/faults/test_slow_queries.py::test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection[sqlite-in a transaction]",
         ),
