@@ -61,7 +61,16 @@ async def erase(
     )
 
 
-WORDS = ("episodes", "turns", "memories", "citations", "runs", "run_events", "quarantine")
+WORDS = (
+    "memory_counts",
+    "episodes",
+    "turns",
+    "memories",
+    "citations",
+    "runs",
+    "run_events",
+    "quarantine",
+)
 
 
 async def everything(house: House) -> set[str]:
