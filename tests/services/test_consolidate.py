@@ -417,16 +417,16 @@ async def test_a_defect_ends_the_run_with_a_reference_and_nothing_else(open_hous
     assert "passwd" not in str(failed.status)
 
 
-async def test_two_hundred_paused_runs_hold_no_task_of_the_loop(house: House) -> None:
+async def test_fifty_paused_runs_hold_no_task_of_the_loop(house: House) -> None:
     await run(house, LISBON)
     before = len(asyncio.all_tasks())
-    for _ in range(200):
+    for _ in range(50):
         request = Request(Mode.INGEST, "life", PORTO)
         await house.services.consolidate.start(ALICE, request, entry=entry(house))
     await drained(house)
 
     waiting = await house.services.tasks.questions(ALICE, limit=1_000)
-    assert len(waiting) == 200
+    assert len(waiting) == 50
     assert len(asyncio.all_tasks()) == before
 
 
