@@ -113,7 +113,7 @@ class Recall:
             narrowed = replace(narrowed, hits=hits)
             degraded = degraded or failed
         hits = search.choose(narrowed, query)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(namespace, reach=reach, entry=entry, brief=True) as tx:
             await _touch(tx, hits, now)
             if query.neighbours:
                 hits = await search.with_neighbours(tx, narrowed, hits, query)

@@ -14,11 +14,17 @@ from typing import Any
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.turns import Turns
 from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
-from recall_server.storage.sqlite_thread import Read, Thread, Transaction, step_of, translated
+from recall_server.storage.sqlite_thread import (
+    BUSY_TIMEOUT_MS,
+    Read,
+    Thread,
+    Transaction,
+    step_of,
+    translated,
+)
 from recall_server.storage.sqlite_writer import Writer
 
 READERS = 4
-BUSY_TIMEOUT_MS = 5_000
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
 READ = "BEGIN"

@@ -23,6 +23,8 @@ from recall_server.domain.errors import (
 )
 from recall_server.storage.driver import Asked, Document, Params, Row
 
+# So long a write waits for another program's.
+BUSY_TIMEOUT_MS = 5_000
 # Between two looks at the clock; of SQLite's virtual machine: a millisecond's worth or less.
 INSTRUCTIONS = 10_000
 # The same where everybody waits; a row takes some ten, and may have to be fetched from the disk.
@@ -140,8 +142,16 @@ class Thread(aiosqlite.Connection):
         self._tx.put_nowait((None, self._counted(self._conn.rollback)))
 
     def taken(self, steps: Sequence[Step]) -> Sequence[Any]:
-        """`run` here and now, where everybody waits; to be called while the thread is `idle`."""
-        return self._visited(steps, _Visit(None))
+        """`run` here and now, where everybody waits; to be called while the thread is `idle`. It
+        waits for no other program: where one writes, the first step that would write is `busy`.
+        """
+        if self._conn.in_transaction:
+            return self._visited(steps, _Visit(None))
+        self._conn.execute("PRAGMA busy_timeout=0")
+        try:
+            return self._visited(steps, _Visit(None))
+        finally:
+            self._conn.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
 
     def _visited(self, steps: Sequence[Step], visit: _Visit) -> Sequence[Any]:
         rows: Sequence[Any] = ()
@@ -163,7 +173,7 @@ class Thread(aiosqlite.Connection):
 
 class Transaction:
     """Begins with its first statement. `here` says when its steps may be taken where they are
-    called for: in a transaction that is open and brief. One that only reads takes them by `read`.
+    called for: in a transaction that is brief. One that only reads takes them by `read`.
     """
 
     def __init__(
@@ -228,11 +238,17 @@ class Transaction:
     async def take(self, step: Step) -> Sequence[Row]:
         """Take what waits, and this step; its rows."""
         self._wait(step)
-        here, steps = self._here(), self.rest()
+        here, begins, steps = self._here(), not self.begun, self.rest()
         with translated(self._path):
             if self._read is not None:
                 return await self._read(steps)
-            return self._raw.taken(steps) if here else await self._raw.run(steps)
+            if here:
+                try:
+                    return self._raw.taken(steps)
+                except sqlite3.OperationalError as error:
+                    if not (begins and _busy(error)):
+                        raise
+            return await self._raw.run(steps)
 
     def _wait(self, step: Step) -> None:
         self.asked = True
@@ -281,13 +297,19 @@ def _statements(sql: str) -> Iterator[str]:
             pending = ""
 
 
+def _busy(error: sqlite3.Error) -> bool:
+    """Another program is in the way."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        if _busy(error):
             raise DatabaseUnavailable(
                 "The database file is locked by another program. Send the call again shortly."
             ) from error

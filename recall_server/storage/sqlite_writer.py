@@ -147,14 +147,14 @@ class Writer:
         self, shared: _Commit, *, brief: bool, last: bool = False
     ) -> AsyncIterator[Transaction]:
         def here() -> bool:
-            # Its first step may have to wait until another program has written.
-            return brief and self._raw.idle and (part.begun or shared.waiting > 0)
+            return brief and self._raw.idle
 
         begin = [step_of("SAVEPOINT part", {})] if shared.waiting else [self._sound, _BEGIN]
         part = Transaction(self._raw, self._path, begin, here)
         try:
             yield part
-            if here() and not last and self._awaits_another(shared):
+            begun = part.begun or shared.waiting > 0
+            if begun and here() and not last and self._awaits_another(shared):
                 self._pass(shared, part)
             else:
                 await to_the_end(self._end(shared, part, last=last))

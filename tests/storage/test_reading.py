@@ -1,7 +1,11 @@
-"""Where SQLite is read: at once what takes no time, in a thread what would keep others waiting."""
+"""Where SQLite is read and written: at once what takes no time, in a thread what would keep others
+waiting.
+"""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,3 +75,52 @@ async def test_alone_too_what_takes_long_keeps_nobody_waiting(driver: SqliteDriv
     assert not reading.done()
     (row,) = await reading
     assert row["n"] == 1_000_001
+
+
+TABLE = "CREATE TABLE IF NOT EXISTS notes (text TEXT)"
+WRITE = "INSERT INTO notes VALUES ('x') RETURNING 1 AS n"
+
+
+async def _written(driver: SqliteDriver, seen: list[str], *, brief: bool) -> None:
+    async with driver.transaction(namespace="alice", write=True, brief=brief) as connection:
+        await connection.fetch(WRITE, {})
+        seen.append("written")
+
+
+@pytest.mark.parametrize(
+    ("brief", "order"), [(True, ["written", "another"]), (False, ["another", "written"])]
+)
+async def test_what_is_brief_is_written_at_once(
+    driver: SqliteDriver, brief: bool, order: list[str]
+) -> None:
+    seen: list[str] = []
+    async with driver.migration() as connection:
+        await connection.fetch(TABLE, {})
+
+    async def another() -> None:
+        seen.append("another")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_written(driver, seen, brief=brief))
+        group.create_task(another())
+
+    assert seen == order
+
+
+async def test_where_another_program_writes_nobody_else_waits_for_it(
+    driver: SqliteDriver, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+    async with driver.migration() as connection:
+        await connection.fetch(TABLE, {})
+    with closing(sqlite3.connect(tmp_path / "recall.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(_written(driver, seen, brief=True))
+        await asyncio.sleep(0)
+        assert seen == []
+        other.execute("COMMIT")
+        await writing
+        (count,) = other.execute("SELECT count(*) FROM notes").fetchone()
+
+    assert seen == ["written"]
+    assert count == 1
