@@ -77,6 +77,22 @@ async def test_alone_too_what_takes_long_keeps_nobody_waiting(driver: SqliteDriv
     assert row["n"] == 1_000_001
 
 
+async def test_who_reads_on_and_on_lets_others_go_on(driver: SqliteDriver) -> None:
+    over = False
+
+    async def end() -> None:
+        nonlocal over
+        over = True
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(end())
+        for _ in range(10_000):
+            await driver.alone(BRIEF, {}, namespace="alice", write=False, lasting=True)
+            if over:
+                break
+        assert over
+
+
 TABLE = "CREATE TABLE IF NOT EXISTS notes (text TEXT)"
 WRITE = "INSERT INTO notes VALUES ('x') RETURNING 1 AS n"
 
