@@ -16,7 +16,7 @@ _SOME, _MANY = CONCURRENCIES
 
 
 def targets(run: Run) -> Iterator[Target]:
-    """What issue 5 asks for."""
+    """What is wanted, and whether it holds."""
 
     def p50(operation: str) -> float:
         theirs, ours = (_of(run, f"{who}: {operation}", 1).quantile(0.5) for who in (PEER, OURS))

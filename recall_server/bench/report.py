@@ -114,7 +114,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _targets(run: Run) -> Iterator[tuple[Measured, float, float]]:
-    """What issue 2 asks for: medians at concurrency 1. Which limit, and what was reached."""
+    """What is wanted: medians at concurrency 1. Which limit, and what was reached."""
     limits = {"store": STORE_MAX, f"search {run.memories:,}": SEARCH_MAX}
     for one, floor in _pairs(run):
         if one.concurrency == 1 and one.operation in limits:

@@ -10,7 +10,7 @@ from rich.table import Table
 from recall_server.bench.load import Measured
 from recall_server.bench.scale import NEIGHBOUR, Scale
 
-# What issue 5 asks for. A hundredfold may take three times as long, a thousandfold ten times.
+# What is wanted. A hundredfold may take three times as long, a thousandfold ten times.
 SEARCH_100_MAX = 3.0
 SEARCH_1000_MAX = 10.0
 RECALL_MIN = 0.98
