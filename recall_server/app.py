@@ -124,20 +124,7 @@ async def house(
 
     parts.refuse_lost(settings)
     async with AsyncExitStack() as stack:
-        driver = driver_for(
-            settings.database, TimeLimits(settings.query_s, snapshot_s=settings.export_s)
-        )
-        stack.push_async_callback(driver.close)
-        await driver.open()
-        await migrate(driver, shipped("migrations"), now())
-        key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now())
-        store = Store(
-            driver,
-            cache_bytes_max=settings.cache_bytes_max,
-            mac_key=key.derive(PURPOSE),
-            room=settings.namespace_bytes_max,
-            turns=Turns(settings.calls_at_once, each=settings.namespace_calls_at_once, beside=1),
-        )
+        store, key = await _opened(stack, settings, now())
         ledger = await parts.ledger(store, key, settings, restored=restored)
         await finding.renew(store)
         issuers = parts.issuers(settings)
@@ -164,14 +151,22 @@ async def house(
         digests, masking = Digests(key.derive("erased")), parts.masking(settings)
         budget = Budget(store, now, settings.model_tokens_per_day)
         ingest = Ingest(
-            *(store, chosen, vectors is not None, now, chance, settings.text_chars_max),
-            *(lease, woken, digests, masking, budget),
+            store,
+            chosen,
+            vectors is not None,
+            now,
+            chance,
+            settings.text_chars_max,
+            lease,
+            woken,
+            digests,
+            masking,
+            budget,
         )
         embedding = Embedding(store, vectors, now, lease)
-        receipts, clearing, emptying = (
-            *(Receipts(key), Clearing(store, digests, now)),
-            Emptying(store, digests, ledger, now, id_of),
-        )
+        receipts = Receipts(key)
+        clearing = Clearing(store, digests, now)
+        emptying = Emptying(store, digests, ledger, now, id_of)
         purge = Purge(store, receipts, ledger, clearing, emptying, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
@@ -239,7 +234,7 @@ async def house(
                 delegation=delegation,
                 embedding=embedding,
                 erase=Erase(
-                    *(store, receipts, ledger, digests, clearing, emptying, now, id_of, woken)
+                    store, receipts, ledger, digests, clearing, emptying, now, id_of, woken
                 ),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
@@ -275,6 +270,27 @@ async def house(
             key,
             issuers,
         )
+
+
+async def _opened(
+    stack: AsyncExitStack, settings: Settings, now: datetime
+) -> tuple[Store, ServerKey]:
+    """The database, brought up to date, and the key of this server, which may be kept there."""
+    driver = driver_for(
+        settings.database, TimeLimits(settings.query_s, snapshot_s=settings.export_s)
+    )
+    stack.push_async_callback(driver.close)
+    await driver.open()
+    await migrate(driver, shipped("migrations"), now)
+    key = await parts.server_key(Store(driver, cache_bytes_max=0), settings, now)
+    store = Store(
+        driver,
+        cache_bytes_max=settings.cache_bytes_max,
+        mac_key=key.derive(PURPOSE),
+        room=settings.namespace_bytes_max,
+        turns=Turns(settings.calls_at_once, each=settings.namespace_calls_at_once, beside=1),
+    )
+    return store, key
 
 
 async def _told(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:

@@ -5,6 +5,7 @@ import numpy as np
 from recall_server.app import House
 from recall_server.bench.texts import Texts
 from recall_server.domain.model import Namespace
+from recall_server.services.search import POOL_MIN
 from recall_server.storage.codes import Floats
 
 QUESTIONS = 100
@@ -17,7 +18,7 @@ PAGE = 5_000
 
 async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> float:
     """recall@10, the mean over `QUESTIONS` questions: of the ten nearest, how many are among the
-    ten that a search is given. One that is as near as the tenth counts as one of them.
+    nearest that a search looks at. One that is as near as the tenth counts as one of them.
     """
     assert built.embedder is not None
     texts = Texts(seed)
@@ -30,8 +31,9 @@ async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> fl
         documents = await tx.words.documents(known)
         vectors = await tx.vectors.of_search(model, dimensions, known)
         for query, least in zip(asked, tenth, strict=True):
-            near = await vectors.nearest(query, documents.findable, NEAREST)
-            found += int(np.count_nonzero(near.cosines > least - NOISE))
+            pool = await vectors.nearest(query, documents.findable, POOL_MIN)
+            cosines = np.sort(await vectors.cosines(query, pool))[-NEAREST:]
+            found += int(np.count_nonzero(cosines > least - NOISE))
     return found / (QUESTIONS * NEAREST)
 
 

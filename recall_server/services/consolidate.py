@@ -225,7 +225,9 @@ class Consolidate:
         said = {
             of_memory(
                 searchable(one.text, canonical(one.fact).attribute if one.fact else None),
-                *(one.span.start, text.episode, turns),
+                one.span.start,
+                text.episode,
+                turns,
             )
             for one in run.work.candidates
         }

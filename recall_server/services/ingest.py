@@ -129,7 +129,8 @@ class Ingest:
                 )
                 room = episode.container
                 accepted = Accepted(
-                    *(episode.id, episode.job_id),
+                    episode.id,
+                    episode.job_id,
                     cached=False,
                     container=room,
                     new_room=bool(room) and await tx.episodes.first_in(room),

@@ -184,7 +184,7 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
         nearest = await vectors.nearest(asked.vector, allowed, size)
         # What stands low in both lists cannot become an answer: it need not be looked at.
         most = size if recalling else max(READ_MIN, READ_PER_HIT * query.limit)
-        slots = narrowing.joined([by_words, nearest.slots], most)
+        slots = narrowing.joined([by_words, nearest], most)
         cosines = await vectors.cosines(asked.vector, slots)
     await tx.words.know(documents, slots)
     # In the order of the ids, which is that of ties: slots are others where it was taken in anew.

@@ -1,5 +1,7 @@
 """One bit for each dimension of a vector: what a search holds in memory of a large namespace."""
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,8 @@ Floats = NDArray[np.float32]
 Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 Positions = NDArray[np.intp]
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 def code(vector: Floats) -> str:
@@ -67,22 +71,16 @@ class Codes:
         self._words[:, positions] = _words(bytes.fromhex(codes), len(slots)).T
         self._documents[positions] = documents
         last = int(documents.max())
-        if last >= len(self._position):
-            more = max(last + 1, int(GROWTH * len(self._position))) - len(self._position)
-            self._position = np.pad(self._position, (0, more), constant_values=-1)
+        self._position = grown(self._position, last + 1, fill=-1)
         self._position[documents] = positions
         self.count += int(np.count_nonzero(fresh))
         return positions
 
     def reserve(self, wanted: int) -> None:
         """Make room for so many."""
-        capacity = len(self._slots)
-        if wanted <= capacity:
-            return
-        more = max(wanted, int(GROWTH * capacity)) - capacity
-        self._slots = np.pad(self._slots, (0, more))
-        self._words = np.pad(self._words, ((0, 0), (0, more)))
-        self._documents = np.pad(self._documents, (0, more))
+        self._slots = grown(self._slots, wanted)
+        self._words = grown(self._words, wanted, axis=1)
+        self._documents = grown(self._documents, wanted)
 
     def slots(self, positions: Positions) -> NDArray[np.uint32]:
         return self._slots[positions]
@@ -108,13 +106,16 @@ class Codes:
         """The about `last` positions among `findable` that are likely to be nearest to `query`:
         of the `first` that differ in the fewest bits those that agree most with its numbers.
         """
-        few = self._fewest_bits(query, findable, first)
+        few = self.alike(query, findable, first)
         if len(few) <= last:
             return few
         agreement = self._agreement(query, few)
         return few[np.argsort(-agreement, kind="stable")[:last]]
 
-    def _fewest_bits(self, query: Floats, findable: Flags, wanted: int) -> Positions:
+    def alike(self, query: Floats, findable: Flags, wanted: int) -> Positions:
+        """The about `wanted` positions among `findable` that differ from `query` in the fewest
+        bits.
+        """
         count = len(findable)
         asked = _words(bytes.fromhex(code(query)), 1)[0]
         apart = np.empty(count, dtype=np.uint16)
@@ -137,6 +138,16 @@ class Codes:
         ones = np.unpackbits(read, axis=1, count=self._dimensions)
         agreement: Floats = np.vecdot(ones.astype(np.float32), query)
         return agreement
+
+
+def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: int = 0) -> NDArray[Kind]:
+    """The array with room for at least so many along an axis, the new ones filled."""
+    had = array.shape[axis]
+    if wanted <= had:
+        return array
+    room = [(0, 0)] * array.ndim
+    room[axis] = (0, max(wanted, int(GROWTH * had)) - had)
+    return np.pad(array, room, constant_values=fill)
 
 
 def _words(codes: bytes, count: int) -> Words:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recall_server.domain.findable import TermPostings
 from recall_server.domain.model import Item
 from recall_server.domain.rights import Reach
-from recall_server.storage.codes import GROWTH, Flags
+from recall_server.storage.codes import Flags, grown
 
 Slots = NDArray[np.int64]
 
@@ -95,10 +95,7 @@ class Documents:
             self.ids.pop(slot, None)
 
     def _reserve(self, wanted: int) -> None:
-        if wanted > self.size:
-            more = max(wanted, int(GROWTH * self.size)) - self.size
-            for name, column in self._columns.items():
-                self._columns[name] = np.pad(column, (0, more))
+        self._columns = {name: grown(column, wanted) for name, column in self._columns.items()}
 
     # --- postings ---
 

@@ -15,10 +15,13 @@ from recall_server.storage.codes import Flags, Floats, Positions, code, code_cha
 from recall_server.storage.documents import Slots
 from recall_server.storage.handle import Handle
 from recall_server.storage.index import Statistics
-from recall_server.storage.matrix import ROWS_UP_TO, Cosines, Matrix, Near, cosines_to
+from recall_server.storage.matrix import Matrix
+from recall_server.storage.rows_held import Cosines, cosines_to
 
 # Codes that are read at a time: about 5 MB of text.
 PAGE = 65_536
+# Vectors, of 1 KB each at 256 dimensions.
+VECTORS_PAGE = 4_096
 # Up to here codes are compared at once (2 ms); more of them in a thread, beside other calls.
 INLINE_UP_TO = 262_144
 
@@ -97,20 +100,27 @@ class Vectors:
         """Take in all that this transaction sees and the matrix does not."""
         if matrix.version == 0:
             (last,) = await self._handle.fetch("last_slot", model=model)
-            if last["slot"] > ROWS_UP_TO:
-                await self._read_codes(matrix, model)
-                return
-        if matrix.holds_rows:
-            matrix.apply(
-                await self._handle.fetch("vectors_since", model=model, version=matrix.version)
-            )
-        else:
+            matrix.expect(last["slot"])
+            read = self._read_codes if matrix.holds_codes_only else self._read_vectors
+            await read(matrix, model)
+        elif matrix.holds_codes_only:
             matrix.apply_codes(
                 await self._handle.fetch("codes_since", model=model, version=matrix.version)
             )
+        else:
+            matrix.apply(
+                await self._handle.fetch("vectors_since", model=model, version=matrix.version)
+            )
+
+    async def _read_vectors(self, matrix: Matrix, model: str) -> None:
+        after = 0
+        while page := await self._handle.fetch(
+            "page_of_vectors", model=model, after=after, limit=VECTORS_PAGE
+        ):
+            matrix.apply(page)
+            after = page[-1]["slot"]
 
     async def _read_codes(self, matrix: Matrix, model: str) -> None:
-        matrix.forget_rows()
         after = 0
         chars = code_chars(matrix.dimensions)
         items = PAGE
@@ -138,23 +148,24 @@ class Searched:
         self._model = model
         self._read: dict[int, Floats] = {}
 
-    async def nearest(self, query: Floats, allowed: Flags, limit: int) -> Near:
-        """The `limit` of the `allowed` documents with the greatest cosines to `query`.
-
-        Above `EXACT_UP_TO` vectors one of the nearest may be missing; what is found has the cosine
-        of the stored vectors in any case.
+    async def nearest(self, query: Floats, allowed: Flags, limit: int) -> Slots:
+        """The `limit` of the `allowed` documents that are likely to have the greatest cosines to
+        `query`, in this order. Above `EXACT_UP_TO` vectors one of the nearest may be missing, and
+        above `ROWS_UP_TO` two that are nearly as near may have changed places.
         """
         matrix = self._matrix
         if matrix.codes.count <= INLINE_UP_TO:
             positions = matrix.candidates(query, limit, allowed)
         else:
             positions = await asyncio.to_thread(matrix.candidates, query, limit, allowed)
+        cosines = matrix.cosines(query, positions)
+        if cosines is not None:
+            return best(matrix.codes.documents(positions).astype(np.int64), cosines, limit)[0]
         slots, rows = await self._rows(positions)
-        near = Near(*best(slots, cosines_to(query, rows), limit))
-        if not matrix.holds_rows:
-            chosen = np.flatnonzero(np.isin(slots, near.slots))
-            self._read |= {int(slots[place]): rows[place] for place in chosen}
-        return near
+        nearest, _ = best(slots, cosines_to(query, rows), limit)
+        chosen = np.flatnonzero(np.isin(slots, nearest))
+        self._read |= {int(slots[place]): rows[place] for place in chosen}
+        return nearest
 
     async def cosines(self, query: Floats, slots: Slots) -> Cosines:
         """The cosine of each of these documents, not a number where it has no vector."""

@@ -334,7 +334,7 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: O
                 vectors = await tx.vectors.of_search(model, dimensions, asked.statistics)
                 allowed = await tx.words.allowed(await tx.words.documents(asked.statistics))
                 near = await vectors.nearest(asked.vector, allowed, count)
-                return [int(slot) for slot in near.slots]
+                return [int(slot) for slot in near]
 
         assert len(before := await nearest()) == 2
         _, second = await placed(2)

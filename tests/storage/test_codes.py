@@ -1,4 +1,4 @@
-"""A namespace of which only codes are held in memory, on both engines."""
+"""A namespace of which vectors are held rounded, or only their codes, on both engines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from recall_server.domain.findable import Findable
 from recall_server.domain.model import Namespace
+from recall_server.domain.narrowing import best
 from recall_server.files import shipped
 from recall_server.storage import driver_for, matrix, vectors
 from recall_server.storage.codes import Floats
@@ -22,13 +23,16 @@ DIMENSIONS = 24
 FEW, MANY = 40, 400
 
 
-@pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that hundreds of vectors are as many as tens of thousands."""
-    for module in (matrix, vectors):
-        monkeypatch.setattr(module, "ROWS_UP_TO", FEW)
+@pytest.fixture(autouse=True, params=["rounded", "codes"])
+def held(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """So that hundreds of vectors are as many as tens of thousands, or as hundreds of them."""
+    monkeypatch.setattr(matrix, "ROWS_UP_TO", FEW)
     monkeypatch.setattr(matrix, "EXACT_UP_TO", FEW)
+    if request.param == "codes":
+        monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 2 * FEW)
     monkeypatch.setattr(vectors, "PAGE", 150)
+    monkeypatch.setattr(vectors, "VECTORS_PAGE", 150)
+    return str(request.param)
 
 
 def unit(count: int, seed: int) -> Floats:
@@ -54,11 +58,12 @@ async def nearest(
         if within is not None:
             allowed = allowed & np.isin(np.arange(len(allowed)), within)
         vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
-        near = await vectors.nearest(query, allowed, 10)
+        # More than are wanted, as a search does: what is rounded may have changed places.
+        near = await vectors.nearest(query, allowed, 20)
+        slots, cosines = best(near, await vectors.cosines(query, near), 10)
         ids = {row["slot"]: row["item_id"] for row in await _documents(tx)}
     return {
-        ids[slot]: cosine
-        for slot, cosine in zip(near.slots.tolist(), near.cosines.tolist(), strict=True)
+        ids[slot]: cosine for slot, cosine in zip(slots.tolist(), cosines.tolist(), strict=True)
     }
 
 
@@ -82,10 +87,10 @@ async def test_of_many_vectors_the_nearest_are_found_by_their_codes(store: Store
 
 
 async def test_what_comes_later_is_found_among_what_was_read_before(store: Store) -> None:
-    """From few to many, and on."""
+    """From few to some, to many, and on."""
     await enter(store, ALICE)
     rows, (query,) = unit(MANY, 1), unit(1, 3)
-    for first, last in ((0, 30), (30, 60), (60, MANY)):
+    for first, last in ((0, 30), (30, 60), (60, 70), (70, 200), (200, MANY)):
         await put(store, rows[first:last], first)
         assert list(await nearest(store, query)) == by_hand(rows[:last], query)
 
@@ -139,25 +144,37 @@ async def test_the_vectors_that_a_search_has_looked_at_are_the_stored_ones(store
         allowed = (await tx.words.documents(known)).findable
         vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
         near = await vectors.nearest(rows[7], allowed, 10)
-        given = await vectors.at([*near.slots.tolist(), 400, 10_000])
+        given = await vectors.at([*near.tolist(), 400, 10_000])
         cosines = await vectors.cosines(rows[7], np.array([8, 400, 10_000]))
 
-    assert given.keys() == {*near.slots.tolist(), 400}
+    assert given.keys() == {*near.tolist(), 400}
     assert all((given[slot] == rows[slot - 1]).all() for slot in given)
     assert cosines.tolist() == pytest.approx(
         [1.0, float(rows[399] @ rows[7]), np.nan], abs=1e-6, nan_ok=True
     )
 
 
-async def test_codes_take_a_hundredth_of_the_memory_of_vectors(store: Store) -> None:
+async def test_much_less_is_held_than_the_vectors_take(store: Store, held: str) -> None:
     await enter(store, ALICE)
     await put(store, unit(MANY, 1))
     await nearest(store, unit(1, 3)[0])
 
-    (held,) = store._cache._held.values()
-    matrix = held.matrix("m", DIMENSIONS)
+    (of_alice,) = store._cache._held.values()
+    matrix = of_alice.matrix("m", DIMENSIONS)
     assert not matrix.holds_rows
-    assert matrix.bytes <= MANY * (8 + 4 + 4 + 1.25 * 4) + 8
+    code, rounded = 8 + 4 + 4 + 4, DIMENSIONS + 4
+    assert matrix.holds_codes_only == (held == "codes")
+    each = code if matrix.holds_codes_only else code + rounded
+    assert matrix.bytes <= 1.25 * MANY * each + 8
+
+
+async def test_a_vector_of_zeros_is_near_to_nothing(store: Store) -> None:
+    await enter(store, ALICE)
+    rows = unit(MANY, 1)
+    rows[7] = 0.0
+    await put(store, rows)
+
+    assert list(await nearest(store, rows[8])) == by_hand(rows, rows[8])
 
 
 async def test_the_cache_of_all_namespaces_keeps_to_its_budget(

@@ -236,8 +236,10 @@ async def near(store: Store, query: Floats) -> dict[int, float]:
     async with store.transaction(ALICE, write=False) as tx:
         known = await tx.words.statistics()
         allowed = (await tx.words.documents(known)).findable
-        found = await (await tx.vectors.of_search("model", 2, known)).nearest(query, allowed, 5)
-    return dict(zip(found.slots.tolist(), found.cosines.tolist(), strict=True))
+        vectors = await tx.vectors.of_search("model", 2, known)
+        found = await vectors.nearest(query, allowed, 5)
+        cosines = await vectors.cosines(query, found)
+    return dict(zip(found.tolist(), cosines.tolist(), strict=True))
 
 
 async def test_a_vector_is_found_by_its_neighbour_until_its_item_is_taken_out(store: Store) -> None:

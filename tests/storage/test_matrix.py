@@ -7,7 +7,7 @@ import pytest
 
 from recall_server.domain.narrowing import best
 from recall_server.storage.codes import Floats, code
-from recall_server.storage.matrix import EXACT_UP_TO, Matrix, cosines_to
+from recall_server.storage.matrix import EXACT_UP_TO, Matrix
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -40,7 +40,9 @@ def near(made: Matrix, query: Floats, limit: int, without: Sequence[int] = ()) -
     allowed = ~np.isin(np.arange(2 * MANY), without)
     positions = made.candidates(query, limit, allowed)
     slots = made.codes.documents(positions).astype(np.int64)
-    found, cosines = best(slots, cosines_to(query, made.rows(positions)), limit)
+    compared = made.cosines(query, positions)
+    assert compared is not None
+    found, cosines = best(slots, compared, limit)
     return dict(zip(found.tolist(), cosines.tolist(), strict=True))
 
 

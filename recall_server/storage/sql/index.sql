@@ -237,6 +237,11 @@ FROM (
   ORDER BY slot LIMIT :limit
 ) AS page
 
+-- query: page_of_vectors
+SELECT slot, document, vector, code FROM embeddings
+WHERE namespace = :namespace AND model = :model AND slot > :after
+ORDER BY slot LIMIT :limit
+
 -- query: vectors_at
 SELECT slot, document, vector FROM embeddings
 WHERE namespace = :namespace AND model = :model AND slot IN (:slots...)
