@@ -67,12 +67,25 @@ class Asked:
 
 @dataclass(frozen=True)
 class _Pool:
-    """What a search has to choose from: the slots, and what is known of what is found there."""
+    """What a search has to choose from: the slots, and what is known of what is found there. Where
+    it says `nearly`, a cosine is not yet that of the stored vector.
+    """
 
     documents: Documents
     slots: Slots
     words: Words
     cosines: Column
+    nearly: Flags
+    vectors: Searched | None
+
+    async def compare(self, asked: Asked, places: Sequence[int]) -> bool:
+        """Take the cosines at these places from the stored vectors; whether any was not."""
+        rough = [place for place in places if self.nearly[place]]
+        if self.vectors is None or asked.vector is None or not rough:
+            return False
+        self.cosines[rough] = await self.vectors.cosines(asked.vector, self.slots[rough])
+        self.nearly[rough] = False
+        return True
 
 
 async def ask(
@@ -179,18 +192,19 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
     by_words = await _by_words(postings, idf, statistics.average_length, allowed, size)
     if vectors is None or asked.vector is None:
         slots = narrowing.joined([by_words], size)
-        cosines = np.full(len(slots), np.nan)
+        cosines, nearly = np.full(len(slots), np.nan), np.zeros(len(slots), np.bool_)
     else:
         nearest = await vectors.nearest(asked.vector, allowed, size)
         # What stands low in both lists cannot become an answer: it need not be looked at.
         most = size if recalling else max(READ_MIN, READ_PER_HIT * query.limit)
         slots = narrowing.joined([by_words, nearest], most)
-        cosines = await vectors.cosines(asked.vector, slots)
+        cosines, nearly = await vectors.nearly(asked.vector, slots)
     await tx.words.know(documents, slots)
     # In the order of the ids, which is that of ties: slots are others where it was taken in anew.
     order = documents.by_id(slots)
-    slots, cosines = slots[order], cosines[order]
-    return _Pool(documents, slots, words_in(slots, postings), cosines)
+    slots = slots[order]
+    words = words_in(slots, postings)
+    return _Pool(documents, slots, words, cosines[order], nearly[order], vectors)
 
 
 async def _by_words(
@@ -214,6 +228,7 @@ async def _scored(
     query = asked.query
     reserved = others(query.limit)
     if query.mode is SearchMode.RECALL:
+        await pool.compare(asked, range(len(pool.slots)))
         found = await _as_the_backbone(tx, pool, asked, now)
         return spread(found, lambda one: pool.documents.source(one[0]), limit, reserved)
     told = when(query.text, now)
@@ -230,11 +245,16 @@ async def _scored(
         told.periods,
         dated,
     )
-    fused = fusion.fuse(fusion.Pool(*pool.documents.columns(pool.slots)), evidence, query, now)
+    columns = fusion.Pool(*pool.documents.columns(pool.slots))
     slots = pool.slots.tolist()
-    places = spread(
-        fused.order.tolist(), lambda place: pool.documents.source(slots[place]), limit, reserved
-    )
+    # Until all that are chosen are weighed by their stored vectors: others cannot be shown.
+    weighing = True
+    while weighing:
+        fused = fusion.fuse(columns, evidence, query, now)
+        places = spread(
+            fused.order.tolist(), lambda place: pool.documents.source(slots[place]), limit, reserved
+        )
+        weighing = await pool.compare(asked, places)
     return list(zip(pool.slots[places].tolist(), fused.scores(places), strict=True))
 
 

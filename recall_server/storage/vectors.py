@@ -167,19 +167,37 @@ class Searched:
         self._read |= {int(slots[place]): rows[place] for place in chosen}
         return nearest
 
+    async def nearly(self, query: Floats, slots: Slots) -> tuple[Cosines, Flags]:
+        """The cosine of each of these documents, not a number where it has no vector; and whether
+        it is only nearly that, since only rounded vectors are held.
+        """
+        held = self._held_cosines(query, slots)
+        if held is None:
+            return await self.cosines(query, slots), np.zeros(len(slots), np.bool_)
+        return held, ~np.isnan(held) & (not self._matrix.holds_rows)
+
     async def cosines(self, query: Floats, slots: Slots) -> Cosines:
         """The cosine of each of these documents, not a number where it has no vector."""
+        held = self._held_cosines(query, slots) if self._matrix.holds_rows else None
+        if held is not None:
+            return held
         cosines = np.full(len(slots), np.nan)
-        if self._matrix.holds_rows:
-            positions = self._matrix.codes.at(slots)
-            having = positions >= 0
-            cosines[having] = cosines_to(query, self._matrix.rows(positions[having]))
-            return cosines
         found = await self.at(slots.tolist())
         having = np.isin(slots, list(found))
         if found:
             rows = np.array([found[slot] for slot in slots[having].tolist()])
             cosines[having] = cosines_to(query, rows)
+        return cosines
+
+    def _held_cosines(self, query: Floats, slots: Slots) -> Cosines | None:
+        """Those that memory tells, if it does."""
+        positions = self._matrix.codes.at(slots)
+        having = positions >= 0
+        held = self._matrix.cosines(query, positions[having])
+        if held is None:
+            return None
+        cosines = np.full(len(slots), np.nan)
+        cosines[having] = held
         return cosines
 
     async def at(self, slots: Sequence[int]) -> dict[int, Floats]:

@@ -35,6 +35,7 @@ from recall_server.providers.embedding import Vectors
 from recall_server.services import finding, search
 from recall_server.services.ingest import Submission
 from recall_server.services.recall import Found
+from recall_server.storage import matrix
 from recall_server.storage.driver import Connection, Params, Row
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Store
@@ -307,6 +308,27 @@ async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_house: Open)
             query = Query("quokka quokka", mode=mode, limit=5)
             assert texts(await looked(house, query, reach=reach)) == [f"Cid: {words}"], mode
             assert len(await looked(house, query)) == 5
+
+
+@pytest.mark.parametrize("held", ["rounded", "codes"])
+async def test_what_is_shown_was_compared_as_it_is_stored_however_little_of_it_is_held(
+    open_house: Open, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    async with open_house() as house:
+        await enter(house)
+        for text in CONVERSATIONS:
+            await tell(house, text)
+        await drained(house)
+        for mode, question in product(MODES, QUESTIONS):
+            query = Query(question, mode=mode, limit=5)
+            monkeypatch.setattr(matrix, "ROWS_UP_TO", 16_384)
+            house.store.forget(ALICE)
+            whole = {hit.item.id: hit.scores.cosine for hit in await looked(house, query)}
+            monkeypatch.setattr(matrix, "ROWS_UP_TO", 3)
+            if held == "codes":
+                monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 6)
+            house.store.forget(ALICE)
+            assert {hit.item.id: hit.scores.cosine for hit in await looked(house, query)} == whole
 
 
 async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: Open) -> None:
