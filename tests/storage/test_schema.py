@@ -3,7 +3,8 @@
 import asyncio
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from recall_server.domain.errors import DatabaseUnusable
 from recall_server.files import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.codes import code
+from recall_server.storage.driver import Driver
 from recall_server.storage.schema import migrate, read
 from tests.conftest import NOON
 from tests.engines import ENGINES, Postgres
@@ -211,6 +213,29 @@ def test_the_application_role_sees_one_namespace_only(postgres: Postgres, migrat
     assert seen == [("alice",)]
 
 
+@asynccontextmanager
+async def released(empty: Path | str, folder: Path, *, before: str) -> AsyncIterator[Driver]:
+    """A database of the release that came just before the migration of that number, with the
+    namespaces a, b and c.
+    """
+    for path in shipped("migrations").glob("*.sql"):
+        if path.name < before:
+            shutil.copy(path, folder)
+    await run(empty, folder)
+    driver = driver_for(empty)
+    await driver.open()
+    try:
+        async with driver.migration() as connection:
+            for name in ("a", "b", "c"):
+                await connection.script(
+                    "INSERT INTO namespaces (namespace, created_at) "
+                    f"VALUES ('{name}', '2026-03-01')"
+                )
+        yield driver
+    finally:
+        await driver.close()
+
+
 @pytest.mark.parametrize("dimensions", [1, 8, 20, 256])
 async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
     empty: Path | str, tmp_path: Path, dimensions: int
@@ -218,17 +243,8 @@ async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
     rows = np.random.default_rng(1).standard_normal((5, dimensions)).astype(np.float32)
     rows[0] = 0.0
     rows[1, 0] = -0.0
-    for path in shipped("migrations").glob("*.sql"):
-        if path.name < "0014":
-            shutil.copy(path, tmp_path)
-    await run(empty, tmp_path)
-    driver = driver_for(empty)
-    await driver.open()
-    try:
+    async with released(empty, tmp_path, before="0014") as driver:
         async with driver.migration() as connection:
-            await connection.script(
-                "INSERT INTO namespaces (namespace, created_at) VALUES ('a', '2026-03-01')"
-            )
             for number, row in enumerate(rows):
                 blob = row.astype("<f4").tobytes().hex()
                 await connection.script(
@@ -238,8 +254,6 @@ async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
         await migrate(driver, shipped("migrations"), NOON)
         async with driver.migration() as connection:
             found = await connection.fetch("SELECT item_id, slot, code FROM embeddings", {})
-    finally:
-        await driver.close()
 
     codes = {row["item_id"]: row["code"] for row in found}
     assert codes == {f"mem_{number}": code(row) for number, row in enumerate(rows)}
@@ -251,20 +265,8 @@ async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
 
 async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_path: Path) -> None:
     """DOS-08: bytes, of each namespace by itself."""
-    limits = next(path.name[:4] for path in shipped("migrations").glob("*_limits.*.sql"))
-    for path in shipped("migrations").glob("*.sql"):
-        if path.name < limits:
-            shutil.copy(path, tmp_path)
-    await run(empty, tmp_path)
-    driver = driver_for(empty)
-    await driver.open()
-    try:
+    async with released(empty, tmp_path, before="0017") as driver:
         async with driver.migration() as connection:
-            for name in ("a", "b", "c"):
-                await connection.script(
-                    "INSERT INTO namespaces (namespace, created_at) "
-                    f"VALUES ('{name}', '2026-03-01')"
-                )
             for owner, number, text in (("a", 1, "Köln"), ("a", 2, "🙂"), ("b", 1, "tea")):
                 await connection.script(
                     "INSERT INTO episodes (namespace, id, idempotency_key, request_digest, job_id, "
@@ -275,25 +277,14 @@ async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_
         await migrate(driver, shipped("migrations"), NOON)
         async with driver.transaction(namespace=None, write=False) as raw:
             found = await raw.fetch("SELECT namespace, stored_bytes FROM namespaces", {})
-    finally:
-        await driver.close()
 
     assert {row["namespace"]: row["stored_bytes"] for row in found} == {"a": 9, "b": 3, "c": 0}
 
 
 async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_path: Path) -> None:
     """ERS-08."""
-    for path in shipped("migrations").glob("*.sql"):
-        if path.name < "0019":
-            shutil.copy(path, tmp_path)
-    await run(empty, tmp_path)
-    driver = driver_for(empty)
-    await driver.open()
-    try:
+    async with released(empty, tmp_path, before="0019") as driver:
         async with driver.migration() as connection:
-            await connection.script(
-                "INSERT INTO namespaces (namespace, created_at) VALUES ('a', '2026-03-01')"
-            )
             await connection.script(
                 "INSERT INTO erasures (namespace, id, kind, requested_by, requested_at, state, "
                 "claims, receipt, sealed) VALUES ('a', 'ers_1', 'subject', 'operator', "
@@ -303,8 +294,6 @@ async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_
         async with driver.migration() as connection:
             kept = await connection.fetch("SELECT id, kind, receipt, sealed FROM erasures", {})
             await connection.script("UPDATE erasures SET kind = 'container'")
-    finally:
-        await driver.close()
 
     assert [dict(row) for row in kept] == [
         {"id": "ers_1", "kind": "subject", "receipt": "receipt", "sealed": "line"}
