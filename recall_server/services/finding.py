@@ -16,6 +16,12 @@ async def show(tx: Transaction, ids: Collection[str]) -> None:
     await tx.words.add(await _postings(await tx.findables.of(ids)))
 
 
+async def show_again(tx: Transaction, ids: Collection[str]) -> None:
+    """`show` what was found before: also by the vectors that are kept of it."""
+    await show(tx, ids)
+    await tx.vectors.link(list(ids))
+
+
 async def show_new(tx: Transaction, found: Mapping[str, Findable], others: Postings) -> None:
     """`show` what is just being written, by what is known of it; and `others` with it."""
     made = await _postings(found)
@@ -46,5 +52,4 @@ async def renew(store: Store) -> None:
             await tx.lock()
             if await tx.words.begin_anew():
                 async for ids in tx.findables.pages():
-                    await show(tx, ids)
-                    await tx.vectors.link(ids)
+                    await show_again(tx, ids)

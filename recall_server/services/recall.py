@@ -223,8 +223,7 @@ class Recall:
                 raise MemoryNotFound
             if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
-            await finding.show(tx, [memory_id])
-            await tx.vectors.link([memory_id])
+            await finding.show_again(tx, [memory_id])
             entry.ids.append(memory_id)
             entry.counts["restored"] = 1
 

@@ -36,8 +36,7 @@ async def spoken_for_by(
 async def reopen(tx: Transaction, turns: Turns) -> None:
     """Let search find those of these turns that a memory covered; it is gone by now."""
     opened = await tx.sources.uncover(list(turns))
-    await finding.show(tx, opened)
-    await tx.vectors.link(opened)
+    await finding.show_again(tx, opened)
 
 
 async def read_again(

@@ -129,8 +129,7 @@ class Sources:
         await tx.erasures.remove_memories(sorted(found.removed))
         await tx.erasures.remove_runs(found.runs)
         await reopen(tx, found.again)
-        await finding.show(tx, list(found.restored))
-        await tx.vectors.link(list(found.restored))
+        await finding.show_again(tx, found.restored)
         # Who works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
