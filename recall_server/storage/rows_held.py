@@ -68,7 +68,8 @@ class Rounded:
     def cosines(self, query: Floats, positions: Positions) -> Cosines:
         """Of the vectors at these positions, nearly."""
         products = np.vecdot(self._rows[positions].astype(np.float32), query)
-        return np.round((products * self._step[positions]).astype(np.float64), 6)
+        cosines: Cosines = (products * self._step[positions]).astype(np.float64)
+        return np.round(cosines, 6)
 
 
 def cosines_to(query: Floats, rows: Floats) -> Cosines:
