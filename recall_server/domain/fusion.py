@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.findable import Counts, Words
-from recall_server.domain.model import Hit, Part, Query, Scores, SearchMode
+from recall_server.domain.model import Part, Query, Scores, SearchMode
 from recall_server.domain.periods import Period, affinity
-from recall_server.domain.ranking import DAY_S, DELTA, K1, saturated
+from recall_server.domain.ranking import DAY_S, DELTA, K1, Candidate, saturated
 
 Column = NDArray[np.float64]
 
@@ -199,8 +199,8 @@ def _parts(pool: Pool, evidence: Evidence, query: Query, now: datetime) -> dict[
 
 
 def reranked(
-    hits: Sequence[Hit], scores: Sequence[float], *, judges: bool, min_score: float = 0.0
-) -> list[Hit]:
+    hits: Sequence[Candidate], scores: Sequence[float], *, judges: bool, min_score: float = 0.0
+) -> list[Candidate]:
     """The hits in the order that another look at their texts gives, `scores` in theirs.
 
     Of a re-ranker that judges, a hit below `min_score` is left out (FEATURES D15, D16), and its

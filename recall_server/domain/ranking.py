@@ -36,6 +36,13 @@ Similarity = Callable[[int], Row]
 """The likeness, in [0, 1], of the hit at a position to every hit, in their order."""
 
 
+class Candidate(NamedTuple):
+    """What may become an answer, by its slot: whoever chooses has no need of its text."""
+
+    slot: int
+    scores: Scores
+
+
 def bm25_weights(document_frequencies: Mapping[str, int], documents: int) -> dict[str, float]:
     """Term to idf, `ln((N + 1) / df)` of BM25+ (Lv & Zhai 2011); always positive.
 
@@ -223,21 +230,21 @@ def _finite(pool: Sequence[Item], values: ById) -> dict[str, float]:
 
 
 def likeness(
-    hits: Sequence[Hit],
-    vectors: Mapping[str, NDArray[np.float32]],
-    words: Mapping[str, Collection[str]],
+    best: Sequence[Candidate],
+    vectors: Mapping[int, NDArray[np.float32]],
+    words: Mapping[int, Collection[str]],
 ) -> Similarity:
-    """How alike the hits are, to hand to `diversify`; `vectors` and `words` are by item id.
+    """How alike the best are, to hand to `diversify`; `vectors` and `words` are by slot.
 
-    Two hits that both have a vector (of the length of the first one found): their cosine, negative
+    Two that both have a vector (of the length of the first one found): their cosine, negative
     ones as 0. All other pairs: Jaccard of their terms (FEATURES D08). Rounded to 6 digits.
     """
-    matrix, have = _matrix([vectors.get(hit.item.id) for hit in hits])
+    matrix, have = _matrix([vectors.get(one.slot) for one in best])
     if have.all():
         # Below 6 digits float32 is noise, and noise must not break a tie.
         alike: list[Row] = list(np.round(np.clip(matrix @ matrix.T, 0.0, 1.0), 6))
         return alike.__getitem__
-    overlap = _overlap([frozenset(words.get(hit.item.id, ())) for hit in hits])
+    overlap = _overlap([frozenset(words.get(one.slot, ())) for one in best])
 
     def similar(position: int) -> Row:
         cosine = np.clip(matrix @ matrix[position], 0.0, 1.0)
@@ -290,7 +297,9 @@ def repetition(alike: Similarity) -> Similarity:
     return repeated
 
 
-def diversify(hits: Sequence[Hit], similarity: Similarity, mmr_lambda: float) -> Iterator[Hit]:
+def diversify(
+    hits: Sequence[Candidate], similarity: Similarity, mmr_lambda: float
+) -> Iterator[Candidate]:
     """The hits by maximal marginal relevance (Carbonell & Goldstein 1998; FEATURES D08).
 
     Picks, again and again, the greatest `lambda * relevance - (1 - lambda) * likeness to the most

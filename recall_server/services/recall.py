@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from recall_server.domain import ranking
 from recall_server.domain.abstention import WEAK_BELOW
 from recall_server.domain.containers import container
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
@@ -106,13 +107,18 @@ class Recall:
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             least = LOOKED_AT if again else 0
             narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
-            passages = await again.read(tx, narrowed) if again else []
+            if again is None:
+                narrowed = await search.shown(tx, narrowed, query)
+            else:
+                narrowed = await search.readable(tx, narrowed, narrowed.best)
+                passages = await again.read(tx, narrowed)
         degraded = asked.degraded
         if again is not None:
-            hits, failed = await again.look(asked, narrowed.hits, passages)
-            narrowed = replace(narrowed, hits=hits)
+            best, failed = await again.look(asked, narrowed.best, passages)
+            narrowed = replace(narrowed, best=best)
+            narrowed = replace(narrowed, best=search.chosen(narrowed, query))
             degraded = degraded or failed
-        hits = search.choose(narrowed, query)
+        hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
         async with self.store.transaction(namespace, reach=reach, entry=entry, brief=True) as tx:
             await _touch(tx, hits, now)
             if query.neighbours:

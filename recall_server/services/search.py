@@ -12,8 +12,9 @@ from recall_server.domain import abstention, fusion, narrowing, ranking
 from recall_server.domain.failures import EmbedderUnavailable
 from recall_server.domain.findable import TermPostings, Words, words_in
 from recall_server.domain.fusion import Column, Evidence
-from recall_server.domain.model import Hit, Item, Namespace, Part, Query, Scores, SearchMode
+from recall_server.domain.model import Hit, Item, Namespace, Part, Query, SearchMode
 from recall_server.domain.question import Question
+from recall_server.domain.ranking import Candidate
 from recall_server.domain.rights import Reach
 from recall_server.domain.spreading import others, spread
 from recall_server.domain.when import when
@@ -120,13 +121,25 @@ async def ask(
 
 @dataclass(frozen=True)
 class Narrowed:
-    """The best hits, with the texts that are shown of them, and their slots and vectors, by id."""
+    """The best that was found, with what is held of it by slot: the vectors, and the items that
+    were read.
+    """
 
-    hits: Sequence[Hit]
+    best: Sequence[Candidate]
     documents: Documents
-    slots: Mapping[str, int]
-    vectors: Mapping[str, Floats]
+    vectors: Mapping[int, Floats]
+    items: Mapping[int, Item]
     evidence: float
+
+    @cached_property
+    def slots(self) -> Mapping[str, int]:
+        """Where the items that were read stand, by their ids."""
+        return {item.id: slot for slot, item in self.items.items()}
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The best as they are shown, once they were read."""
+        return [Hit(self.items[one.slot], one.scores) for one in self.best]
 
     def count_accesses(self, hits: Iterable[Hit]) -> None:
         """That these were shown."""
@@ -136,7 +149,9 @@ class Narrowed:
 async def narrow(
     tx: Transaction, embedder: Embedder | None, asked: Asked, now: datetime, *, least: int = 0
 ) -> Narrowed:
-    """The best of all that is findable here: a few more than wanted, and `least` of them."""
+    """The best of all that is findable here: a few more than wanted, and `least` of them. Of these
+    only those are read that are compared by their words, having no vector.
+    """
     if embedder is None or asked.vector is None:
         vectors = None
     else:
@@ -144,39 +159,53 @@ async def narrow(
     pool = await _pool(tx, vectors, asked)
     count = max(least, DIVERSE_PER_HIT * asked.query.limit)
     best = await _scored(tx, pool, asked, now, count)
-    ids = {slot: pool.documents.ids[slot] for slot, _ in best if slot in pool.documents.ids}
-    items = {item.id: item for item in await read(tx, list(ids.values()))}
-    hits = [Hit(items[ids[slot]], scores) for slot, scores in best if ids.get(slot) in items]
-    slots = {item_id: slot for slot, item_id in ids.items() if item_id in items}
-    rows = await vectors.at(list(slots.values())) if vectors else {}
+    rows = await vectors.at([one.slot for one in best]) if vectors else {}
     tx.cache.weigh(asked.namespace)
-    return Narrowed(
-        hits,
-        pool.documents,
-        slots,
-        {item_id: rows[slot] for item_id, slot in slots.items() if slot in rows},
-        _evidence(pool, asked, embedder),
-    )
+    found = Narrowed(best, pool.documents, rows, {}, _evidence(pool, asked, embedder))
+    return await readable(tx, found, [one for one in best if one.slot not in rows])
 
 
-def choose(narrowed: Narrowed, query: Query) -> list[Hit]:
-    """Of the best hits those that are shown: diverse, as many as wanted, and within the budget."""
-    hits = narrowed.hits
+async def readable(tx: Transaction, narrowed: Narrowed, wanted: Sequence[Candidate]) -> Narrowed:
+    """The same with the items of those wanted, read; without what cannot be read any more."""
+    ids = narrowed.documents.ids
+    unread = [one.slot for one in wanted if one.slot not in narrowed.items]
+    if not unread:
+        return narrowed
+    slots = {ids[slot]: slot for slot in unread if slot in ids}
+    items = {slots[item.id]: item for item in await read(tx, list(slots))}
+    gone = set(unread) - items.keys()
+    best = [one for one in narrowed.best if one.slot not in gone]
+    return replace(narrowed, best=best, items={**narrowed.items, **items})
+
+
+async def shown(tx: Transaction, narrowed: Narrowed, query: Query) -> Narrowed:
+    """Those that are shown, read. What cannot be read any more leaves its place to another."""
+    while True:
+        best = chosen(narrowed, query)
+        narrowed = await readable(tx, narrowed, best)
+        if all(one.slot in narrowed.items for one in best):
+            return replace(narrowed, best=best)
+
+
+def chosen(narrowed: Narrowed, query: Query) -> Sequence[Candidate]:
+    """Of the best those that are shown: diverse, and as many as wanted."""
+    best, vectors = narrowed.best, narrowed.vectors
     if Part.DIVERSITY not in query.without:
-        vectors = narrowed.vectors
         words = {
-            hit.item.id: terms(hit.item.searchable) for hit in hits if hit.item.id not in vectors
+            slot: terms(item.searchable)
+            for slot, item in narrowed.items.items()
+            if slot not in vectors
         }
-        alike = ranking.likeness(hits, vectors, words)
+        alike = ranking.likeness(best, vectors, words)
         if query.mode is not SearchMode.RECALL:
             alike = ranking.repetition(alike)
-        hits = spread(
-            ranking.diversify(hits, alike, query.mmr_lambda),
-            lambda hit: narrowed.documents.source(narrowed.slots[hit.item.id]),
+        best = spread(
+            ranking.diversify(best, alike, query.mmr_lambda),
+            lambda one: narrowed.documents.source(one.slot),
             query.limit,
             others(query.limit),
         )
-    return ranking.fit_budget(hits[: query.limit], query.max_tokens)
+    return best[: query.limit]
 
 
 async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Pool:
@@ -223,14 +252,14 @@ async def _by_words(
 
 async def _scored(
     tx: Transaction, pool: _Pool, asked: Asked, now: datetime, limit: int
-) -> list[tuple[int, Scores]]:
-    """The best of the pool by their slots, with what spoke for each; no source has all of them."""
+) -> list[Candidate]:
+    """The best of the pool, with what spoke for each; no source has all of them."""
     query = asked.query
     reserved = others(query.limit)
     if query.mode is SearchMode.RECALL:
         await pool.compare(asked, range(len(pool.slots)))
         found = await _as_the_backbone(tx, pool, asked, now)
-        return spread(found, lambda one: pool.documents.source(one[0]), limit, reserved)
+        return spread(found, lambda one: pool.documents.source(one.slot), limit, reserved)
     told = when(query.text, now)
     events = () if Part.EVENT in query.without or query.mode is SearchMode.VECTOR else told.events
     dated = await resolved(
@@ -255,12 +284,15 @@ async def _scored(
             fused.order.tolist(), lambda place: pool.documents.source(slots[place]), limit, reserved
         )
         weighing = await pool.compare(asked, places)
-    return list(zip(pool.slots[places].tolist(), fused.scores(places), strict=True))
+    return [
+        Candidate(slots[place], scores)
+        for place, scores in zip(places, fused.scores(places), strict=True)
+    ]
 
 
 async def _as_the_backbone(
     tx: Transaction, pool: _Pool, asked: Asked, now: datetime
-) -> list[tuple[int, Scores]]:
+) -> list[Candidate]:
     slots = pool.slots.tolist()
     items = await tx.findables.placed(slots)
     ids = [items[slot].id if slot in items else "" for slot in slots]
@@ -275,7 +307,7 @@ async def _as_the_backbone(
         now,
     )
     slot_of = {item.id: slot for slot, item in items.items()}
-    return [(slot_of[hit.item.id], hit.scores) for hit in hits]
+    return [Candidate(slot_of[hit.item.id], hit.scores) for hit in hits]
 
 
 def _evidence(pool: _Pool, asked: Asked, embedder: Embedder | None) -> float:

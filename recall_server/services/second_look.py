@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from recall_server.domain import fusion
 from recall_server.domain.failures import RerankerUnavailable
-from recall_server.domain.model import Hit, Place
+from recall_server.domain.model import Place
+from recall_server.domain.ranking import Candidate
 from recall_server.providers.reranking import Look, Passage, Reranker
 from recall_server.services.search import Asked, Narrowed
 from recall_server.storage.episodes import turn_id
@@ -26,25 +27,25 @@ class Reranking:
         """What is to be looked at: the texts of the best hits, with what was said there and in the
         turns around. What is held back, or not believed any more, is not among it.
         """
-        best = narrowed.hits[:LOOKED_AT]
+        slots = [one.slot for one in narrowed.best[:LOOKED_AT]]
+        texts = [narrowed.items[slot].text for slot in slots]
         if self.reranker.judges:
-            return [Passage(hit.item.text) for hit in best]
-        slots = [narrowed.slots[hit.item.id] for hit in best]
+            return list(map(Passage, texts))
         placed = await tx.findables.placed(slots)
         turns = [_turns(placed[slot].place) if slot in placed else () for slot in slots]
         said = await tx.episodes.said([turn for of_hit in turns for turn in of_hit])
         return [
             Passage(
-                hit.item.text,
+                text,
                 said[of_hit[0]].text if of_hit and of_hit[0] in said else None,
                 tuple(said[turn].text for turn in of_hit[1:] if turn in said),
             )
-            for hit, of_hit in zip(best, turns, strict=True)
+            for text, of_hit in zip(texts, turns, strict=True)
         ]
 
     async def look(
-        self, asked: Asked, hits: Sequence[Hit], passages: Sequence[Passage]
-    ) -> tuple[list[Hit], str | None]:
+        self, asked: Asked, hits: Sequence[Candidate], passages: Sequence[Passage]
+    ) -> tuple[list[Candidate], str | None]:
         """The hits in the order of the re-ranker, and why not, where it does not answer; `passages`
         are of the first ones.
         """

@@ -20,6 +20,7 @@ from recall_server.domain.ranking import (
     DELTA,
     K1,
     B,
+    Candidate,
     bm25_weights,
     bm25plus,
     bm25plus_of,
@@ -419,10 +420,18 @@ def test_being_read_more_often_does_not_push_the_best_match_off_the_first_ten() 
 # --- diversity ---
 
 
-def scored(*finals: float) -> list[Hit]:
-    return [
-        Hit(item(f"{i:03}"), Scores(final, final, 0.0, 0.5, 0.0)) for i, final in enumerate(finals)
-    ]
+def scored(*finals: float) -> list[Candidate]:
+    return [Candidate(i, Scores(final, final, 0.0, 0.5, 0.0)) for i, final in enumerate(finals)]
+
+
+def words_of(hits: Sequence[Hit]) -> tuple[list[Candidate], dict[int, list[str]]]:
+    """The hits at slots, and their words there."""
+    best = [Candidate(slot, hit.scores) for slot, hit in enumerate(hits)]
+    return best, {slot: terms(hit.item.text) for slot, hit in enumerate(hits)}
+
+
+def slots(found: Iterable[Candidate]) -> list[int]:
+    return [one.slot for one in found]
 
 
 @EXAMPLES
@@ -430,8 +439,8 @@ def scored(*finals: float) -> list[Hit]:
 def test_lambda_1_keeps_the_order_exactly(
     pool: list[Item], keyword: dict[str, float], cosine: dict[str, float]
 ) -> None:
-    hits = score(pool, keyword, cosine, Query("q"), NOW)
-    similarity = likeness(hits, {}, {hit.item.id: terms(hit.item.text) for hit in hits})
+    hits, words = words_of(score(pool, keyword, cosine, Query("q"), NOW))
+    similarity = likeness(hits, {}, words)
 
     assert list(diversify(hits, similarity, 1.0)) == hits
 
@@ -441,28 +450,28 @@ def test_lambda_1_keeps_the_order_exactly(
 def test_diversity_chooses_but_never_invents_or_repeats(
     pool: list[Item], keyword: dict[str, float], mmr_lambda: float, limit: int
 ) -> None:
-    hits = score(pool, keyword, {}, Query("q"), NOW)
-    similarity = likeness(hits, {}, {hit.item.id: terms(hit.item.text) for hit in hits})
+    hits, words = words_of(score(pool, keyword, {}, Query("q"), NOW))
+    similarity = likeness(hits, {}, words)
 
     picked = list(islice(diversify(hits, similarity, mmr_lambda), limit))
 
-    assert len(picked) == len(set(ids(picked))) == min(limit, len(hits))
-    assert set(ids(picked)) <= set(ids(hits))
+    assert len(picked) == len(set(slots(picked))) == min(limit, len(hits))
+    assert set(slots(picked)) <= set(slots(hits))
     assert picked[:1] == hits[: min(1, limit)]
 
 
 def test_a_near_duplicate_gives_way() -> None:
     hits = scored(0.9, 0.89, 0.5)
-    words = {"000": ["red", "bus"], "001": ["red", "bus"], "002": ["green", "car"]}
+    words = {0: ["red", "bus"], 1: ["red", "bus"], 2: ["green", "car"]}
 
-    assert ids(diversify(hits, likeness(hits, {}, words), 0.5)) == ["000", "002", "001"]
+    assert slots(diversify(hits, likeness(hits, {}, words), 0.5)) == [0, 2, 1]
 
 
 def test_lambda_0_only_spreads() -> None:
     hits = scored(0.9, 0.8, 0.1)
-    words = {"000": ["a", "b"], "001": ["a", "c"], "002": ["d"]}
+    words = {0: ["a", "b"], 1: ["a", "c"], 2: ["d"]}
 
-    assert ids(diversify(hits, likeness(hits, {}, words), 0.0)) == ["000", "002", "001"]
+    assert slots(diversify(hits, likeness(hits, {}, words), 0.0)) == [0, 2, 1]
 
 
 def test_equals_keep_their_order() -> None:
@@ -477,8 +486,8 @@ def test_nothing_diversified_is_nothing() -> None:
 
 def test_vectors_speak_where_both_have_one_and_words_elsewhere() -> None:
     hits = scored(0.9, 0.8, 0.7)
-    vectors = {"000": np.array([3, 4], "f4"), "001": np.array([4, 3], "f4")}
-    words = {"000": ["a", "b"], "001": ["a", "b"], "002": ["b", "c"]}
+    vectors = {0: np.array([3, 4], "f4"), 1: np.array([4, 3], "f4")}
+    words = {0: ["a", "b"], 1: ["a", "b"], 2: ["b", "c"]}
     similarity = likeness(hits, vectors, words)
 
     assert similarity(0).tolist() == pytest.approx([1.0, 0.96, 1 / 3], abs=1e-6)
@@ -488,15 +497,15 @@ def test_vectors_speak_where_both_have_one_and_words_elsewhere() -> None:
 @pytest.mark.parametrize("odd", [[0, 0], [np.nan, 1], [np.inf, 1], [1, 0, 0], []])
 def test_a_vector_that_is_no_direction_or_of_another_model_counts_as_none(odd: list[float]) -> None:
     hits = scored(0.9, 0.8)
-    vectors = {"000": np.array([1, 0], "f4"), "001": np.array(odd, "f4")}
+    vectors = {0: np.array([1, 0], "f4"), 1: np.array(odd, "f4")}
 
-    assert likeness(hits, vectors, {"000": ["a"], "001": ["a"]})(0).tolist() == [1.0, 1.0]
+    assert likeness(hits, vectors, {0: ["a"], 1: ["a"]})(0).tolist() == [1.0, 1.0]
 
 
 def test_opposite_vectors_are_merely_unlike() -> None:
     hits = scored(0.9, 0.8)
 
-    similarity = likeness(hits, {"000": np.ones(2, "f4"), "001": -np.ones(2, "f4")}, {})
+    similarity = likeness(hits, {0: np.ones(2, "f4"), 1: -np.ones(2, "f4")}, {})
 
     assert similarity(0).tolist() == [1.0, 0.0]
 
@@ -514,8 +523,8 @@ def test_what_is_about_one_matter_keeps_its_order_and_what_is_said_again_gives_w
 
     assert list(diversify(hits, repetition(rows.__getitem__), 0.5)) == hits
     again = [np.array([1.0, 1.0, 0.84, 0.84])] * 2 + rows[2:]
-    kept = ids(diversify(hits, repetition(again.__getitem__), 0.5))
-    assert kept == ["000", "002", "001", "003"]
+    kept = slots(diversify(hits, repetition(again.__getitem__), 0.5))
+    assert kept == [0, 2, 1, 3]
 
 
 # --- budget ---

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from recall_server.app import House, house
+from recall_server.domain import ranking
 from recall_server.domain.findable import words_in
 from recall_server.domain.model import (
     Citation,
@@ -77,7 +78,9 @@ async def looked(
     """The answer to a question, without its being counted as read."""
     asked = await search.ask(house.store, house.embedder, namespace, query, reach)
     async with house.store.transaction(namespace, write=False, reach=reach) as tx:
-        return search.choose(await search.narrow(tx, house.embedder, asked, NOON), query)
+        narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+        narrowed = await search.shown(tx, narrowed, query)
+    return ranking.fit_budget(narrowed.hits, query.max_tokens)
 
 
 async def answered(house: House, query: Query, reach: Reach = EVERYTHING) -> Found:
@@ -597,11 +600,7 @@ async def test_limits_thresholds_and_budgets_hold_in_every_mode(
     open_house: Open, mode: SearchMode
 ) -> None:
     async with open_house() as house:
-        await enter(house)
-        for number in range(6):
-            turns = [f"Ann: Quokka {number} of island {turn} eats jam." for turn in range(10)]
-            await tell(house, "\n".join(turns))
-        await drained(house)
+        await _told_much(house)
         query = Query("quokka jam island", mode=mode, limit=50)
         every = await looked(house, query)
 
@@ -625,31 +624,35 @@ async def test_limits_thresholds_and_budgets_hold_in_every_mode(
 
 
 class _Counting:
-    """A connection that counts what it is told to do."""
+    """A connection that counts what it is told to do, and the texts that it reads."""
 
-    def __init__(self, connection: Connection, statements: list[str]) -> None:
+    def __init__(self, connection: Connection, statements: list[str], read: list[str]) -> None:
         self._connection = connection
         self._statements = statements
+        self._read = read
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         self._statements.append(sql)
-        return await self._connection.fetch(sql, params)
+        rows = await self._connection.fetch(sql, params)
+        self._read += [row["id"] for row in map(dict, rows) if "text" in row]
+        return rows
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
 
 class Counted:
-    """A driver that counts the statements of its transactions."""
+    """A driver that counts the statements of its transactions, and of what they read the texts."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
         self.statements: list[str] = []
+        self.read: list[str] = []
 
     @asynccontextmanager
     async def transaction(self, **given: Any) -> AsyncIterator[Any]:
         async with self._driver.transaction(**given) as connection:
-            yield _Counting(connection, self.statements)
+            yield _Counting(connection, self.statements, self.read)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
@@ -709,9 +712,9 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
             asked = await search.ask(store, house.embedder, namespace, query, EVERYTHING)
             async with store.transaction(namespace, write=False) as tx:
                 narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+                found = await search.shown(tx, narrowed, asked.query)
                 counts[namespace] = len(counted.statements)
-                found = search.choose(narrowed, asked.query)
-                placed = await tx.findables.placed([narrowed.slots[hit.item.id] for hit in found])
+                placed = await tx.findables.placed([one.slot for one in found.best])
             places = {item.id: item.place and item.place.position for item in placed.values()}
             assert places == {
                 i: turns - 1 if i == "mem_1" else int(i.removeprefix("mem_of_")) for i in places
@@ -719,6 +722,48 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
             assert len(places) == min(50, 1 + len(range(0, turns - 1, 20)))
 
         assert counts[ALICE] == counts[BOB] <= 8
+
+
+async def _told_much(house: House) -> None:
+    await enter(house)
+    for number in range(6):
+        turns = [f"Ann: Quokka {number} of island {turn} eats jam." for turn in range(10)]
+        await tell(house, "\n".join(turns))
+    await drained(house)
+
+
+async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_house: Open) -> None:
+    async with open_house() as house:
+        await _told_much(house)
+        counted = Counted(house.store.driver)
+        store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
+        recall = replace(house.services.recall, store=store)
+
+        found = await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(house))
+
+        assert len(found.hits) == 10
+        assert sorted(counted.read) == sorted(hit.item.id for hit in found.hits)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
+    open_house: Open, mode: SearchMode
+) -> None:
+    query = Query("quokka jam", limit=10, mode=mode)
+    async with open_house() as house:
+        await _told_much(house)
+        before = await looked(house, query)
+        gone = [hit.item.id for hit in before if hit.item.kind is ItemKind.TURN][:3]
+        asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
+        async with house.store.transaction(ALICE) as tx:
+            narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+            await tx.episodes.close(gone, "hidden")
+            unread = replace(narrowed, items={})
+            found = (await search.shown(tx, unread, query)).hits
+
+        assert len(gone) == 3
+        assert len(found) == 10
+        assert not {hit.item.id for hit in found}.intersection(gone)
 
 
 async def test_memories_and_turns_answer_together(open_house: Open) -> None:
