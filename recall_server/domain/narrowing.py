@@ -36,7 +36,8 @@ def by_words(
         # Those are the last: what was added since the flags were read.
         end = int(np.searchsorted(slots, len(allowed)))
         slots, times, lengths = slots[:end], times[:end], lengths[:end]
-        scores[slots] += weight * saturated(times, lengths, average_length)
+        # No slot is there twice; this looks each up once, where `scores[slots] +=` does so twice.
+        np.add.at(scores, slots, weight * saturated(times, lengths, average_length))
     found = np.flatnonzero((scores > 0.0) & allowed)
     return best(found, scores[found], limit)[0]
 

@@ -100,7 +100,8 @@ class Codes:
         missing = len(self._position) - len(allowed)
         if missing > 0:
             allowed = np.pad(allowed, (0, missing))
-        return allowed[self._documents[: self.count]]
+        # In half the time of an index in brackets.
+        return allowed.take(self._documents[: self.count])
 
     def narrowed(self, query: Floats, findable: Flags, first: int, last: int) -> Positions:
         """The about `last` positions among `findable` that are likely to be nearest to `query`:
