@@ -107,19 +107,19 @@ class Recall:
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             least = LOOKED_AT if again else 0
             narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
-            if again is None:
-                narrowed = await search.shown(tx, narrowed, query)
-            else:
+            if again is not None:
                 narrowed = await search.readable(tx, narrowed, narrowed.best)
                 passages = await again.read(tx, narrowed)
         degraded = asked.degraded
         if again is not None:
             best, failed = await again.look(asked, narrowed.best, passages)
             narrowed = replace(narrowed, best=best)
-            narrowed = replace(narrowed, best=search.chosen(narrowed, query))
             degraded = degraded or failed
-        hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
         async with self.store.transaction(namespace, reach=reach, entry=entry, brief=True) as tx:
+            if not (query.neighbours or cite):
+                await tx.closing()
+            narrowed = await search.shown(tx, narrowed, query)
+            hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
             await _touch(tx, hits, now)
             if query.neighbours:
                 hits = await search.with_neighbours(tx, narrowed, hits, query)

@@ -181,13 +181,13 @@ async def readable(tx: Transaction, narrowed: Narrowed, wanted: Sequence[Candida
 async def shown(tx: Transaction, narrowed: Narrowed, query: Query) -> Narrowed:
     """Those that are shown, read. What cannot be read any more leaves its place to another."""
     while True:
-        best = chosen(narrowed, query)
+        best = _chosen(narrowed, query)
         narrowed = await readable(tx, narrowed, best)
         if all(one.slot in narrowed.items for one in best):
             return replace(narrowed, best=best)
 
 
-def chosen(narrowed: Narrowed, query: Query) -> Sequence[Candidate]:
+def _chosen(narrowed: Narrowed, query: Query) -> Sequence[Candidate]:
     """Of the best those that are shown: diverse, and as many as wanted."""
     best, vectors = narrowed.best, narrowed.vectors
     if Part.DIVERSITY not in query.without:

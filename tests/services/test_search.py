@@ -648,11 +648,16 @@ class Counted:
         self._driver = driver
         self.statements: list[str] = []
         self.read: list[str] = []
+        # Of those that only read, how many statements each had.
+        self.reading: list[int] = []
 
     @asynccontextmanager
-    async def transaction(self, **given: Any) -> AsyncIterator[Any]:
-        async with self._driver.transaction(**given) as connection:
+    async def transaction(self, *, write: bool = True, **given: Any) -> AsyncIterator[Any]:
+        before = len(self.statements)
+        async with self._driver.transaction(write=write, **given) as connection:
             yield _Counting(connection, self.statements, self.read)
+        if not write:
+            self.reading.append(len(self.statements) - before)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
@@ -743,6 +748,24 @@ async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_hous
 
         assert len(found.hits) == 10
         assert sorted(counted.read) == sorted(hit.item.id for hit in found.hits)
+
+
+async def test_what_is_held_already_is_searched_without_a_transaction_to_read_it(
+    open_house: Open,
+) -> None:
+    """None is begun where nothing is asked: what is shown is read in that which notes it."""
+    async with open_house() as house:
+        await _told_much(house)
+        counted = Counted(house.store.driver)
+        store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
+        recall = replace(house.services.recall, store=store)
+
+        for _ in range(2):
+            await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(house))
+
+        first, second = counted.reading
+        assert first > 0
+        assert second == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
