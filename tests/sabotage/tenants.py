@@ -72,9 +72,9 @@ BREAKAGES = (
     ),
     Breakage(
         "rls-not-forced",
-        "row-level security of the memories, for their owner",
+        "row-level security of the turns, for their owner",
         "migrations/0001_memories.postgres.sql",
-        "ALTER TABLE memories FORCE ROW LEVEL SECURITY;",
+        "ALTER TABLE turns FORCE ROW LEVEL SECURITY;",
         "",
         (
             "tests/storage/test_schema.py::test_every_tenants_table_stands_behind_row_level_security",
