@@ -55,7 +55,8 @@ def words_in(slots: Counts, postings: Mapping[str, TermPostings]) -> Words:
         times[term] = np.zeros(len(slots), np.int64)
         if not len(of.slots):
             continue
-        at = np.minimum(np.searchsorted(of.slots, slots), len(of.slots) - 1)
+        # Of one kind, or all postings would be turned into the other.
+        at = np.minimum(np.searchsorted(of.slots, slots.astype(of.slots.dtype)), len(of.slots) - 1)
         here = of.slots[at] == slots
         times[term][here] = of.times[at[here]]
         lengths[here] = of.lengths[at[here]]

@@ -4,7 +4,9 @@ their vectors, and of both the ones that stand high. Pure, over columns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,12 @@ from recall_server.domain.ranking import RRF_K, saturated
 
 # Of so many scores the best are looked for first.
 SOME = 4_096
+# To add up fewer takes less time than to find out whether it must be.
+LONG = 65_536
+# To look one document up takes as long as to add so many.
+LOOK = 16
+# More than sums can differ by, in whatever order they are made.
+SURE = 1.0 + 1e-9
 
 Slots = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -28,18 +36,86 @@ def by_words(
     limit: int,
 ) -> Slots:
     """The `limit` of the `allowed` slots with the best BM25 score, best first; of equal ones the
-    lesser slots. One pass over the postings of the terms of `idf`: 100,000 of them take 1 ms.
+    lesser slots. One pass over the postings of the terms of `idf`: 100,000 of them take 1 ms. Long
+    lists that can add nothing new to the best are only looked into (MaxScore, Turtle & Flood 1995).
     """
     scores = np.zeros(len(allowed))
-    for term, weight in idf.items():
-        slots, times, lengths = postings[term]
-        # Those are the last: what was added since the flags were read.
-        end = int(np.searchsorted(slots, len(allowed)))
-        slots, times, lengths = slots[:end], times[:end], lengths[:end]
-        # No slot is there twice; this looks each up once, where `scores[slots] +=` does so twice.
-        np.add.at(scores, slots, weight * saturated(times, lengths, average_length))
+    lists = sorted(
+        (
+            _listed(postings[term], weight, average_length, len(allowed))
+            for term, weight in idf.items()
+        ),
+        key=lambda one: len(one.slots),
+    )
+    for place, one in enumerate(lists):
+        if place and len(one.slots) >= LONG:
+            few = _contenders(scores, allowed, lists[:place], lists[place:], limit)
+            if few is not None:
+                for rest in lists[place:]:
+                    if len(few) < len(rest.slots) / LOOK:
+                        rest.add_to(scores, few)
+                    else:
+                        rest.add(scores)
+                return best(few, scores[few], limit)[0]
+        one.add(scores)
     found = np.flatnonzero((scores > 0.0) & allowed)
     return best(found, scores[found], limit)[0]
+
+
+class _List(NamedTuple):
+    """The postings of a term, and what makes scores of them."""
+
+    slots: NDArray[np.uint32]
+    times: NDArray[np.uint16]
+    lengths: NDArray[np.uint32]
+    weight: float
+    average_length: float
+
+    def add(self, scores: Column) -> None:
+        """To the scores of all documents that have the term."""
+        worth = self.weight * saturated(self.times, self.lengths, self.average_length)
+        # No slot is there twice; this looks each up once, where `scores[slots] +=` does so twice.
+        np.add.at(scores, self.slots, worth)
+
+    def add_to(self, scores: Column, few: Slots) -> None:
+        """To the scores of those of these documents that have it."""
+        at = np.searchsorted(self.slots, few.astype(self.slots.dtype))
+        at = at[self.slots[np.minimum(at, len(self.slots) - 1)] == few]
+        worth = self.weight * saturated(self.times[at], self.lengths[at], self.average_length)
+        scores[self.slots[at]] += worth
+
+    @property
+    def most(self) -> float:
+        """No document gets more for the term."""
+        times, lengths = self.times.max(), self.lengths.min()
+        return self.weight * float(saturated(times, lengths, self.average_length))
+
+
+def _listed(postings: TermPostings, weight: float, average_length: float, end: int) -> _List:
+    """Those behind the last slot were added since it was read which are allowed."""
+    slots, times, lengths = postings
+    last = int(np.searchsorted(slots, end))
+    return _List(slots[:last], times[:last], lengths[:last], weight, average_length)
+
+
+def _contenders(
+    scores: Column, allowed: Flags, added: Sequence[_List], rest: Sequence[_List], limit: int
+) -> Slots | None:
+    """The documents that can be among the best, where all of these are in the lists that were
+    added, whatever the rest does; else None.
+    """
+    # The last of the best of a part is no better than that of all; a short part tells as much.
+    least = 0.0
+    for one in added:
+        if len(one.slots) < LONG:
+            known = scores[one.slots[allowed[one.slots]]]
+            if len(known) >= limit:
+                least = max(least, float(np.partition(known, -limit)[-limit]))
+    # Sums may differ by the order in which they are made.
+    more = SURE * math.fsum(one.most for one in rest)
+    if least <= more:
+        return None
+    return np.flatnonzero((scores + more >= least) & allowed)
 
 
 def best(slots: Slots, values: Column, limit: int) -> tuple[Slots, Column]:
