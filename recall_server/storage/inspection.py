@@ -11,6 +11,8 @@ SQLITE_OLDEST = (3, 38, 0)
 CLOCK_WARN_S = 5.0
 CLOCK_FAIL_S = 60.0
 OLD_READER_S = 3_600.0
+# Smaller tables are read as a whole in no time.
+UNSEEN_BYTES = 8_388_608
 
 _ROLES = """
 SELECT r.rolname, r.rolsuper, r.rolbypassrls, r.rolcanlogin FROM pg_roles r
@@ -44,6 +46,13 @@ _LOSSY = """
 SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
 ORDER BY name
+"""
+# Never looked at: Postgres takes a namespace for a row or two, and reads all of it for a few keys.
+_UNSEEN = """
+SELECT relname FROM pg_class
+WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+  AND reltuples < 0 AND pg_relation_size(oid) > %(bytes)s
+ORDER BY relname
 """
 _OLDEST = """
 SELECT COALESCE(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float AS seconds
@@ -102,6 +111,7 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
     truncates = [row["relname"] for row in await connection.fetch(_TRUNCATES, {})]
     logged = [f"{r['name']}={r['setting']}" for r in await connection.fetch(_LOGGED, {})]
     lossy = [f"{r['name']}={r['setting']}" for r in await connection.fetch(_LOSSY, {})]
+    unseen = [r["relname"] for r in await connection.fetch(_UNSEEN, {"bytes": UNSEEN_BYTES})]
     oldest = (await connection.fetch(_OLDEST, {}))[0]["seconds"]
     clock = moment((await connection.fetch("SELECT clock_timestamp() AS at", {}))[0]["at"])
     apart = abs((clock - now).total_seconds())
@@ -152,6 +162,15 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
             warn=f"{', '.join(lossy)}: a crash of the machine loses what was acknowledged, or the "
             "database. Turn it on."
             if lossy
+            else None,
+        ),
+        judged(
+            "statistics",
+            "Postgres knows how large its tables are",
+            warn=f"Postgres has not looked at {', '.join(unseen)} yet, and may read all of a "
+            "namespace in a search. It looks within minutes where autovacuum is on; ANALYZE does "
+            "it now."
+            if unseen
             else None,
         ),
         judged(

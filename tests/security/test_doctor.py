@@ -250,6 +250,23 @@ async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
     assert (after[0]["disk_space"], [one.check for one in after[1]]) == (WARN, ["disk_space"])
 
 
+async def test_tables_that_postgres_has_not_looked_at_are_named(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "UNSEEN_BYTES", 0)
+    found = []
+    async with house(settings_for(postgres_url, embedder="none")) as built:
+        with psycopg.connect(postgres_url, autocommit=True) as owner:
+            for sql in ("INSERT INTO namespaces VALUES ('alice', now(), 0, 0, 0)", "ANALYZE"):
+                owner.execute(sql)
+                found.append({one.check: one for one in await examine(built)}["statistics"])
+
+    before, after = found
+    assert before.level is WARN
+    assert "namespaces" in before.text
+    assert after.level is OK
+
+
 async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
