@@ -37,6 +37,17 @@ class TermPostings(NamedTuple):
     times: NDArray[np.uint16]
     lengths: NDArray[np.uint32]
 
+    def places(self, slots: Counts) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Where each of these documents stands here, and whether it does: where not, the place says
+        nothing.
+        """
+        if not len(self.slots):
+            return np.zeros(len(slots), np.intp), np.zeros(len(slots), np.bool_)
+        # Of one kind, or all postings would be turned into the other.
+        at = np.searchsorted(self.slots, slots.astype(self.slots.dtype))
+        at = np.minimum(at, len(self.slots) - 1)
+        return at, self.slots[at] == slots
+
 
 class Words(NamedTuple):
     """What is asked for, in each of some documents: of each term how often it stands in them, and
@@ -53,11 +64,7 @@ def words_in(slots: Counts, postings: Mapping[str, TermPostings]) -> Words:
     times: dict[str, Counts] = {}
     for term, of in postings.items():
         times[term] = np.zeros(len(slots), np.int64)
-        if not len(of.slots):
-            continue
-        # Of one kind, or all postings would be turned into the other.
-        at = np.minimum(np.searchsorted(of.slots, slots.astype(of.slots.dtype)), len(of.slots) - 1)
-        here = of.slots[at] == slots
+        at, here = of.places(slots)
         times[term][here] = of.times[at[here]]
         lengths[here] = of.lengths[at[here]]
     return Words(times, lengths)

@@ -65,37 +65,40 @@ def by_words(
 class _List(NamedTuple):
     """The postings of a term, and what makes scores of them."""
 
-    slots: NDArray[np.uint32]
-    times: NDArray[np.uint16]
-    lengths: NDArray[np.uint32]
+    postings: TermPostings
     weight: float
     average_length: float
 
+    @property
+    def slots(self) -> NDArray[np.uint32]:
+        return self.postings.slots
+
     def add(self, scores: Column) -> None:
         """To the scores of all documents that have the term."""
-        worth = self.weight * saturated(self.times, self.lengths, self.average_length)
+        slots, times, lengths = self.postings
         # No slot is there twice; this looks each up once, where `scores[slots] +=` does so twice.
-        np.add.at(scores, self.slots, worth)
+        np.add.at(scores, slots, self.weight * saturated(times, lengths, self.average_length))
 
     def add_to(self, scores: Column, few: Slots) -> None:
         """To the scores of those of these documents that have it."""
-        at = np.searchsorted(self.slots, few.astype(self.slots.dtype))
-        at = at[self.slots[np.minimum(at, len(self.slots) - 1)] == few]
-        worth = self.weight * saturated(self.times[at], self.lengths[at], self.average_length)
-        scores[self.slots[at]] += worth
+        slots, times, lengths = self.postings
+        at, here = self.postings.places(few)
+        at = at[here]
+        scores[slots[at]] += self.weight * saturated(times[at], lengths[at], self.average_length)
 
     @property
     def most(self) -> float:
         """No document gets more for the term."""
-        times, lengths = self.times.max(), self.lengths.min()
-        return self.weight * float(saturated(times, lengths, self.average_length))
+        _, times, lengths = self.postings
+        return self.weight * float(saturated(times.max(), lengths.min(), self.average_length))
 
 
 def _listed(postings: TermPostings, weight: float, average_length: float, end: int) -> _List:
     """Those behind the last slot were added since it was read which are allowed."""
     slots, times, lengths = postings
     last = int(np.searchsorted(slots, end))
-    return _List(slots[:last], times[:last], lengths[:last], weight, average_length)
+    known = TermPostings(slots[:last], times[:last], lengths[:last])
+    return _List(known, weight, average_length)
 
 
 def _contenders(

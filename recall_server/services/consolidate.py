@@ -167,6 +167,7 @@ class Consolidate:
         except RecallError as error:
             run = await self._fail(run, job, line, error)
         except Exception:
+            # Whoever handed it in hears of it now, and not when the last attempt has failed.
             log.exception("consolidation_failed", run=run.id, request_id=line.request_id)
             hidden = RecallError(f"internal error (ref {line.request_id})")
             run = await self._fail(run, job, line, hidden)

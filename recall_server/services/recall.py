@@ -116,6 +116,7 @@ class Recall:
             narrowed = replace(narrowed, best=best)
             degraded = degraded or failed
         async with self.store.transaction(namespace, reach=reach, entry=entry, brief=True) as tx:
+            # Where more is read below, nobody who writes here is to wait for that.
             if not (query.neighbours or cite):
                 await tx.closing()
             narrowed = await search.shown(tx, narrowed, query)
