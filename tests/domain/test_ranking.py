@@ -511,18 +511,18 @@ def test_opposite_vectors_are_merely_unlike() -> None:
 
 
 def test_likeness_counts_as_repetition_only_where_it_is_close_to_sameness() -> None:
-    alike = np.array([0.0, 0.5, 0.85, 0.925, 1.0])
+    alike = np.array([0.0, 0.5, 0.9, 0.95, 1.0])
 
     assert repetition(lambda _: alike)(0).tolist() == pytest.approx([0, 0, 0, 0.5, 1])
 
 
 def test_what_is_about_one_matter_keeps_its_order_and_what_is_said_again_gives_way() -> None:
     hits = scored(0.9, 0.8, 0.7, 0.6)
-    near = [[1.0, 0.84, 0.84, 0.84], [0.84, 1.0, 0.84, 0.84]] + [[0.84, 0.84, 1.0, 1.0]] * 2
+    near = [[1.0, 0.89, 0.89, 0.89], [0.89, 1.0, 0.89, 0.89]] + [[0.89, 0.89, 1.0, 1.0]] * 2
     rows = [np.array(row) for row in near]
 
     assert list(diversify(hits, repetition(rows.__getitem__), 0.5)) == hits
-    again = [np.array([1.0, 1.0, 0.84, 0.84])] * 2 + rows[2:]
+    again = [np.array([1.0, 1.0, 0.89, 0.89])] * 2 + rows[2:]
     kept = slots(diversify(hits, repetition(again.__getitem__), 0.5))
     assert kept == [0, 2, 1, 3]
 

@@ -15,12 +15,13 @@ def sources(letters: str, size: int) -> str:
     return "".join(letters[place] for place in spread_of(letters, size))
 
 
-def test_half_of_an_answer_is_for_others_if_there_are_any() -> None:
+def test_of_ten_hits_three_are_for_others_if_there_are_any() -> None:
     """LLM-09."""
-    assert sources("aaaaaaaabcd", 6) == "aaabcd"
-    assert sources("aaaaaaaab", 6) == "aaabaa"
-    assert sources("aaaaaaaa", 6) == "aaaaaa"
-    assert sources("ab", 6) == "ab"
+    assert sources("aaaaaaaaaabcde", 10) == "aaaaaaabcd"
+    assert sources("aaaaaaaaaab", 10) == "aaaaaaabaa"
+    assert sources("aaaaaaaaaa", 10) == "aaaaaaaaaa"
+    assert sources("ab", 10) == "ab"
+    assert sources("aab", 2) == "ab"
     assert sources("aab", 1) == "a"
 
 

@@ -48,8 +48,8 @@ BREAKAGES = (
         "one-source-fills-the-answer",
         "the share of an answer that is for others",
         "recall_server/domain/spreading.py",
-        "    return math.floor(limit * SHARE)\n",
-        "    return math.floor(limit * SHARE * 0)\n",
+        "    return round(limit * SHARE)\n",
+        "    return round(limit * SHARE * 0)\n",
         (
             "tests/security/test_jamming.py::test_a_stuffed_document_has_no_more_than_its_share_of_an_answer[sqlite]",
         ),
