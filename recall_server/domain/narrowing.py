@@ -20,6 +20,8 @@ SOME = 4_096
 LONG = 65_536
 # To look one document up takes as long as to add so many.
 LOOK = 16
+# Of so few of all slots it is quicker to sort them than to have a number for every one.
+FEW = 1 / 64
 # More than sums can differ by, in whatever order they are made.
 SURE = 1.0 + 1e-9
 
@@ -39,7 +41,6 @@ def by_words(
     lesser slots. One pass over the postings of the terms of `idf`: 100,000 of them take 1 ms. Long
     lists that can add nothing new to the best are only looked into (MaxScore, Turtle & Flood 1995).
     """
-    scores = np.zeros(len(allowed))
     lists = sorted(
         (
             _listed(postings[term], weight, average_length, len(allowed))
@@ -47,6 +48,9 @@ def by_words(
         ),
         key=lambda one: len(one.slots),
     )
+    if sum(len(one.slots) for one in lists) <= FEW * len(allowed):
+        return _by_few(lists, allowed, limit)
+    scores = np.zeros(len(allowed))
     for place, one in enumerate(lists):
         if place and len(one.slots) >= LONG:
             few = _contenders(scores, allowed, lists[:place], lists[place:], limit)
@@ -62,6 +66,16 @@ def by_words(
     return best(found, scores[found], limit)[0]
 
 
+def _by_few(lists: Sequence[_List], allowed: Flags, limit: int) -> Slots:
+    """The same sums in the same order, of nothing but what is in the lists."""
+    if not lists:
+        return np.zeros(0, np.int64)
+    found, at = np.unique(np.concatenate([one.slots for one in lists]), return_inverse=True)
+    scores = np.bincount(at, np.concatenate([one.worth for one in lists]))
+    here = allowed[found]
+    return best(found[here].astype(np.int64), scores[here], limit)[0]
+
+
 class _List(NamedTuple):
     """The postings of a term, and what makes scores of them."""
 
@@ -73,11 +87,16 @@ class _List(NamedTuple):
     def slots(self) -> NDArray[np.uint32]:
         return self.postings.slots
 
+    @property
+    def worth(self) -> Column:
+        """What each of its documents gets for the term."""
+        _, times, lengths = self.postings
+        return self.weight * saturated(times, lengths, self.average_length)
+
     def add(self, scores: Column) -> None:
         """To the scores of all documents that have the term."""
-        slots, times, lengths = self.postings
         # No slot is there twice; this looks each up once, where `scores[slots] +=` does so twice.
-        np.add.at(scores, slots, self.weight * saturated(times, lengths, self.average_length))
+        np.add.at(scores, self.slots, self.worth)
 
     def add_to(self, scores: Column, few: Slots) -> None:
         """To the scores of those of these documents that have it."""

@@ -33,10 +33,10 @@ class Codes:
     """The codes of the vectors of one namespace and model, each at a position.
 
     A vector's slot is its number in the database; positions are in the order of the slots. Its
-    document is the number of what it is of. In how
-    many bits two codes differ approximates the angle between their vectors (Charikar 2002); against
-    a query of which all numbers are known the sum of those with the sign that the code says is
-    closer (Dong, Charikar & Li 2008). Both depend on the vectors alone, not on their order.
+    document is the number of what it is of. In how many bits two codes differ approximates the
+    angle between their vectors (Charikar 2002); against a query of which all numbers are known the
+    sum of those with the sign that the code says is closer (Dong, Charikar & Li 2008). Both depend
+    on the vectors alone, not on their order.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -97,48 +97,65 @@ class Codes:
 
     def of(self, allowed: Flags) -> Flags:
         """For each position whether its document is one of `allowed`."""
-        missing = len(self._position) - len(allowed)
-        if missing > 0:
-            allowed = np.pad(allowed, (0, missing))
         # In half the time of an index in brackets.
-        return allowed.take(self._documents[: self.count])
+        return self.all_of(allowed).take(self._documents[: self.count])
 
-    def narrowed(self, query: Floats, findable: Flags, first: int, last: int) -> Positions:
-        """The about `last` positions among `findable` that are likely to be nearest to `query`:
-        of the `first` that differ in the fewest bits those that agree most with its numbers.
-        """
-        few = self.alike(query, findable, first)
-        if len(few) <= last:
-            return few
-        agreement = self._agreement(query, few)
-        return few[np.argsort(-agreement, kind="stable")[:last]]
+    def all_of(self, allowed: Flags) -> Flags:
+        """The same, with a flag for each document that is known here."""
+        missing = len(self._position) - len(allowed)
+        return np.pad(allowed, (0, missing)) if missing > 0 else allowed
+
+    def agreeing(self, query: Floats, positions: Positions, wanted: int) -> Positions:
+        """Those about `wanted` of these that agree most with the numbers of `query`."""
+        if len(positions) <= wanted:
+            return positions
+        agreement = self._agreement(query, positions)
+        return positions[np.argsort(-agreement, kind="stable")[:wanted]]
 
     def alike(self, query: Floats, findable: Flags, wanted: int) -> Positions:
         """The about `wanted` positions among `findable` that differ from `query` in the fewest
         bits.
         """
-        count = len(findable)
-        asked = _words(bytes.fromhex(code(query)), 1)[0]
-        apart = np.empty(count, dtype=np.uint16)
-        for start in range(0, count, CHUNK):
-            part = slice(start, min(start + CHUNK, count))
-            apart[part] = np.bitwise_count(self._words[0, part] ^ asked[0])
-            for mine, theirs in zip(asked[1:], self._words[1:, part], strict=True):
-                apart[part] += np.bitwise_count(theirs ^ mine)
-        apart[~findable] = self._dimensions + 1
-        # All that are as near as the last one, or the order of the rows would decide.
-        nearer = np.cumsum(np.bincount(apart, minlength=self._dimensions + 2))
-        furthest = min(int(np.searchsorted(nearer, wanted)), self._dimensions)
-        return np.flatnonzero(apart <= furthest)
+        return alike(self._words[:, : self.count], query, findable, wanted)
+
+    def words(self, positions: Positions) -> Words:
+        """The codes at these positions: a column for each."""
+        return self._words[:, positions]
+
+    def signs(self, positions: Positions) -> Floats:
+        """The codes at these positions as rows of 1 and -1."""
+        signs: Floats = self._ones(positions).astype(np.float32) * 2 - 1
+        return signs
+
+    def _ones(self, positions: Positions) -> NDArray[np.uint8]:
+        read = self._words[:, positions].T.copy().view(np.uint8)
+        return np.unpackbits(read, axis=1, count=self._dimensions)
 
     def _agreement(self, query: Floats, positions: Positions) -> Floats:
         """The sum of those of the query's numbers where the code has a 1: it grows with the sum of
         all of them, each with the sign of the code.
         """
-        read = self._words[:, positions].T.copy().view(np.uint8)
-        ones = np.unpackbits(read, axis=1, count=self._dimensions)
-        agreement: Floats = np.vecdot(ones.astype(np.float32), query)
+        agreement: Floats = np.vecdot(self._ones(positions).astype(np.float32), query)
         return agreement
+
+
+def alike(words: Words, query: Floats, findable: Flags, wanted: int) -> Positions:
+    """Of the codes that are the columns of `words` the places of the about `wanted` among
+    `findable` that differ from `query` in the fewest bits.
+    """
+    count = len(findable)
+    asked = _words(bytes.fromhex(code(query)), 1)[0]
+    apart = np.empty(count, dtype=np.uint16)
+    for start in range(0, count, CHUNK):
+        part = slice(start, min(start + CHUNK, count))
+        apart[part] = np.bitwise_count(words[0, part] ^ asked[0])
+        for mine, theirs in zip(asked[1:], words[1:, part], strict=True):
+            apart[part] += np.bitwise_count(theirs ^ mine)
+    apart[~findable] = len(query) + 1
+    # All that are as near as the last one, or the order of the rows would decide.
+    nearer = np.cumsum(np.bincount(apart, minlength=len(query) + 2))
+    furthest = min(int(np.searchsorted(nearer, wanted)), len(query))
+    return np.flatnonzero(apart <= furthest)
 
 
 def grown(array: NDArray[Kind], wanted: int, *, axis: int = 0, fill: int = 0) -> NDArray[Kind]:

@@ -154,6 +154,8 @@ class Searched:
         above `ROWS_UP_TO` two that are nearly as near may have changed places.
         """
         matrix = self._matrix
+        if (cells := matrix.cells_to_make()) is not None:
+            matrix.making = asyncio.get_running_loop().run_in_executor(None, cells.make)
         if matrix.codes.count <= INLINE_UP_TO:
             positions = matrix.candidates(query, limit, allowed)
         else:

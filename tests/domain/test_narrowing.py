@@ -78,7 +78,7 @@ def test_among_tens_of_thousands_the_best_are_those_of_a_full_sort() -> None:
 
 @EXAMPLES
 @given(st.integers(0, 2**32), st.integers(1, 30))
-def test_lists_that_are_only_looked_into_change_nothing(seed: int, limit: int) -> None:
+def test_lists_that_are_only_looked_into_or_sorted_change_nothing(seed: int, limit: int) -> None:
     made = np.random.default_rng(seed)
     count = 2_000
     postings, idf = {}, {}
@@ -95,6 +95,8 @@ def test_lists_that_are_only_looked_into_change_nothing(seed: int, limit: int) -
     whole = by_words(postings, idf, 20.0, allowed, limit).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(narrowing, "LONG", 200)
+        assert by_words(postings, idf, 20.0, allowed, limit).tolist() == whole
+        patch.setattr(narrowing, "FEW", 10.0)
         assert by_words(postings, idf, 20.0, allowed, limit).tolist() == whole
 
 
