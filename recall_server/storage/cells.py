@@ -100,14 +100,16 @@ class Cells:
         and of those in the cells nearest to it: so many that about `seen` of them are `allowed`, or
         all of the cells.
         """
+        strays = self._strays
+        # Before it is told how many documents there are: others may come beside a thread.
+        of_strays = self._codes.documents(strays)
         allowed = self._codes.all_of(allowed)
         order = np.argsort(-(self._centres @ query), kind="stable")
         firsts, lasts = self._starts[order], self._starts[order + 1]
         held = np.cumsum(lasts - firsts)
-        strays = self._strays
         positions = [strays]
         words = [self._codes.words(strays)]
-        findable = [allowed.take(self._codes.documents(strays))]
+        findable = [allowed.take(of_strays)]
         count, cell = 0, 0
         while count < seen and cell < len(order):
             # As many as are missing, as if all of them were allowed.
