@@ -179,12 +179,16 @@ async def readable(tx: Transaction, narrowed: Narrowed, wanted: Sequence[Candida
 
 
 async def shown(tx: Transaction, narrowed: Narrowed, query: Query) -> Narrowed:
-    """Those that are shown, read. What cannot be read any more leaves its place to another."""
+    """Those that are shown, read here: what was read before may have been erased since. What cannot
+    be read any more leaves its place to another.
+    """
     while True:
         best = _chosen(narrowed, query)
-        narrowed = await readable(tx, narrowed, best)
-        if all(one.slot in narrowed.items for one in best):
-            return replace(narrowed, best=best)
+        found = await readable(tx, replace(narrowed, best=best, items={}), best)
+        if len(found.best) == len(best):
+            return found
+        gone = {one.slot for one in best} - found.items.keys()
+        narrowed = replace(narrowed, best=[one for one in narrowed.best if one.slot not in gone])
 
 
 def _chosen(narrowed: Narrowed, query: Query) -> Sequence[Candidate]:
