@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from recall_server.domain import events, narrowing
-from recall_server.domain.findable import words_in
+from recall_server.domain.findable import TermPostings, words_in
 from recall_server.domain.fusion import Pool
 from recall_server.domain.periods import Period
 from recall_server.domain.when import Event
@@ -22,23 +22,24 @@ async def resolved(
     asked: Sequence[Event],
     statistics: Statistics,
     *,
+    postings: Mapping[str, TermPostings],
     idf: Mapping[str, float],
     named: frozenset[str],
 ) -> tuple[Period, ...]:
     """The periods that the events of a question make, of each that is remembered here: one look at
-    the postings of its words, which are held as those of the question. `idf` is of the terms of the
+    the postings of its words, which are among those of the question. `idf` is of the terms of the
     question, and `named` are the terms of speakers that it names.
     """
     found: list[Period] = []
     for event in asked:
         weights = events.weights(event, idf=idf, named=named, documents=statistics.documents)
         known = {term: weight for term, weight in weights.items() if term in idf}
-        postings = documents.postings(known)
+        said = {term: postings[term] for term in known}
         allowed = await tx.words.allowed(documents)
-        slots = narrowing.by_words(postings, known, statistics.average_length, allowed, LOOKED_AT)
+        slots = narrowing.by_words(said, known, statistics.average_length, allowed, LOOKED_AT)
         await tx.words.know(documents, slots)
         slots = slots[documents.by_id(slots)]
-        tellers = slots[events.tellers(weights, words_in(slots, postings))]
+        tellers = slots[events.tellers(weights, words_in(slots, said))]
         moments = Pool(*documents.columns(tellers)).valid_from.tolist()
         found += [events.period(event, datetime.fromtimestamp(at, UTC)) for at in moments]
     return tuple(found)

@@ -74,6 +74,7 @@ class _Pool:
 
     documents: Documents
     slots: Slots
+    postings: Mapping[str, TermPostings]
     words: Words
     cosines: Column
     nearly: Flags
@@ -219,8 +220,9 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
     if recalling:
         size = max(RECALL_POOL_MIN, int(RECALL_POOL_PER_HIT * query.limit))
     documents = await tx.words.documents(statistics)
-    allowed = await tx.words.allowed(documents)
+    # At once, and kept: who searches beside this one may make room.
     postings = documents.postings([*asked.idf, *sorted(asked.named)])
+    allowed = await tx.words.allowed(documents)
     idf = {} if query.mode is SearchMode.VECTOR else asked.idf
     by_words = await _by_words(postings, idf, statistics.average_length, allowed, size)
     if vectors is None or asked.vector is None:
@@ -237,7 +239,7 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: Asked) -> _Poo
     order = documents.by_id(slots)
     slots = slots[order]
     words = words_in(slots, postings)
-    return _Pool(documents, slots, words, cosines[order], nearly[order], vectors)
+    return _Pool(documents, slots, postings, words, cosines[order], nearly[order], vectors)
 
 
 async def _by_words(
@@ -267,7 +269,13 @@ async def _scored(
     told = when(query.text, now)
     events = () if Part.EVENT in query.without or query.mode is SearchMode.VECTOR else told.events
     dated = await resolved(
-        tx, pool.documents, events, asked.statistics, idf=asked.idf, named=asked.named
+        tx,
+        pool.documents,
+        events,
+        asked.statistics,
+        postings=pool.postings,
+        idf=asked.idf,
+        named=asked.named,
     )
     evidence = Evidence(
         pool.words,

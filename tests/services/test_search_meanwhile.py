@@ -2,23 +2,32 @@
 was there before.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recall_server.app import House
 from recall_server.domain.model import Hit, Query, SearchMode
-from recall_server.domain.rights import EVERYTHING
+from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.providers.reranking import Look, Passage
 from recall_server.services import search
+from recall_server.storage import matrix
+from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.store import Store
 from tests.conftest import NOON, Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry
+from tests.services.test_events import BEFORE
+from tests.services.test_events import told as told_of_a_regatta
 from tests.services.test_search import (
     HERON,
     MODES,
     QUOKKA,
     looked,
+    scores,
     tell,
     texts,
 )
@@ -97,3 +106,84 @@ async def test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor
         assert "quokka" not in str(after.hits)
         assert asked.ids == [hit.item.id for hit in after.hits]
         assert set(asked.ids) == {hit.item.id for hit in before.hits[1:]}
+
+
+class _Interrupted:
+    """A connection that lets something happen before it fetches."""
+
+    def __init__(self, connection: Connection, driver: "Interrupted") -> None:
+        self._connection = connection
+        self._driver = driver
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        await self._driver.happen(sql)
+        return await self._connection.fetch(sql, params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class Interrupted:
+    """A driver that lets something happen, once, before a query in which certain words stand."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self.at = ""
+        self.meanwhile: Do | None = None
+        self.happened = 0
+
+    def before(self, words: str, meanwhile: Do) -> None:
+        self.at, self.meanwhile = words, meanwhile
+
+    async def happen(self, sql: str) -> None:
+        if self.meanwhile is not None and self.at in sql:
+            happening, self.meanwhile = self.meanwhile, None
+            await happening()
+            self.happened += 1
+
+    @asynccontextmanager
+    async def transaction(self, **given: Any) -> AsyncIterator[Any]:
+        async with self._driver.transaction(**given) as connection:
+            yield _Interrupted(connection, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+def without_room(house: House) -> tuple[House, Interrupted]:
+    """The house over a store that has no room to hold any word between two searches."""
+    driver = Interrupted(house.store.driver)
+    return replace(house, store=Store(driver, cache_bytes_max=1, mac_key=bytes(32))), driver
+
+
+async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_it(
+    open_house: Open,
+) -> None:
+    """What one makes room for is not what the other is about to look at."""
+    query = Query("quokka", mode=SearchMode.KEYWORD)
+    reach = Reach(topics=frozenset({"work"}))
+    async with open_house() as built:
+        await enter(built)
+        await tell(built, QUOKKA, topic="work")
+        house, driver = without_room(built)
+        driver.before("slots, (", lambda: looked(house, query))
+
+        found = await looked(house, query, reach=reach)
+
+        assert driver.happened == 1
+        assert texts(found) == [QUOKKA]
+
+
+async def test_an_event_is_found_though_others_search_where_there_is_no_room_to_hold_it(
+    open_house: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "ROWS_UP_TO", 1)
+    monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 1)
+    async with open_house() as built:
+        await told_of_a_regatta(built)
+        alone = await looked(built, BEFORE)
+        house, driver = without_room(built)
+        driver.before("vector FROM embeddings", lambda: looked(house, Query("quokka")))
+
+        assert scores(await looked(house, BEFORE)) == scores(alone)
+        assert driver.happened == 1
