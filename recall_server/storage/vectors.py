@@ -164,6 +164,10 @@ class Searched:
         if cosines is not None:
             return best(matrix.codes.documents(positions).astype(np.int64), cosines, limit)[0]
         slots, rows = await self._rows(positions)
+        # The database knows of some by a later number already, which is none of those allowed.
+        known = slots < len(allowed)
+        known[known] = allowed[slots[known]]
+        slots, rows = slots[known], rows[known]
         nearest, _ = best(slots, cosines_to(query, rows), limit)
         chosen = np.flatnonzero(np.isin(slots, nearest))
         self._read |= {int(slots[place]): rows[place] for place in chosen}

@@ -19,7 +19,7 @@ from recall_server.storage import matrix
 from recall_server.storage.driver import Connection, Params, Row
 from recall_server.storage.store import Store
 from tests.conftest import NOON, Clock, Open
-from tests.services.conversation import ALICE, drained, enter, entry
+from tests.services.conversation import ALICE, drained, enter, entry, memories
 from tests.services.test_events import BEFORE
 from tests.services.test_events import told as told_of_a_regatta
 from tests.services.test_search import (
@@ -187,3 +187,35 @@ async def test_an_event_is_found_though_others_search_where_there_is_no_room_to_
 
         assert scores(await looked(house, BEFORE)) == scores(alone)
         assert driver.happened == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("held", ["whole", "rounded", "codes"])
+async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_search(
+    open_house: Open, monkeypatch: pytest.MonkeyPatch, held: str, mode: SearchMode
+) -> None:
+    if held != "whole":
+        monkeypatch.setattr(matrix, "ROWS_UP_TO", 1)
+    if held == "codes":
+        monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 1)
+    query = Query("oolong quokka", mode=mode)
+    async with open_house() as house:
+        await enter(house)
+        for text in (TEA, QUOKKA, HERON):
+            await tell(house, text)
+        await drained(house)
+        (memory,) = await memories(house)
+        before = await looked(house, query)
+        asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
+
+        await house.services.recall.forget(ALICE, memory.id, entry=entry(house))
+        await house.services.recall.restore(ALICE, memory.id, entry=entry(house))
+        async with house.store.transaction(ALICE, write=False) as tx:
+            narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+            meanwhile = (await search.shown(tx, narrowed, query)).hits
+
+        # Of what came to be behind what it asked for, a search need not know.
+        others = set(texts(before)) - {memory.text}
+        assert others <= set(texts(meanwhile)) <= {*others, memory.text}
+        assert len(meanwhile) == len(set(texts(meanwhile)))
+        assert await looked(house, query) == before
