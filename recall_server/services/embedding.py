@@ -210,7 +210,11 @@ class Embedding:
             while more:
                 line = entry(REEMBED)
                 async with self.store.transaction(namespace, entry=line, erasing=True) as tx:
+                    await tx.lock()
                     gone = await tx.vectors.drop(other, DROPPED_AT_ONCE)
+                    if gone < DROPPED_AT_ONCE:
+                        # Their slots are given again, so nobody may hold anything by them.
+                        await tx.erasures.next_epoch()
                     line.counts["dropped"] = gone
                 dropped += gone
                 more = gone == DROPPED_AT_ONCE

@@ -22,7 +22,9 @@ from tests.conftest import NOON, Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories
 from tests.services.test_events import BEFORE
 from tests.services.test_events import told as told_of_a_regatta
+from tests.services.test_reembed import Other, lines
 from tests.services.test_search import (
+    CONVERSATIONS,
     HERON,
     MODES,
     QUOKKA,
@@ -219,3 +221,24 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         assert others <= set(texts(meanwhile)) <= {*others, memory.text}
         assert len(meanwhile) == len(set(texts(meanwhile)))
         assert await looked(house, query) == before
+
+
+async def test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place(
+    open_house: Open,
+) -> None:
+    query = Query("quokka heron fish jam oolong", limit=50)
+    async with open_house() as old, open_house(embedder=Other()) as new:
+        await enter(old)
+        for text in CONVERSATIONS:
+            await tell(old, text)
+        await drained(old)
+        assert any(hit.scores.cosine for hit in await looked(old, query))
+        await new.services.embedding.reembed(ALICE, entry=lines(new))
+        await new.services.embedding.drop_others(ALICE, entry=lines(new))
+        for text in (QUOKKA, HERON, TEA):
+            await tell(old, text)
+        await drained(old)
+
+        with_what_was_held = scores(await looked(old, query))
+        old.store.forget(ALICE)
+        assert with_what_was_held == scores(await looked(old, query))
