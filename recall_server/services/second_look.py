@@ -46,8 +46,8 @@ class Reranking:
     async def look(
         self, asked: Asked, hits: Sequence[Candidate], passages: Sequence[Passage]
     ) -> tuple[list[Candidate], str | None]:
-        """The hits in the order of the re-ranker, and why not, where it does not answer; `passages`
-        are of the first ones.
+        """The hits in the order of the re-ranker, without those that it puts below the threshold of
+        the query, and why not, where it does not answer; `passages` are of the first ones.
         """
         look = Look(
             asked.query.text,
@@ -63,7 +63,8 @@ class Reranking:
         judges = self.reranker.judges
         best, rest = hits[: len(passages)], hits[len(passages) :]
         again = fusion.reranked(best, scores, judges=judges, min_score=self.min_score)
-        return [*again, *([] if judges else rest)], None
+        over = [one for one in again if one.scores.final >= asked.query.score_threshold]
+        return [*over, *([] if judges else rest)], None
 
 
 def _turns(place: Place | None) -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from recall_server.app import House, house
-from recall_server.domain.model import Namespace, Part, Query, namespace
+from recall_server.domain.model import Hit, Namespace, Part, Query, namespace
 from recall_server.providers.reranking import Look, Passage
 from recall_server.services.ingest import Submission
 from tests.conftest import Clock, settings_for
@@ -56,10 +59,17 @@ async def opened(database: Path | str, clock: Clock, reranker: Scripted) -> Asyn
         yield built
 
 
-async def search(built: House, query: Query) -> list[str]:
+async def found(built: House, query: Query) -> Sequence[Hit]:
     entry = built.services.audit.begin(ANA, "search_memories", "test", None)
-    found = await built.services.recall.search(ANA, query, entry=entry)
-    return [hit.item.text for hit in found.hits]
+    return (await built.services.recall.search(ANA, query, entry=entry)).hits
+
+
+async def search(built: House, query: Query) -> list[str]:
+    return [hit.item.text for hit in await found(built, query)]
+
+
+async def scored(built: House, query: Query) -> list[float]:
+    return [hit.scores.final for hit in await found(built, query)]
 
 
 async def test_it_is_shown_what_was_said_and_the_turns_around_it(
@@ -90,6 +100,23 @@ async def test_a_judge_is_shown_what_the_hits_show(database: Path | str, clock: 
 
     assert "printer" in texts[0]
     assert all(passage.said is None and not passage.around for passage in passages)
+
+
+@pytest.mark.parametrize("judges", [True, False])
+async def test_what_it_puts_below_the_threshold_is_not_shown(
+    database: Path | str, clock: Clock, judges: bool
+) -> None:
+    reranker = Scripted("printer", judges=judges)
+    async with opened(database, clock, reranker) as built:
+        query = Query("Where was Bo on holiday?")
+        before = sorted(await scored(built, replace(query, without=frozenset({Part.RERANK}))))
+        answers = [await scored(built, replace(query, score_threshold=one)) for one in before]
+
+    assert len(before) == 5
+    assert all(
+        min(scores) >= least for scores, least in zip(answers, before, strict=True) if scores
+    )
+    assert answers[0]
 
 
 async def test_without_the_part_it_is_not_asked(database: Path | str, clock: Clock) -> None:
