@@ -69,10 +69,10 @@ class Codes:
         self.reserve(self.count + int(np.count_nonzero(fresh)))
         self._slots[positions] = slots
         self._words[:, positions] = _words(bytes.fromhex(codes), len(slots)).T
-        self._documents[positions] = documents
         last = int(documents.max())
         self._position = grown(self._position, last + 1, fill=-1)
         self._position[documents] = positions
+        self._documents[positions] = documents
         self.count += int(np.count_nonzero(fresh))
         return positions
 
@@ -97,8 +97,10 @@ class Codes:
 
     def of(self, allowed: Flags) -> Flags:
         """For each position whether its document is one of `allowed`."""
+        # A copy, and before it is told how many there are: others may be taken in beside a thread.
+        documents = self._documents[: self.count].copy()
         # In half the time of an index in brackets.
-        return self.all_of(allowed).take(self._documents[: self.count])
+        return self.all_of(allowed).take(documents)
 
     def all_of(self, allowed: Flags) -> Flags:
         """The same, with a flag for each document that is known here."""

@@ -1,6 +1,7 @@
 """The vectors in memory: exact while there are few, by their signs first when there are many."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,29 @@ def test_a_vector_whose_document_is_another_now_is_found_by_that() -> None:
 
     assert next(iter(near(made, rows[7], 10))) == 900
     assert made.codes.at(np.array([900, 7])).tolist()[0] == 7
+
+
+class Interrupted(np.ndarray[tuple[int], np.dtype[np.bool_]]):
+    """Flags of which something is asked while something else happens."""
+
+    meanwhile: Callable[[], object]
+
+    def take(self, *given: Any, **also: Any) -> Any:
+        self.meanwhile()
+        return super().take(*given, **also)
+
+
+def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> None:
+    """Which documents are allowed was told before one of the vectors had another."""
+    rows = vectors(300)
+    made = matrix(rows)
+    allowed = np.ones(400, np.bool_).view(Interrupted)
+    allowed.meanwhile = lambda: made.apply([change(900, rows[7], 8)])
+
+    positions = made.candidates(rows[7], 10, allowed)
+
+    assert len(positions) == 300
+    assert made.codes.documents(positions).max() == 900, "the positive control"
 
 
 def test_of_nothing_nothing_is_near() -> None:
