@@ -36,6 +36,8 @@ from tests.services.test_search import (
 from tests.services.test_second_look import ANA, Scripted, opened
 
 Do = Callable[[], Awaitable[object]]
+# Not for a word between two searches.
+NO_ROOM = 1
 TEA = "Ann: I prefer oolong tea."
 
 
@@ -126,19 +128,24 @@ class _Interrupted:
 
 
 class Interrupted:
-    """A driver that lets something happen, once, before a query in which certain words stand."""
+    """A driver that lets something happen, once, before a query in which certain words stand, or
+    before the one after so many of these.
+    """
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
         self.at = ""
+        self.after = 0
         self.meanwhile: Do | None = None
         self.happened = 0
 
-    def before(self, words: str, meanwhile: Do) -> None:
-        self.at, self.meanwhile = words, meanwhile
+    def before(self, words: str, meanwhile: Do, *, after: int = 0) -> None:
+        self.at, self.meanwhile, self.after = words, meanwhile, after
 
     async def happen(self, sql: str) -> None:
         if self.meanwhile is not None and self.at in sql:
+            self.after -= 1
+        if self.meanwhile is not None and self.after < 0:
             happening, self.meanwhile = self.meanwhile, None
             await happening()
             self.happened += 1
@@ -152,10 +159,10 @@ class Interrupted:
         return getattr(self._driver, name)
 
 
-def without_room(house: House) -> tuple[House, Interrupted]:
-    """The house over a store that has no room to hold any word between two searches."""
+def holding(house: House, room: int = 10_000_000) -> tuple[House, Interrupted]:
+    """The house over a store that holds nothing yet, and has so much room."""
     driver = Interrupted(house.store.driver)
-    return replace(house, store=Store(driver, cache_bytes_max=1, mac_key=bytes(32))), driver
+    return replace(house, store=Store(driver, cache_bytes_max=room, mac_key=bytes(32))), driver
 
 
 async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_it(
@@ -167,7 +174,7 @@ async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_i
     async with open_house() as built:
         await enter(built)
         await tell(built, QUOKKA, topic="work")
-        house, driver = without_room(built)
+        house, driver = holding(built, NO_ROOM)
         driver.before("slots, (", lambda: looked(house, query))
 
         found = await looked(house, query, reach=reach)
@@ -184,7 +191,7 @@ async def test_an_event_is_found_though_others_search_where_there_is_no_room_to_
     async with open_house() as built:
         await told_of_a_regatta(built)
         alone = await looked(built, BEFORE)
-        house, driver = without_room(built)
+        house, driver = holding(built, NO_ROOM)
         driver.before("vector FROM embeddings", lambda: looked(house, Query("quokka")))
 
         assert scores(await looked(house, BEFORE)) == scores(alone)
@@ -221,6 +228,48 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         assert others <= set(texts(meanwhile)) <= {*others, memory.text}
         assert len(meanwhile) == len(set(texts(meanwhile)))
         assert await looked(house, query) == before
+
+
+@pytest.mark.parametrize("held", ["whole", "codes"])
+async def test_whatever_another_server_does_between_two_of_its_queries_a_search_goes_on(
+    open_house: Open, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    if held == "codes":
+        monkeypatch.setattr(matrix, "ROWS_UP_TO", 1)
+        monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 1)
+    query = Query(f"{BEFORE.text} And the quokka, and oolong?", limit=50)
+    reach = Reach(topics=frozenset({"life"}))
+    async with open_house() as built, open_house() as other:
+        await told_of_a_regatta(built)
+        for number in range(20):
+            await tell(other, f"Ann: I prefer oolong of {number}.\nBen: I like quokka {number}.")
+        await drained(other)
+
+        async def again() -> None:
+            (chosen, *_) = await memories(other)
+            await other.services.recall.forget(ALICE, chosen.id, entry=entry(other))
+            await other.services.recall.restore(ALICE, chosen.id, entry=entry(other))
+
+        async def erase() -> None:
+            (chosen, *_) = await memories(other)
+            await other.services.erase.memory(ALICE, chosen.id, entry=entry(other))
+
+        for meanwhile in (again, erase):
+            house, happened, after = built, 1, 0
+            while happened:
+                house, driver = holding(built)
+                asked = await search.ask(house.store, house.embedder, ALICE, query, reach)
+                driver.before("", meanwhile, after=after)
+                async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
+                    narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+                happened, after, driver.meanwhile = driver.happened, after + 1, None
+                async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
+                    hits = (await search.shown(tx, narrowed, query)).hits
+                anew, _ = holding(built)
+                found = scores(await looked(anew, query, reach=reach))
+                assert set(texts(hits)) <= found.keys()
+                assert scores(await looked(house, query, reach=reach)) == found
+            assert after > 5, meanwhile
 
 
 async def test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place(
