@@ -226,4 +226,24 @@ BREAKAGES = (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
         ),
     ),
+    Breakage(
+        "shown-unread",
+        "that what a search shows is read where it is shown, whatever was read before",
+        "recall_server/services/search.py",
+        "replace(narrowed, best=best, items={})",
+        "replace(narrowed, best=best)",
+        (
+            "tests/services/test_search_meanwhile.py::test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor_noted[sqlite]",
+        ),
+    ),
+    Breakage(
+        "slots-given-again",
+        "that who holds vectors which were deleted is told",
+        "recall_server/services/embedding.py",
+        "                    if gone < DROPPED_AT_ONCE:\n",
+        "                    if gone < 0:\n",
+        (
+            "tests/services/test_search_meanwhile.py::test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place[sqlite]",
+        ),
+    ),
 )
