@@ -55,6 +55,7 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
         (matrix, "ROWS_UP_TO", 3),
         (matrix, "ROUNDED_UP_TO", 8),
         (matrix, "EXACT_UP_TO", 3),
+        (matrix, "CELLS_AFTER", 1),
         (vectors, "INLINE_UP_TO", 5),
         (vectors, "VECTORS_PAGE", 4),
         (vectors, "PAGE", 7),
@@ -73,15 +74,20 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
             stored = await asked_at_once(holding(house, 10_000_000), question)
             for replica in replicas:
                 assert await asked_at_once(replica, question) == stored, (number, walk.taken)
-            kinds |= {_kind(replicas[0])}
+            kinds |= {await _kind(replicas[0])}
 
         assert any(stored)
     assert len(walk.taken) >= 7, walk.taken
-    assert kinds == {"whole", "rounded", "codes"}
+    assert kinds == {"whole", "rounded", "cells"}
 
 
-def _kind(house: House) -> str:
+async def _kind(house: House) -> str:
     """As what vectors are held."""
     (held,) = house.store._cache._held.values()
     of = held.matrix("hash/64+2", 64)
-    return "codes" if of.holds_codes_only else "whole" if of.holds_rows else "rounded"
+    if of.making is not None:
+        await of.making
+    if of.holds_codes_only:
+        assert of._cells is not None
+        return "cells"
+    return "whole" if of.holds_rows else "rounded"
