@@ -116,7 +116,9 @@ class Matrix:
         if self._next is not None and self._next.made:
             self._cells, self._next = self._next, None
             self._cells.open()
-        if not self.holds_codes_only or self._next is not None or self._searches < CELLS_AFTER:
+        if not (self.holds_codes_only and self.codes.count):
+            return None
+        if self._next is not None or self._searches < CELLS_AFTER:
             return None
         if self._cells is not None and self._cells.strays <= STRAYS_MAX * self.codes.count:
             return None

@@ -8,7 +8,7 @@ import pytest
 
 from recall_server.domain.narrowing import best
 from recall_server.storage.codes import Floats, code
-from recall_server.storage.matrix import EXACT_UP_TO, Matrix
+from recall_server.storage.matrix import CELLS_AFTER, EXACT_UP_TO, ROUNDED_UP_TO, Matrix
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -129,6 +129,18 @@ def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> N
 
     assert len(positions) == 300
     assert made.codes.documents(positions).max() == 900, "the positive control"
+
+
+def test_of_nothing_no_cells_are_made() -> None:
+    """As where all vectors of a large namespace have other dimensions."""
+    made = Matrix(DIMENSIONS)
+    made.expect(ROUNDED_UP_TO + 1)
+    assert [made.cells_to_make() for _ in range(CELLS_AFTER + 1)] == [None] * (CELLS_AFTER + 1)
+
+    made.apply([change(0, vectors(1)[0], 1)])
+    cells = made.cells_to_make()
+    assert cells is not None
+    cells.make()
 
 
 def test_of_nothing_nothing_is_near() -> None:
