@@ -71,7 +71,7 @@ def asgi(house: House, tools: tuple[Tool, ...] = TOOLS, rates: Rates | None = No
     app = Starlette(
         routes=_routes(house, calls, card, challenges, mcp),
         lifespan=lifespan,
-        exception_handlers={404: http.not_found},
+        exception_handlers={404: http.not_found, 405: http.method_not_allowed},
     )
     app.router.redirect_slashes = False
     return _guarded(app, house, challenges, rates)

@@ -45,7 +45,9 @@ class Consolidation(BaseModel):
 
     def request(self) -> Request:
         """Raises `Invalid` where the mode and what is given do not fit."""
-        given = Mode.APPLY if self.plan_id else Mode.INGEST if self.text else Mode.MERGE
+        # Also where the text is empty: one that went missing must not turn into a merge.
+        said = "text" in self.model_fields_set
+        given = Mode.APPLY if self.plan_id else Mode.INGEST if said else Mode.MERGE
         mode = self.mode or given
         if mode is not given:
             raise Invalid("mode ingest takes a text, merge a topic only, and apply a plan_id only.")

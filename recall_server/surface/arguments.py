@@ -36,10 +36,12 @@ class Arguments(BaseModel):
 
     @classmethod
     def _fault(cls, kind: str, place: tuple[int | str, ...], why: str, operation: str) -> str:
-        field = next((str(part) for part in place), "arguments")
+        known = ", ".join(cls.model_fields) or "no arguments"
+        if not place:
+            return f"Send a JSON object. It may have {known}."
+        field = str(place[0])
         if kind != "extra_forbidden":
             return f"{field}: {why}."
-        known = ", ".join(cls.model_fields) or "no arguments"
         # Only what could be the name of an argument is worth repeating, and safe to.
         named = f"'{field}'" if _NAME.fullmatch(field) else "An argument"
         return f"{named} is not known to {operation}, which takes {known}."

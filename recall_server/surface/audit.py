@@ -1,7 +1,7 @@
 """`GET /v1/audit`: a namespace's own book (FEATURES J01)."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from recall_server.storage.audit import AuditRecord, Filter
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
-from recall_server.surface.http import performed
+from recall_server.surface.http import performed, queried
 
 # A day from either end: engines shift times between zones.
 EARLIEST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
@@ -28,7 +28,7 @@ class ReadAudit(Arguments):
 
     operation: str = ""
     accessor: str = ""
-    outcome: str = Field("", pattern=f"^({'|'.join(Outcome)})?$")
+    outcome: Annotated[Outcome, Field(strict=False)] | None = None
     since: str = ""
     until: str = ""
     id: str = ""
@@ -44,7 +44,7 @@ class ReadAudit(Arguments):
             until=_time(self.until, "until") if self.until else LATEST,
             operation=self.operation,
             accessor=self.accessor,
-            outcome=self.outcome,
+            outcome=self.outcome or "",
             touching=self.id,
         )
 
@@ -63,10 +63,7 @@ class AuditBook:
         namespace = caller_of(request.scope).namespace
 
         async def work(entry: AuditEntry) -> dict[str, Any]:
-            given = request.query_params.multi_items()
-            if len({name for name, _ in given}) < len(given):
-                raise Invalid("Say each thing once.")
-            asked = ReadAudit.parse(dict(given), "read_audit")
+            asked = queried(request, ReadAudit)
             page = await self._services.audit.page(
                 namespace,
                 asked.filter(),
@@ -79,7 +76,7 @@ class AuditBook:
                 "next_cursor": page.next,
             }
 
-        return await performed(self._calls, request, "read_audit", work)
+        return await performed(self._calls, request, "read_audit", work, reads_query=True)
 
 
 def _shown(record: AuditRecord) -> dict[str, Any]:

@@ -14,14 +14,21 @@ from recall_server.domain.errors import RecallError
 from recall_server.domain.model import AuditEntry
 from recall_server.services import Services
 from recall_server.services.export import OPERATION
+from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
-from recall_server.surface.http import performed
+from recall_server.surface.http import performed, queried
 
 log = structlog.get_logger()
 
 # The snapshot is kept open meanwhile; Postgres gives up on one that rests for a minute.
 STALL_S = 30.0
+
+
+class Export(Arguments):
+    """The query of a request."""
+
+    subject: str | None = None
 
 
 class ExportDoor:
@@ -36,15 +43,21 @@ class ExportDoor:
 
     async def _export(self, request: Request) -> Response:
         namespace = caller_of(request.scope).namespace
-        subject = request.query_params.get("subject")
 
         async def work(entry: AuditEntry) -> tuple[bytes, AsyncGenerator[bytes, None]]:
+            # A name that is misspelt must not turn into everybody.
+            subject = queried(request, Export).subject
             pieces = self._services.export.stream(namespace, subject=subject, entry=entry)
             # What may fail does so before the answer has begun.
             return await anext(pieces), pieces
 
         return await performed(
-            self._calls, request, OPERATION, work, lambda begun: Download(namespace, *begun)
+            self._calls,
+            request,
+            OPERATION,
+            work,
+            lambda begun: Download(namespace, *begun),
+            reads_query=True,
         )
 
 

@@ -5,15 +5,17 @@ from http import HTTPStatus
 from typing import TypeVar
 
 import structlog
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from recall_server import __version__
-from recall_server.domain.errors import NotFound, RecallError
+from recall_server.domain.errors import Invalid, NotFound, RecallError
 from recall_server.domain.finding import Finding
 from recall_server.domain.model import AuditEntry
 from recall_server.surface import answers, wire
+from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
 from recall_server.surface.card import CARD_PATH, JWKS_PATH
@@ -23,6 +25,7 @@ log = structlog.get_logger()
 
 DOOR = "http"
 T = TypeVar("T")
+A = TypeVar("A", bound=Arguments)
 
 OPEN_PATHS = frozenset({"/health", "/ready", CARD_PATH, JWKS_PATH, *METADATA_PATHS})
 # Needs a secret of its own instead of a token, which an erasure has revoked.
@@ -66,14 +69,35 @@ async def performed(
     operation: str,
     work: Callable[[AuditEntry], Awaitable[T]],
     shown: Callable[[T], Response] = answers.answer,  # type: ignore[assignment]
+    *,
+    reads_query: bool = False,
 ) -> Response:
-    """The answer to a plain request: what `work` returns as `shown`, or its error as one."""
+    """The answer to a plain request: what `work` returns as `shown`, or its error as one. Unless
+    `work` reads the query of the request, there must be none: a dry_run that stands in the wrong
+    place must not be passed over.
+    """
     caller = caller_of(request.scope)
+
+    async def checked(entry: AuditEntry) -> T:
+        if not reads_query:
+            queried(request, Arguments)
+        return await work(entry)
+
     try:
-        found = await calls.perform(caller, DOOR, operation, work)
+        found = await calls.perform(caller, DOOR, operation, checked)
     except RecallError as error:
         return answers.http_error(error)
     return shown(found)
+
+
+def queried(request: Request, model: type[A]) -> A:
+    """What the query of a request says. Raises `Invalid` where it says something that `model` does
+    not know, or twice.
+    """
+    given = request.query_params.multi_items()
+    if len(dict(given)) < len(given):
+        raise Invalid("The query names something twice. Say each thing once.")
+    return model.parse(dict(given), "the query")
 
 
 def created(data: wire.Json) -> Response:
@@ -83,3 +107,16 @@ def created(data: wire.Json) -> Response:
 
 async def not_found(_: Request, __: Exception) -> JSONResponse:
     return answers.http_error(NotFound("There is nothing at this path. MCP is at /mcp."))
+
+
+async def method_not_allowed(request: Request, error: Exception) -> JSONResponse:
+    """Names all methods of the path: each of our routes has one, and knows of no other."""
+    known = (error.headers or {}).get("Allow", "") if isinstance(error, HTTPException) else ""
+    allowed = {one for one in known.split(", ") if one}
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            allowed |= route.methods or set()
+    named = ", ".join(sorted(allowed))
+    return answers.http_error(
+        answers.MethodNotAllowed(f"This path takes {named}."), {"Allow": named}
+    )

@@ -25,11 +25,11 @@ ACCEPTED = 202
 class Search(SearchMemories):
     """With several containers, of which "" is what is in none (FEATURES D40)."""
 
-    containers: list[str] = Field(default_factory=list, max_length=CONTAINERS_MAX)
+    containers: list[str] | None = Field(None, min_length=1, max_length=CONTAINERS_MAX)
 
     def asked(self) -> Query:
         query = super().asked()
-        if not self.containers:
+        if self.containers is None:
             return query
         return replace(query, containers=(query.containers or frozenset()).union(self.containers))
 

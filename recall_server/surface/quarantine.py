@@ -18,7 +18,7 @@ from recall_server.surface import wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import caller_of
-from recall_server.surface.http import performed
+from recall_server.surface.http import performed, queried
 
 Json = dict[str, Any]
 INT64_MAX = 2**63 - 1
@@ -48,7 +48,7 @@ class Quarantine:
 
     async def _list(self, request: Request) -> Response:
         async def work(entry: AuditEntry) -> Json:
-            given = Page.parse(dict(request.query_params), "the query")
+            given = queried(request, Page)
             found = await self._services.quarantine.list(
                 caller_of(request.scope).namespace,
                 state=given.state,
@@ -62,7 +62,7 @@ class Quarantine:
                 "next_offset": found.next_offset,
             }
 
-        return await performed(self._calls, request, "list_quarantine", work)
+        return await performed(self._calls, request, "list_quarantine", work, reads_query=True)
 
     async def _release(self, request: Request) -> Response:
         async def work(entry: AuditEntry) -> Json:

@@ -5,7 +5,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry, MemoryType
-from recall_server.domain.rights import DEFAULT_SCOPES, Rights, Scope, TokenInfo
+from recall_server.domain.rights import DEFAULT_SCOPES, Reach, Rights, Scope, TokenInfo
 from recall_server.domain.text import storable
 from recall_server.services import Services
 from recall_server.services.access import Wanted
@@ -21,53 +21,60 @@ from recall_server.surface import wire
 from recall_server.surface.arguments import Arguments
 from recall_server.surface.call import Calls
 from recall_server.surface.caller import Caller, caller_of
-from recall_server.surface.http import created, performed
+from recall_server.surface.http import created, performed, queried
 
 Json = dict[str, Any]
 Work = Callable[[AuditEntry], Awaitable[Json]]
+T = TypeVar("T")
 
 YEAR_S = 366 * 86_400
 OVERLAP_S = 3_600.0
 
 
 class Asked(Arguments):
-    """What is left out is as with the token that issues: its topics, its types, its agent,
-    its containers.
+    """What is left out, or null, is as with the token that issues: its topics, its types, its
+    agent, its containers. What is given and empty is refused where it is checked: whoever works
+    out what a token may do, and comes to nothing, must not get all.
     """
 
-    scopes: list[Annotated[Scope, Field(strict=False)]] = Field(default_factory=list)
-    topics: list[str] = Field(default_factory=list)
-    types: list[Annotated[MemoryType, Field(strict=False)]] = Field(default_factory=list)
-    agent_id: str = ""
-    containers: list[str] = Field(default_factory=list)
-    expires_in_s: float = Field(0, ge=0, le=YEAR_S, description="0: as long as by default")
+    scopes: list[Annotated[Scope, Field(strict=False)]] | None = None
+    topics: list[str] | None = None
+    types: list[Annotated[MemoryType, Field(strict=False)]] | None = None
+    agent_id: str | None = None
+    containers: list[str] | None = None
+    expires_in_s: float | None = Field(None, ge=0, le=YEAR_S)
 
     def wanted(self, issuer: Rights) -> Wanted:
-        by_default = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
+        scopes = self.scopes
+        if scopes is None:
+            scopes = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
         reach = issuer.reach
-        reach = replace(
-            reach,
-            topics=frozenset(self.topics) or reach.topics,
-            types=frozenset(self.types) or reach.types,
-            agent_id=self.agent_id or reach.agent_id,
-            containers=frozenset(self.containers) or reach.containers,
+        reach = Reach(
+            _limit(self.topics, reach.topics),
+            _limit(self.types, reach.types),
+            reach.agent_id if self.agent_id is None else self.agent_id,
+            _limit(self.containers, reach.containers),
         )
-        return Wanted(
-            Rights(frozenset(self.scopes or by_default), reach),
-            timedelta(seconds=self.expires_in_s) if self.expires_in_s else None,
-        )
+        life = None if self.expires_in_s is None else timedelta(seconds=self.expires_in_s)
+        return Wanted(Rights(frozenset(scopes), reach), life)
 
 
 class Issue(Asked):
     label: str = ""
-    uses: int = Field(0, ge=0, description="0: any number")
+    uses: int | None = None
 
     def wanted(self, issuer: Rights) -> Wanted:
-        return replace(super().wanted(issuer), uses=self.uses or None)
+        return replace(super().wanted(issuer), uses=self.uses)
 
 
 class Rotate(Arguments):
     overlap_s: float = Field(OVERLAP_S, ge=0, le=30 * 86_400)
+
+
+class Revoke(Arguments):
+    """The query of a request."""
+
+    children_only: bool = Field(default=False, strict=False)
 
 
 class Tokens:
@@ -145,16 +152,21 @@ class Tokens:
 
     async def _revoke(self, request: Request) -> Response:
         """With `?children_only=true` only what it issued."""
-        children = request.query_params.get("children_only") == "true"
 
         async def work(entry: AuditEntry) -> Json:
+            # What is not understood must not end the token itself.
+            children_only = queried(request, Revoke).children_only
             info = await self._named(request, caller_of(request.scope))
-            revoked = await self._access.revoke(info, children_only=children, entry=entry)
+            revoked = await self._access.revoke(info, children_only=children_only, entry=entry)
             return {"revoked": revoked}
 
-        return await performed(self._calls, request, "revoke_token", work)
+        return await performed(self._calls, request, "revoke_token", work, reads_query=True)
 
     async def _named(self, request: Request, caller: Caller) -> TokenInfo:
         accessor: str = request.path_params["accessor"]
         storable(accessor)
         return await self._access.find(accessor, caller.namespace)
+
+
+def _limit(given: list[T] | None, issuers: frozenset[T] | None) -> frozenset[T] | None:
+    return issuers if given is None else frozenset(given)

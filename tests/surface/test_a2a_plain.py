@@ -156,6 +156,19 @@ async def test_an_input_that_is_none_is_refused_and_makes_no_task(
     assert await made(http, text=LISBON, topic="life", session_id="s-1", expires_in=60)
 
 
+async def test_a_text_that_is_empty_is_refused_and_merges_nothing(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    """The control: who names no text at all has the similar memories of the topic merged."""
+    empty = await http.post(JSONRPC_PATH, json={"skill": SKILL, "input": {"text": ""}})
+    assert (empty.status_code, empty.json()["code"]) == (400, "EMPTY_TEXT")
+    assert (await Wire(http).result("ListTasks"))["totalSize"] == 0
+
+    merge = await made(http, topic="life")
+    await running.extract()
+    assert (await got(http, merge))["status"] == "completed"
+
+
 @pytest.mark.parametrize(
     "body", [{}, [], "canary", None, {"resolution": 5}, {"resolution": None}, {"canary": 1}]
 )

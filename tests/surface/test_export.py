@@ -38,12 +38,13 @@ async def test_the_namespace_is_that_of_the_token_whatever_the_request_says(
     """ISO-01: Bob asks for Alice's in every place where one might; she gets them."""
     await lived(running.house)
     async with running.http(await running.token("bob")) as http:
-        bobs = await http.get(
-            "/v1/export", params={"namespace": "alice"}, headers={"X-Namespace": "alice"}
-        )
+        refused = await http.get("/v1/export", params={"namespace": "alice"})
+        bobs = await http.get("/v1/export", headers={"X-Namespace": "alice"})
     async with running.http(await running.token()) as http:
         alices = await http.get("/v1/export")
 
+    assert refused.status_code == 400
+    assert b"Lisbon" not in refused.content
     assert carried(bobs.content) == []
     assert records(bobs.content)[0]["namespace"] == "bob"
     assert b"Lisbon" not in bobs.content
