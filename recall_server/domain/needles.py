@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.errors import Invalid
+from recall_server.domain.text import storable
 
 WINDOW = 8
 FLOAT_BYTES = 4
@@ -36,6 +37,7 @@ class Needles:
     def __init__(self, words: Sequence[str], vectors: Sequence[bytes] = ()) -> None:
         self._forms: dict[bytes, tuple[int, str]] = {}
         for number, word in enumerate(words):
+            storable(word)
             if len(word.encode()) < WINDOW:
                 raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
             for form, needle in _forms(word):
@@ -115,7 +117,8 @@ def _units(text: str) -> list[str]:
 
 
 def _inner_base64(plain: bytes, offset: int) -> bytes:
-    """What is the same in base64 whatever stands around, `offset` bytes after a multiple of 3."""
+    """What is the same in base64 whatever stands around, `offset` bytes after a multiple of 3: the
+    characters, of six bits each, that have no bit of a neighbour.
+    """
     encoded = base64.b64encode(b"\x00" * offset + plain)
-    first = -(-offset * 4 // 3) if offset else 0
-    return encoded[first : len(encoded) // 4 * 4 - 4]
+    return encoded[-(-offset * 8 // 6) : (offset + len(plain)) * 8 // 6]

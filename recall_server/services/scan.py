@@ -47,6 +47,8 @@ async def scan(
     needles = Needles(words, vectors)
     files = [file.resolve() for file in await store.driver.files()]
     result = Scan()
+    # A running database removes files of its own; who names one that is not there must be told.
+    result.unreadable += [f"{path} (not there)" for path in paths if not path.exists()]
     await asyncio.to_thread(_scan_files, [*files, *paths], needles, result)
     await asyncio.to_thread(_scan_held, files, needles, result)
     if not files:

@@ -61,6 +61,17 @@ def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
         assert bool(needles.find(text.encode())) == ("øøø" not in text and "%" not in text)
 
 
+@pytest.mark.parametrize("before", [b"", b"x", b"xx"])
+@pytest.mark.parametrize("after", [b"", b"y", b"yy"])
+def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
+    before: bytes, after: bytes
+) -> None:
+    needles = Needles(["Zanzibar"])
+
+    assert needles.find(b"-" * 9 + base64.b64encode(before + b"Zanzibar" + after) + b"-" * 9)
+    assert not needles.find(b"-" * 9 + base64.b64encode(before + b"Portugal" + after) + b"-" * 9)
+
+
 def test_a_word_too_short_to_tell_is_refused() -> None:
     with pytest.raises(Invalid):
         Needles(["tea"])
