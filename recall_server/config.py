@@ -243,6 +243,14 @@ class Settings(BaseSettings):
         # An environment file may name a variable and give it nothing.
         return None if value == "" else value
 
+    @field_validator("db_path")
+    @classmethod
+    def _a_file(cls, value: Path) -> Path:
+        # Files beside it are named after it.
+        if not value.name:
+            raise ValueError("it must name a file")
+        return value
+
     @field_validator("public_url", "checkpoint_url", "embedder_url")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:

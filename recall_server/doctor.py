@@ -77,7 +77,10 @@ def _files(settings: Settings) -> Iterator[Finding]:
 
 
 def _file(check: str, path: Path) -> Finding:
-    mode = stat.S_IMODE(path.stat().st_mode)
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        return Finding(check, Level.FAIL, f"{path} cannot be read ({error.strerror}).")
     return judged(
         check,
         f"{path} is its owner's alone",

@@ -1,6 +1,5 @@
 """`recall audit`: the book read, exported, vouched for and verified by its operator."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -9,18 +8,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from recall_server.app import House
-from recall_server.cli.outfile import written
+from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
     Db,
     fail,
     in_house,
+    jwk,
+    key_in,
     print_json,
     print_table,
 )
 from recall_server.domain.chain import Checkpoint
-from recall_server.domain.errors import AuditBroken, Invalid, NotFound, RecallError
+from recall_server.domain.errors import AuditBroken, Invalid, RecallError
 from recall_server.domain.model import Namespace, namespace
 from recall_server.providers.keys import Jwk
 from recall_server.services.proof import (
@@ -96,10 +97,8 @@ def export(
 
     async def act(built: House) -> None:
         ns = namespace(name)
-        if not await built.services.audit.observed(ns, "export_audit", DOOR):
-            raise NotFound("There is no namespace of this name.")
-        if out is not None and out.exists():  # nobody waits
-            raise Invalid(f"{out} cannot be made (File exists).")
+        unused(out)
+        await built.services.audit.observed(ns, "export_audit", DOOR)
         broken = None
         with written(out) as file:
             try:
@@ -179,7 +178,7 @@ def verify(
         return
 
     async def act(built: House) -> None:
-        public = _key(key) or built.key.public
+        public = key_in(key) if key else built.key.public
         if not as_json:
             _tell_key(public, "the operator" if key else "this server")
         given = _read(checkpoints, public)
@@ -225,7 +224,7 @@ def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json:
     try:
         with path.open(encoding="utf-8") as lines:
             manifest = manifest_of(lines)
-            public = _key(key) or _jwk(manifest.get("key"), "The key in the export")
+            public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
             if not as_json:
                 _tell_key(public, "the operator" if key else "the export itself: give --key")
             given = _read(checkpoints, public)
@@ -242,26 +241,6 @@ def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
             return list(read_checkpoints(lines, public))
     except (OSError, UnicodeDecodeError):
         raise Invalid(f"{path} cannot be read as a file of checkpoints.") from None
-
-
-def _key(path: Path | None) -> Jwk | None:
-    if path is None:
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    return _jwk(found, str(path))
-
-
-def _jwk(found: object, where: str) -> Jwk:
-    if not (
-        isinstance(found, dict)
-        and (found.get("kty"), found.get("crv")) == ("OKP", "Ed25519")
-        and isinstance(found.get("x"), str)
-    ):
-        raise Invalid(f"{where} is no Ed25519 public key (JWK).")
-    return found
 
 
 def _tell_key(public: Jwk, whose: str) -> None:
@@ -281,6 +260,8 @@ def _sound(found: list[Verified], checkpoints: Path | None, *, as_json: bool) ->
         told = [f"records 1 to {one.seq} are as they were written" if one.seq else "no records"]
         if one.vouched_for:
             told.append(f"checkpoints vouch for those up to {one.vouched_for}")
+        elif checkpoints is not None and one.seq:
+            told.append("no checkpoint vouches for any of them")
         if one.details_erased:
             told.append(f"details of {one.details_erased} erased")
         if one.unchained:

@@ -31,6 +31,7 @@ from recall_server.cli.shared import (
     AsJson,
     Db,
     in_house,
+    of_what_is_there,
     print_json,
     run,
     settings,
@@ -45,25 +46,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(audit, name="audit")
-app.add_typer(bench, name="bench")
-app.add_typer(conflicts, name="conflicts")
-app.add_typer(hold, name="hold")
-app.command("erase")(erase)
-app.command("erase-again")(erase_again)
-app.command("erase-allow")(erase_allow)
-app.command("verify-erasure")(verify_erasure)
-app.command("verify-receipt")(verify_receipt)
-app.command("restore")(restore)
-app.command("purge-source")(purge_source)
-app.command("key")(key)
-app.command("export")(export_)
-app.command("import")(import_)
-app.command("doctor")(doctor_)
-app.command("reembed")(reembed)
-app.command("search")(search)
-app.add_typer(quarantine, name="quarantine")
 
 
 @app.callback(invoke_without_command=True)
@@ -99,7 +81,7 @@ def worker(db: Db = None) -> None:
     with importing():
         from recall_server.process import work  # noqa: PLC0415
 
-    run(work(settings(db)))
+    run(work(of_what_is_there(db)))
 
 
 app.command("create-token")(tokens.create_token)
@@ -142,6 +124,28 @@ def demo(
 
     observe.configure("error")
     run(show(file, keep=keep))
+
+
+# Below those that one begins with, as `recall --help` lists them.
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(audit, name="audit")
+app.add_typer(bench, name="bench")
+app.add_typer(conflicts, name="conflicts")
+app.add_typer(hold, name="hold")
+app.command("erase")(erase)
+app.command("erase-again")(erase_again)
+app.command("erase-allow")(erase_allow)
+app.command("verify-erasure")(verify_erasure)
+app.command("verify-receipt")(verify_receipt)
+app.command("restore")(restore)
+app.command("purge-source")(purge_source)
+app.command("key")(key)
+app.command("export")(export_)
+app.command("import")(import_)
+app.command("doctor")(doctor_)
+app.command("reembed")(reembed)
+app.command("search")(search)
+app.add_typer(quarantine, name="quarantine")
 
 
 def _announce(address: str, built: House) -> None:

@@ -5,7 +5,17 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_house, print_json, print_table
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    echo,
+    existing,
+    fail,
+    in_house,
+    print_json,
+    print_table,
+)
 from recall_server.domain.model import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.text import visible
@@ -50,7 +60,10 @@ def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = F
     async def act(built: House) -> None:
         found = [one for one in await _open(built, name) if one["id"] == question_id]
         if not found:
-            fail("No open question has this id. `recall conflicts list` shows them.", "NOT_FOUND")
+            fail(
+                "No open question has this id. `recall conflicts list` shows them.",
+                "TASK_NOT_FOUND",
+            )
         if as_json:
             print_json(found[0])
             return
@@ -71,7 +84,9 @@ def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = F
 def resolve(
     name: Name,
     question_id: QuestionId,
-    choice: Annotated[Choice, typer.Argument(help="What becomes of the two statements.")],
+    choice: Annotated[
+        Choice, typer.Argument(metavar="CHOICE", help="What becomes of the two statements.")
+    ],
     text: Annotated[
         str | None, typer.Option(help="With merge: what is remembered instead of both.")
     ] = None,
@@ -80,7 +95,7 @@ def resolve(
     """Answer one question; the task goes on once nothing is left to ask."""
 
     async def act(built: House) -> None:
-        services, ns = built.services, namespace(name)
+        services, ns = built.services, await existing(built, name)
         entry = services.audit.begin(ns, "resolve_conflict", DOOR, None)
         run = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
         left = len(run.status.questions)
@@ -93,7 +108,7 @@ def resolve(
 def policy(
     name: Name,
     policy: Annotated[
-        Policy | None, typer.Argument(help="Who settles them; without it, show.")
+        Policy | None, typer.Argument(metavar="POLICY", help="Who settles them; without it, show.")
     ] = None,
     db: Db = None,
 ) -> None:

@@ -1,6 +1,6 @@
 """`recall erase`: destroy, for good; and what belongs to it: allow, verify a receipt, the key."""
 
-import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,12 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.app import House
-from recall_server.cli.outfile import written
-from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, progress
+from recall_server.cli.outfile import unused, written
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    existing,
+    fail,
+    in_house,
+    key_in,
+    print_json,
+    progress,
+)
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
 from recall_server.domain.model import Namespace, Outcome, namespace
-from recall_server.providers.keys import Jwk, verified
+from recall_server.providers.keys import verified
 from recall_server.services.erase import Erased
 from recall_server.services.purge import RECEIPT_TYP
 from recall_server.services.scan import Scan, scan
@@ -55,12 +65,16 @@ def erase(  # noqa: PLR0917  # typer reads them as options
             fail("That is not the namespace; nothing was erased.", "CONFIRM_REQUIRED")
 
     async def act(built: House) -> None:
-        erased = await _erase(built, ns, kind, named, dry_run=dry_run)
-        shown = wire.erased(erased)
-        if not erased.dry_run:
-            shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
-        if receipt is not None and not erased.dry_run:
-            with written(receipt) as file:
+        await existing(built, ns)
+        # Where it can be written is known before anything is destroyed.
+        unused(receipt)
+        place = receipt if receipt is not None and not dry_run else None
+        with written(place) if place else nullcontext() as file:
+            erased = await _erase(built, ns, kind, named, dry_run=dry_run)
+            shown = wire.erased(erased)
+            if not erased.dry_run:
+                shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
+            if file is not None:
                 file.write(f"{shown['receipt']}\n".encode())
         if as_json:
             print_json(shown)
@@ -151,6 +165,7 @@ def restore(
     ns = namespace_or_fail(name)
 
     async def act(built: House) -> None:
+        await existing(built, ns)
         entry = built.services.audit.begin(ns, "restore_memory", DOOR, None)
         await built.services.recall.restore(ns, memory_id, entry=entry)
         typer.echo(f"{memory_id} is remembered again.")
@@ -167,39 +182,50 @@ def erase_allow(
 ) -> None:
     """Let a text that was erased be stored again, with each of its turns."""
     ns = namespace_or_fail(name)
-    text = text_file.read()
+    try:
+        text = text_file.read()
+    except UnicodeDecodeError:
+        fail("The text is not UTF-8. Give it as it was stored.")
 
     async def act(built: House) -> None:
         entry = built.services.audit.begin(ns, "allow_erased", DOOR, None)
         freed = await built.services.erase.allow(ns, text, entry=entry)
-        typer.echo(f"{freed} of its texts were refused, and are taken again from now on.")
+        typer.echo(
+            f"{freed} of its texts were refused, and are taken again from now on."
+            if freed
+            else "Nothing of this text is refused: give the whole text, as it was handed in."
+        )
 
     in_house(db, act)
 
 
 def verify_receipt(
-    file: Annotated[Path, typer.Argument(help="The receipt.", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The receipt.", exists=True, dir_okay=False)
+    ],
     key: Annotated[
         Path | None,
-        typer.Option(help="The server's public key, as `recall key` prints it.", exists=True),
+        typer.Option(
+            help="The server's public key, as `recall key` prints it.", exists=True, dir_okay=False
+        ),
     ] = None,
     db: Db = None,
 ) -> None:
     """Verify the signature of a receipt, offline with --key, and show what it says."""
-    signed = file.read_text(encoding="utf-8").strip()
+    signed = file.read_text(encoding="utf-8", errors="replace").strip()
     if key is not None:
-        _show(signed, json.loads(key.read_text(encoding="utf-8")))
+        _show(signed, key)
         return
 
     async def act(built: House) -> None:
-        _show(signed, built.key.public)
+        print_json(verified(signed, built.key.public, RECEIPT_TYP))
 
     in_house(db, act)
 
 
-def _show(signed: str, public: Jwk) -> None:
+def _show(signed: str, key: Path) -> None:
     try:
-        print_json(verified(signed, public, RECEIPT_TYP))
+        print_json(verified(signed, key_in(key), RECEIPT_TYP))
     except Invalid as error:
         fail(error.message, error.code)
 
@@ -221,7 +247,9 @@ def namespace_or_fail(name: str) -> Namespace:
 
 
 def verify_erasure(
-    canary: Annotated[list[str], typer.Option(help="A word that must be gone; several may be.")],
+    canary: Annotated[
+        list[str], typer.Option(help="A word of 8 bytes or more that must be gone; several may be.")
+    ],
     path: Annotated[
         list[Path] | None, typer.Option(help="A log, export or backup to look into as well.")
     ] = None,

@@ -5,8 +5,18 @@ from typing import Annotated
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, in_house, print_json, print_table
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    echo,
+    existing,
+    in_house,
+    print_json,
+    print_table,
+)
 from recall_server.domain.model import namespace
+from recall_server.surface import wire
 
 app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
 
@@ -35,7 +45,7 @@ def lift(name: Name, db: Db = None) -> None:
     """Let a namespace be erased again."""
 
     async def act(built: House) -> None:
-        ns = namespace(name)
+        ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "lift_hold", DOOR, None)
         await built.services.holds.lift(ns, entry=entry)
         echo(f"{ns} is not on hold any more.")
@@ -49,7 +59,7 @@ def list_(db: Db = None, as_json: AsJson = False) -> None:
 
     async def act(built: House) -> None:
         rows = [
-            {"namespace": one.namespace, "since": one.at.isoformat(), "reason": one.because}
+            {"namespace": one.namespace, "since": wire.moment(one.at), "reason": one.because}
             for one in await built.services.holds.all()
         ]
         if as_json:

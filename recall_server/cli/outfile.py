@@ -40,6 +40,12 @@ def written(out: Path | None) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
+def unused(out: Path | None) -> None:
+    """Fail where there is a file of this name: what proves something is not written over."""
+    if out is not None and out.exists():
+        fail(f"{out} exists, and is not written over. Name another file.")
+
+
 def _sync(folder: Path) -> None:
     """Bring the new name to the disk, too."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -6,7 +6,6 @@ import typer
 
 from recall_server.app import House
 from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_house, print_json
-from recall_server.domain.model import namespace
 from recall_server.domain.quarantine import Held
 from recall_server.services.quarantine import LISTED_MAX
 from recall_server.surface import wire
@@ -57,7 +56,7 @@ def release(name: Name, item_id: ItemId, db: Db = None) -> None:
     """Let recall find it, and make memories of it."""
 
     async def act(built: House) -> None:
-        ns = namespace(name)
+        ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "release_quarantined", DOOR, None)
         await built.services.quarantine.release(ns, item_id, entry=entry)
         echo(f"Released {item_id}.")
@@ -70,7 +69,7 @@ def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
     """Keep it hidden for good."""
 
     async def act(built: House) -> None:
-        ns = namespace(name)
+        ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "reject_quarantined", DOOR, None)
         await built.services.quarantine.reject(ns, item_id, entry=entry)
         echo(f"Rejected {item_id}.")

@@ -9,7 +9,7 @@ import typer
 
 from recall_server.app import House
 from recall_server.cli.shared import DOOR, AsJson, Db, in_house, print_json, progress
-from recall_server.domain.errors import Invalid, NotFound
+from recall_server.domain.errors import Invalid, NamespaceNotFound
 from recall_server.domain.model import Namespace, namespace
 
 
@@ -60,7 +60,7 @@ async def _chosen(built: House, name: str | None) -> list[Namespace]:
     if name is not None:
         async with built.store.transaction(namespace(name), write=False) as tx:
             if not await tx.portable.exists():
-                raise NotFound(f"There is no namespace {name}.")
+                raise NamespaceNotFound
         return [namespace(name)]
     async with built.store.transaction(None, write=False) as tx:
         return await tx.erasures.namespaces()

@@ -16,9 +16,10 @@ from rich.table import Table
 from recall_server import observe
 from recall_server.app import House, house
 from recall_server.config import Settings
-from recall_server.domain.errors import NotFound, RecallError
+from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.model import Namespace, namespace
-from recall_server.domain.text import visible
+from recall_server.domain.text import own_words, visible
+from recall_server.providers.keys import Jwk
 
 Db = Annotated[
     str | None,
@@ -37,7 +38,8 @@ def settings(db: str | None, **given: Any) -> Settings:
         chosen = Settings(**given)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        fail(f"Setting {'.'.join(map(str, fault['loc']))}: {fault['msg']}.")
+        named = _named(str(fault["loc"][0]), given)
+        fail(f"{named}: {own_words(fault['msg'])}.")
     if db is not None and "://" not in db and chosen.db_url is not None:
         # A flag goes before the environment, RECALL_DB_URL included.
         chosen = chosen.model_copy(update={"db_url": None})
@@ -45,17 +47,30 @@ def settings(db: str | None, **given: Any) -> Settings:
     return chosen
 
 
-def in_house(db: str | None, act: Any, *, create: bool = False, restored: bool = False) -> None:
-    """`act` in a house that serves nobody; unless it may `create` one, there must be a database,
-    and unless it is known to be `restored`, one that knows of all erasures.
-    """
+def _named(setting: str, given: dict[str, Any]) -> str:
+    """A setting as it was given: the option of the command line, or the variable."""
+    if given.get(setting) is not None:
+        return "--db" if setting.startswith("db_") else f"--{setting.replace('_', '-')}"
+    return setting if setting.isupper() else f"RECALL_{setting.upper()}"
+
+
+def of_what_is_there(db: str | None) -> Settings:
+    """The settings, for what makes no database; ends the program where there is none."""
     chosen = settings(db)
-    if not create and isinstance(chosen.database, Path) and not chosen.database.exists():
+    if isinstance(chosen.database, Path) and not chosen.database.exists():
         fail(
             f"There is no database at {chosen.database}. Name it with --db, or make one with "
             "`recall create-token NAMESPACE`.",
             "DATABASE_UNUSABLE",
         )
+    return chosen
+
+
+def in_house(db: str | None, act: Any, *, create: bool = False, restored: bool = False) -> None:
+    """`act` in a house that serves nobody; unless it may `create` one, there must be a database,
+    and unless it is known to be `restored`, one that knows of all erasures.
+    """
+    chosen = settings(db) if create else of_what_is_there(db)
 
     async def inside() -> None:
         async with house(chosen, restored=restored) as built:
@@ -65,11 +80,11 @@ def in_house(db: str | None, act: Any, *, create: bool = False, restored: bool =
 
 
 async def existing(built: House, name: str) -> Namespace:
-    """The namespace of this name. Raises `NotFound` where there is none."""
+    """The namespace of this name. Raises `NamespaceNotFound`."""
     ns = namespace(name)
     async with built.store.transaction(ns, write=False) as tx:
         if not await tx.portable.exists():
-            raise NotFound("There is no such namespace. `recall tokens list` shows those used.")
+            raise NamespaceNotFound
     return ns
 
 
@@ -81,6 +96,26 @@ def run(main_: Coroutine[Any, Any, None]) -> None:
         fail(error.message, error.code)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def key_in(path: Path) -> Jwk:
+    """The public key in a file, as `recall key` prints it. Raises `Invalid`."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    return jwk(found, str(path))
+
+
+def jwk(found: object, where: str) -> Jwk:
+    """What was found somewhere, if it is a public key. Raises `Invalid`."""
+    if not (
+        isinstance(found, dict)
+        and (found.get("kty"), found.get("crv")) == ("OKP", "Ed25519")
+        and isinstance(found.get("x"), str)
+    ):
+        raise Invalid(f"{where} is no Ed25519 public key (JWK). `recall key` prints one.")
+    return found
 
 
 def echo(text: str, *, err: bool = False) -> None:

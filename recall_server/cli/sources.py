@@ -54,7 +54,9 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
                 echo(f"{title}  {one.id}  {one.text}")
         counts = found.counts().items()
         told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in counts if number)
-        typer.echo(f"{'Would be' if dry_run else 'Done'}: {told or 'nothing came of it'}.")
+        typer.echo(
+            f"{'Would be' if dry_run else 'Done'}: {told}." if told else "Nothing came of it."
+        )
 
     in_house(db, act)
 

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, fail, in_house, print_json, print_table
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    existing,
+    fail,
+    in_house,
+    print_json,
+    print_table,
+)
 from recall_server.domain.model import MemoryType, namespace
 from recall_server.domain.rights import DEFAULT_SCOPES, Reach, Rights, Scope, TokenInfo
 from recall_server.services.access import Wanted
@@ -24,7 +33,9 @@ Containers = Annotated[
         "--container", help="Only this container, '' for what is in none; again for more."
     ),
 ]
-Accessor = Annotated[str, typer.Argument(help="As `recall tokens list` shows it.")]
+Accessor = Annotated[
+    str, typer.Argument(metavar="ACCESSOR", help="As `recall tokens list` shows it.")
+]
 
 
 def create_token(  # noqa: PLR0917  # options, each by its name
@@ -54,9 +65,9 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     as_json: AsJson = False,
 ) -> None:
     """Make a token for a namespace, and print it this once."""
-    if never and expires_in:
+    if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
-    life = _duration(expires_in) if expires_in else None
+    life = _duration(expires_in) if expires_in is not None else None
     rights = Rights(
         _scopes(scope) if scope else DEFAULT_SCOPES,
         Reach(
@@ -70,9 +81,10 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     async def issue(built: House) -> None:
         services, ns = built.services, namespace(name)
         by_default = None if never else timedelta(days=built.settings.token_days)
+        lasts = by_default if life is None else life
         entry = services.audit.begin(ns, "create_token", DOOR, None)
         token, info = await services.access.issue(
-            ns, label=label, wanted=Wanted(rights, life or by_default, uses), entry=entry
+            ns, label=label, wanted=Wanted(rights, lasts, uses), entry=entry
         )
         _print_new(token, info, as_json=as_json)
 
@@ -114,7 +126,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
             Reach(
                 frozenset(topic) if topic else reach.topics,
                 frozenset(type_) if type_ else reach.types,
-                agent_id or reach.agent_id,
+                reach.agent_id if agent_id is None else agent_id,
                 frozenset(container) if container else reach.containers,
             ),
         )
@@ -139,10 +151,8 @@ def list_(
     async def act(built: House) -> None:
         services, ns = built.services, namespace(name) if name is not None else None
         found = await services.access.tokens(ns)
-        if ns is not None and found:  # a namespace that there is
-            entry = services.audit.begin(ns, "list_tokens", DOOR, None)
-            entry.counts["tokens"] = len(found)
-            await services.audit.write(entry)
+        if ns is not None:
+            await services.audit.observed(ns, "list_tokens", DOOR, tokens=len(found))
         rows = [wire.token(info) for info in found]
         if as_json:
             print_json(rows)
@@ -195,9 +205,9 @@ def revoke(
     async def act(built: House) -> None:
         services = built.services
         if jti:
-            ns = namespace(name) if name else (await services.access.find(parent)).namespace
-            if not await services.access.tokens(ns):
-                fail("There is no such namespace.", "NOT_FOUND")
+            # An identity provider's stands in no table, but its namespace must be there.
+            named = name or (await services.access.find(parent)).namespace
+            ns = await existing(built, named)
             entry = services.audit.begin(ns, "revoke_child", DOOR, None)
             await services.delegation.revoke(ns, parent, jti, entry=entry)
             typer.echo(f"Revoked {accessor} of {ns}.")
@@ -208,7 +218,9 @@ def revoke(
             info, children_only=children_only, force=force, entry=entry
         )
         of = f"of {info.namespace}"
-        if not revoked:
+        if not revoked and children_only:
+            typer.echo(f"Nothing that {accessor} {of} issued is left, and it stands itself.")
+        elif not revoked:
             typer.echo(f"{accessor} {of} was revoked before, and all that it issued.")
         for one in revoked:
             typer.echo(f"Revoked {one} {of}.")

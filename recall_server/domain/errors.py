@@ -38,6 +38,12 @@ class NotFound(RecallError):
     code = "NOT_FOUND"
 
 
+class NamespaceNotFound(NotFound):
+    """There is no such namespace. `recall tokens list` shows those that have tokens; `recall
+    create-token` makes one.
+    """
+
+
 class Stale(RecallError):
     """What this rests on has changed meanwhile. Read again and repeat."""
 

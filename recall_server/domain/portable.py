@@ -30,6 +30,7 @@ from pydantic import (
 from recall_server.domain.containers import NONE
 from recall_server.domain.model import MemoryType, Status
 from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.text import own_words
 
 FORMAT = "recall-export"
 VERSION = 1
@@ -324,7 +325,8 @@ def read(raw: bytes) -> Line:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in fault["loc"][1:])
-        raise ValueError(f"{where}: {fault['msg']}" if where else str(fault["msg"])) from None
+        why = own_words(fault["msg"])
+        raise ValueError(f"{where}: {why}" if where else why) from None
 
 
 def schema() -> dict[str, Any]:

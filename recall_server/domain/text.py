@@ -41,6 +41,11 @@ def storable(text: str) -> None:
         raise InvalidText from None
 
 
+def own_words(message: str) -> str:
+    """What a validator of ours says, without what pydantic begins it with."""
+    return message.removeprefix("Value error, ")
+
+
 # What moves a cursor, turns the writing direction, breaks a line unseen, or has no looks at all:
 # control characters, bidi marks, overrides and isolates, blanks without width, the tag block. The
 # two joiners stay: emoji and several scripts are written with them.

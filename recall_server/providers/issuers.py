@@ -22,6 +22,7 @@ from pydantic import (
 from recall_server.domain.errors import Invalid
 from recall_server.domain.model import Namespace, namespace
 from recall_server.domain.rights import Scope
+from recall_server.domain.text import own_words
 from recall_server.providers.jwts import Expected
 from recall_server.providers.strict_json import strict
 
@@ -134,7 +135,8 @@ def load(path: Path, canonical: str | None) -> tuple[Issuer, ...]:
         raise _unusable(path, f"cannot be read ({error.strerror})") from None
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise _unusable(path, f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        where = ".".join(map(str, fault["loc"]))
+        raise _unusable(path, f"{where}: {own_words(fault['msg'])}") from None
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"is not JSON ({error})") from None
     for what in ("name", "issuer"):

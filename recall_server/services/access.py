@@ -12,7 +12,7 @@ from recall_server.domain.errors import (
     BeingErased,
     Invalid,
     LastAdmin,
-    NotFound,
+    NamespaceNotFound,
     TokenNotFound,
     Unauthenticated,
     WouldWiden,
@@ -25,7 +25,7 @@ from recall_server.domain.rights import (
     TokenInfo,
     narrower_or_equal,
 )
-from recall_server.domain.text import clean_label
+from recall_server.domain.text import clean_label, storable
 from recall_server.domain.tokens import new_token, token_hash, well_formed
 from recall_server.providers.jwts import NotValid
 from recall_server.storage.store import Store, Transaction
@@ -198,6 +198,7 @@ class Access:
 
     async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
         """The token that `accessor` names, in `namespace` if given. Raises `TokenNotFound`."""
+        storable(accessor)
         info = await self._store.alone(None).access.by_accessor(accessor)
         if info is None or namespace not in (None, info.namespace):
             raise TokenNotFound
@@ -284,7 +285,7 @@ class Access:
         self, namespace: Namespace | None, at: datetime | None, *, entry: AuditEntry | None
     ) -> datetime:
         """Let in no token that was made before `at` (None: now), of one namespace or of all. Raises
-        `NotFound` where there is no such namespace.
+        `NamespaceNotFound` where there is no such namespace.
         """
         at = at or self._now()
         async with self._store.transaction(namespace, entry=entry) as tx:
@@ -292,7 +293,7 @@ class Access:
                 await tx.server.set_tokens_not_before(at)
                 log.warning("tokens_not_before", at=at.isoformat())
             elif not await tx.access.set_not_before(at):
-                raise NotFound("There is no such namespace. Make a token for it first.")
+                raise NamespaceNotFound
         return at
 
 

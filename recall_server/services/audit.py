@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from time import perf_counter
 
+from recall_server.domain.errors import NamespaceNotFound
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.storage.audit import AuditRecord, Filter
@@ -53,17 +54,16 @@ class Audit:
 
     async def observed(
         self, namespace: Namespace, operation: str, door: str, **counts: int
-    ) -> bool:
+    ) -> None:
         """Write a line for a look that was taken at a namespace, before what was seen is told.
-        False where there is no such namespace: then nothing was seen.
+        Raises `NamespaceNotFound`.
         """
         entry = self.begin(namespace, operation, door, None)
         entry.counts |= counts
         async with self.store.transaction(namespace, write=False) as tx:
             if await tx.audit.head() is None:
-                return False
+                raise NamespaceNotFound
         await self.write(entry)
-        return True
 
     async def page(
         self,

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from recall_server.domain.attributes import normal_entity
-from recall_server.domain.errors import ExportBusy, NotFound
+from recall_server.domain.errors import ExportBusy, NamespaceNotFound
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.portable import FORMAT, VERSION, Record, spelled, written
 from recall_server.domain.text import clean_label
@@ -70,8 +70,8 @@ class Export:
         what concerns the person of this name. Nothing that is kept grows with the namespace,
         except, with `subject`, the ids of what was found.
 
-        To be closed (`aclosing`) by whoever takes them. Raises `NotFound` where there is no such
-        namespace, and `ExportBusy` while another export of it goes on, or several of others.
+        To be closed (`aclosing`) by whoever takes them. Raises `NamespaceNotFound`, and
+        `ExportBusy` while another export of it goes on, or several of others.
         """
         person = None if subject is None else Person(subject)
         with self._alone(namespace):
@@ -96,7 +96,7 @@ class Export:
     async def _begin(self, namespace: Namespace, entry: AuditEntry) -> None:
         async with self.store.transaction(namespace, write=False) as tx:
             if not await tx.portable.exists():
-                raise NotFound("There is no such namespace. `recall tokens list` shows those used.")
+                raise NamespaceNotFound
         async with self.store.transaction(namespace, entry=entry):
             pass
 

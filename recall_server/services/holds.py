@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from recall_server.domain.errors import NotFound, OnHold
+from recall_server.domain.errors import NamespaceNotFound, NotFound, OnHold
 from recall_server.domain.model import AuditEntry, Namespace
 from recall_server.domain.text import clean_label
 from recall_server.storage.erasure import Hold
@@ -40,7 +40,7 @@ class Holds:
             if hold is None and await tx.erasures.hold() is None:
                 raise NotFound("This namespace is not on hold. `recall hold list` shows those.")
             if not await tx.erasures.set_hold(hold):
-                raise NotFound("There is no such namespace. `recall tokens list` shows those used.")
+                raise NamespaceNotFound
             if hold is not None:
                 entry.details["reason"] = hold.because
 

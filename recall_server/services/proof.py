@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from recall_server.domain.chain import START, Checkpoint, Head, Verifier
-from recall_server.domain.errors import AuditBroken, Invalid, NotFound
+from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound
 from recall_server.domain.model import Namespace
 from recall_server.providers.checkpoints import opened, signed
 from recall_server.providers.keys import Jwk, ServerKey
@@ -46,7 +46,7 @@ class Proof:
         """The book of a namespace as it is now, as lines of JSON, in constant memory: a manifest,
         the records, and the server's seal, which is a checkpoint of the last of them. A book that
         is broken comes out whole, but with the fault in place of the seal; then this raises
-        `AuditBroken`. Raises `NotFound` where there is no such namespace.
+        `AuditBroken`. Raises `NamespaceNotFound` where there is no such namespace.
         """
         head, unchained = await self._state(namespace)
         manifest = {
@@ -72,7 +72,9 @@ class Proof:
     async def verify(
         self, namespace: Namespace, checkpoints: Iterable[Checkpoint] = ()
     ) -> Verified:
-        """Go through the book as it stands in the database. Raises `AuditBroken`, `NotFound`."""
+        """Go through the book as it stands in the database. Raises `AuditBroken`,
+        `NamespaceNotFound`.
+        """
         head, unchained = await self._state(namespace)
         outside = [one for one in checkpoints if one.namespace == namespace]
         verifier = self._verifier(namespace, outside)
@@ -91,7 +93,7 @@ class Proof:
 
     async def checkpoint(self, namespace: Namespace) -> tuple[int, str] | None:
         """How far the book goes and a signed checkpoint of it; None while it is empty. Raises
-        `AuditBroken` where its last record is not this server's, `NotFound`.
+        `AuditBroken` where its last record is not this server's, `NamespaceNotFound`.
         """
         head, _ = await self._state(namespace)
         if head == START:
@@ -121,7 +123,7 @@ class Proof:
         async with self.store.transaction(namespace, write=False) as tx:
             head, unchained = await tx.audit.head(), await tx.audit.unchained()
         if head is None:
-            raise NotFound("There is no namespace of this name. `recall tokens list` shows all.")
+            raise NamespaceNotFound
         return head, unchained
 
     async def _records(

@@ -6,11 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from recall_server.domain.answers import AnswerUnclear, resolutions
-from recall_server.domain.errors import NotFound, NotWaiting, OnHold, TaskEnded, TaskNotFound
+from recall_server.domain.errors import (
+    NamespaceNotFound,
+    NotWaiting,
+    OnHold,
+    TaskEnded,
+    TaskNotFound,
+)
 from recall_server.domain.model import AuditEntry, Job, Namespace
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.rights import EVERYTHING, Reach
 from recall_server.domain.run import Event, Expiry, Message, Run, RunState, Status
+from recall_server.domain.text import storable
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.masking import Masking
 from recall_server.services.runs import CONSOLIDATE, EXPIRE, Runs
@@ -149,6 +156,7 @@ class Tasks:
         """Answer one question by its id, whichever run asks it. Raises `TaskNotFound` where none
         does, `AnswerUnclear` where the answer is not acceptable.
         """
+        storable(question_id)
         run_id = await self.runs.store.alone(namespace, reach=reach).runs.asking(question_id)
         if run_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
@@ -166,11 +174,11 @@ class Tasks:
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
     ) -> None:
         """Say so for all requests that do not say it themselves, and for background extraction,
-        which cannot ask and so takes *ask* for *decide*. Raises `NotFound`.
+        which cannot ask and so takes *ask* for *decide*. Raises `NamespaceNotFound`.
         """
         async with self.runs.store.transaction(namespace, entry=entry) as tx:
             if not await tx.access.set_policy(policy):
-                raise NotFound("There is no such namespace. Make a token for it first.")
+                raise NamespaceNotFound
 
     async def cancel(
         self, namespace: Namespace, run_id: str, *, reach: Reach = EVERYTHING, entry: AuditEntry

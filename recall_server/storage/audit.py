@@ -10,7 +10,7 @@ from typing import Any
 
 from recall_server.domain import chain
 from recall_server.domain.chain import START, Head, Link
-from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.errors import NamespaceNotFound, Unauthenticated
 from recall_server.domain.model import AuditEntry, Namespace, Outcome, Usage
 from recall_server.storage.driver import Asked, Document, Row
 from recall_server.storage.handle import Handle
@@ -111,7 +111,8 @@ class Audit:
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry` as it stands now. Others who write in this namespace wait from here to the
         end of the transaction, so nothing should follow. Raises `Unauthenticated` where the token
-        that asked for the operation was revoked before: then it does not happen.
+        that asked for the operation was revoked before: then it does not happen; and
+        `NamespaceNotFound`.
         """
         if self._mac_key is None:
             raise LookupError("this store has no key; it cannot write the book")
@@ -157,7 +158,7 @@ class Audit:
 
     async def require(self, accessor: str | None) -> None:
         """Wait until nobody else writes the book. Raises `Unauthenticated` where this token was
-        revoked before.
+        revoked before, and `NamespaceNotFound`.
         """
         await self._locked_head(accessor)
 
@@ -170,6 +171,8 @@ class Audit:
             if rows:
                 break
             await self._handle.send("begin_audit", seq=START.seq, digest=START.digest)
+        if not rows:
+            raise NamespaceNotFound
         return _head(rows)
 
     async def head(self) -> Head | None:

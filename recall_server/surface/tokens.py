@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from recall_server.domain.model import AuditEntry, MemoryType
 from recall_server.domain.rights import DEFAULT_SCOPES, Reach, Rights, Scope, TokenInfo
-from recall_server.domain.text import storable
 from recall_server.services import Services
 from recall_server.services.access import Wanted
 from recall_server.surface import wire
@@ -163,9 +162,7 @@ class Tokens:
         return await performed(self._calls, request, "revoke_token", work, reads_query=True)
 
     async def _named(self, request: Request, caller: Caller) -> TokenInfo:
-        accessor: str = request.path_params["accessor"]
-        storable(accessor)
-        return await self._access.find(accessor, caller.namespace)
+        return await self._access.find(request.path_params["accessor"], caller.namespace)
 
 
 def _limit(given: list[T] | None, issuers: frozenset[T] | None) -> frozenset[T] | None:

@@ -333,7 +333,7 @@ def test_who_reads_the_book_of_a_namespace_is_in_it(database: Database, tmp_path
     of_nobody = recall(database, "tokens", "list", "nobody")
     book = recall(database, "audit", "tail", "--json")
 
-    assert of_nobody.code == 0
+    assert of_nobody.code == 2
     assert [one["operation"] for one in json.loads(book.out)] == [
         "create_token",
         "read_audit",

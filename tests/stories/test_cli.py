@@ -238,9 +238,8 @@ def test_an_unknown_accessor_is_refused(url: str) -> None:
 
 
 def test_the_book_and_the_counts_are_shown(url: str) -> None:
-    recall("create-token", "alice", "--db", url)
-    empty = recall("audit", "tail", "--namespace", "carol", "--db", url)
-    for name in ("bob", "alice"):
+    empty = recall("audit", "tail", "--db", url)
+    for name in ("alice", "bob", "alice"):
         recall("create-token", name, "--db", url)
     newest = recall("audit", "tail", "--tail", "2", "--db", url, "--json").json()
     bobs = recall("audit", "tail", "--namespace", "bob", "--db", url, "--json").json()
@@ -364,14 +363,14 @@ def test_a_read_only_file_or_folder_is_refused() -> None:
 
 
 SETTINGS = (
-    ("status", {"recall_extractor": "canary"}, "extractor"),
+    ("status", {"recall_extractor": "canary"}, "RECALL_EXTRACTOR"),
     ("status", {"recall_embedder": "canary"}, "RECALL_EMBEDDER"),
     ("status", {"recall_extractor": "anthropic"}, "ANTHROPIC_API_KEY"),
-    ("status", {"recall_log_level": "loud"}, "log_level"),
-    ("status", {"recall_deadline_s": "soon"}, "deadline_s"),
-    ("status", {"recall_lease_s": "nan"}, "lease_s"),
-    ("status", {"recall_lease_s": "-1"}, "lease_s"),
-    ("serve", {"recall_port": "99999"}, "port"),
+    ("status", {"recall_log_level": "loud"}, "RECALL_LOG_LEVEL"),
+    ("status", {"recall_deadline_s": "soon"}, "RECALL_DEADLINE_S"),
+    ("status", {"recall_lease_s": "nan"}, "RECALL_LEASE_S"),
+    ("status", {"recall_lease_s": "-1"}, "RECALL_LEASE_S"),
+    ("serve", {"recall_port": "99999"}, "RECALL_PORT"),
     ("serve", {"recall_host": "0.0.0.0"}, "--allow-public"),
     ("serve", {"recall_host": "::"}, "--allow-public"),
     ("serve", {"recall_host": "memory.example"}, "--allow-public"),

@@ -22,7 +22,8 @@ SELECT h.seq, h.digest, (
 FROM audit_heads h WHERE h.namespace = :namespace
 
 -- query: begin_audit
-INSERT INTO audit_heads (namespace, seq, digest) VALUES (:namespace, :seq, :digest)
+INSERT INTO audit_heads (namespace, seq, digest)
+SELECT namespace, :seq, :digest FROM namespaces WHERE namespace = :namespace
 ON CONFLICT (namespace) DO NOTHING
 
 -- query: move_audit_head

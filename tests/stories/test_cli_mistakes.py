@@ -1,0 +1,186 @@
+"""What an operator gets wrong on the command line: one line, before anything is destroyed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.stories.test_cli import _nothing_set, recall, refused, spawned, url
+
+__all__ = ["_nothing_set", "url"]
+
+HALF = "\udcff"
+"""What Python makes of a byte on the command line that is no UTF-8."""
+
+OF_NOBODY = (
+    ("erase", "nobody", "--yes"),
+    ("erase", "nobody", "--memory", "mem_x", "--yes"),
+    ("erase", "nobody", "--subject", "Anna", "--dry-run"),
+    ("erase", "nobody", "--container", "room", "--yes"),
+    ("restore", "nobody", "mem_x"),
+    ("purge-source", "nobody", "--agent", "web:x", "--yes"),
+    ("hold", "set", "nobody", "--reason", "a court"),
+    ("hold", "lift", "nobody"),
+    ("conflicts", "list", "nobody"),
+    ("conflicts", "resolve", "nobody", "q_x", "keep_new"),
+    ("conflicts", "policy", "nobody"),
+    ("conflicts", "policy", "nobody", "ask"),
+    ("quarantine", "release", "nobody", "x"),
+    ("tokens", "list", "nobody"),
+    ("tokens", "not-before", "nobody"),
+    ("tokens", "revoke", "corp:x/y", "--namespace", "nobody"),
+    ("audit", "tail", "--namespace", "nobody"),
+    ("audit", "export", "nobody"),
+    ("audit", "checkpoint", "nobody"),
+    ("export", "nobody"),
+    ("search", "nobody", "tea"),
+)  # fmt: skip
+
+
+def test_a_namespace_that_is_not_there_is_told_in_the_same_words_by_every_command(
+    url: str, tmp_path: Path
+) -> None:
+    """The control: the same word names one that there is, which each of them takes."""
+    text = tmp_path / "text"
+    text.write_text("Anna: I live in Lisbon.", encoding="utf-8")
+    allowed = ("erase-allow", "nobody", "--text-file", str(text))
+    said = {recall(*command, "--db", url).err for command in (*OF_NOBODY, allowed)}
+
+    assert len(said) == 1, said
+    assert "There is no such namespace." in said.pop()
+    recall("create-token", "nobody", "--db", url)
+    for command in (OF_NOBODY[0], ("tokens", "list", "nobody"), allowed):
+        assert recall(*command, "--db", url).code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tokens", "show", HALF),
+        ("tokens", "revoke", HALF),
+        ("conflicts", "resolve", "alice", HALF, "keep_new"),
+        ("verify-erasure", "--canary", f"{HALF}canary-canary"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_text_is_refused_as_such(url: str, command: tuple[str, ...]) -> None:
+    recall("create-token", "alice", "--db", url)
+
+    refused(recall(*command, "--db", url), "INVALID_TEXT")
+
+
+def test_a_worker_makes_no_database_where_a_path_is_wrong(tmp_path: Path) -> None:
+    nowhere = tmp_path / "recal.db"
+
+    refused(spawned("worker", "--db", str(nowhere)), "DATABASE_UNUSABLE", str(nowhere))
+    assert not nowhere.exists()
+
+
+def test_a_life_of_nothing_is_not_the_usual_life(url: str) -> None:
+    refused(recall("create-token", "alice", "--expires-in", "0d", "--db", url), "INVALID_ARGUMENT")
+    refused(recall("create-token", "alice", "--expires-in", "", "--db", url), "INVALID_ARGUMENT")
+
+    assert recall("create-token", "alice", "--expires-in", "1s", "--db", url).code == 0
+
+
+def test_a_child_for_no_agent_at_all_is_not_made(url: str) -> None:
+    made = recall("create-token", "alice", "--db", url, "--json").json()
+    assert isinstance(made, dict)
+    delegate = ("tokens", "delegate", made["accessor"], "--db", url)
+
+    refused(recall(*delegate, "--agent-id", ""), "INVALID_ARGUMENT")
+    assert recall(*delegate, "--agent-id", "painter").code == 0
+
+
+def test_revoking_children_that_are_not_there_does_not_say_that_the_token_is_gone(url: str) -> None:
+    made = recall("create-token", "alice", "--db", url, "--json").json()
+    assert isinstance(made, dict)
+    accessor = made["accessor"]
+    children = recall("tokens", "revoke", accessor, "--children-only", "--db", url)
+    shown = recall("tokens", "show", accessor, "--json", "--db", url).json()
+    itself = recall("tokens", "revoke", accessor, "--db", url)
+    again = recall("tokens", "revoke", accessor, "--db", url)
+
+    assert "was revoked before" not in children.out
+    assert isinstance(shown, dict)
+    assert shown["revoked_at"] is None
+    assert itself.out == f"Revoked {accessor} of alice.\n"
+    assert "was revoked before" in again.out
+
+
+def test_nothing_is_erased_whose_receipt_has_no_place(url: str, tmp_path: Path) -> None:
+    """The control: with a place for it, the same command erases."""
+    recall("create-token", "alice", "--db", url)
+    before = tmp_path / "before.jws"
+    before.write_text("an earlier receipt", encoding="utf-8")
+    erase = ("erase", "alice", "--yes", "--db", url, "--receipt")
+    for place in (tmp_path / "no" / "folder.jws", before):
+        refused(recall(*erase, str(place)), "INVALID_ARGUMENT", str(place))
+        tokens = recall("tokens", "list", "alice", "--json", "--db", url).json()
+        assert isinstance(tokens, list)
+        assert [one["revoked_at"] for one in tokens] == [None]
+    done = recall(*erase, str(tmp_path / "receipt.jws"))
+    proved = recall("verify-receipt", str(tmp_path / "receipt.jws"), "--db", url).json()
+
+    assert before.read_text(encoding="utf-8") == "an earlier receipt"
+    assert done.code == 0, done.err
+    assert isinstance(proved, dict)
+    assert proved["kind"] == "namespace"
+
+
+def test_a_file_that_is_not_what_it_should_be_is_told_by_its_name(url: str, tmp_path: Path) -> None:
+    recall("create-token", "alice", "--db", url)
+    other = tmp_path / "other"
+    other.write_bytes(b"\xff not UTF-8, and no key")
+    erased = recall("erase", "alice", "--yes", "--db", url, "--receipt", str(tmp_path / "r.jws"))
+    assert erased.code == 0
+    check = ("verify-receipt", str(tmp_path / "r.jws"), "--key")
+
+    refused(recall(*check, str(other)), "INVALID_ARGUMENT", str(other))
+    refused(recall("verify-receipt", str(other), "--db", url), "INVALID_ARGUMENT", "signature")
+    allow = ("erase-allow", "alice", "--text-file", str(other), "--db", url)
+    refused(recall(*allow), "INVALID_ARGUMENT", "UTF-8")
+    key = tmp_path / "key.jwk"
+    key.write_text(json.dumps(recall("key", "--db", url).json()), encoding="utf-8")
+    assert recall(*check, str(key)).code == 0
+
+
+def test_who_looks_for_a_word_in_a_file_that_is_not_there_is_not_told_that_it_is_clean(
+    url: str, tmp_path: Path
+) -> None:
+    recall("create-token", "alice", "--db", url)
+    look = ("verify-erasure", "--canary", "Zanzibar", "--db", url, "--path")
+    (tmp_path / "log").write_text("nothing of it", encoding="utf-8")
+    missing = recall(*look, str(tmp_path / "lgo"))
+
+    assert (missing.code, "lgo (not there): not read" in missing.err) == (1, True)
+    assert recall(*look, str(tmp_path / "log")).code == 0
+
+
+def test_checkpoints_that_vouch_for_nothing_are_not_taken_for_some(
+    url: str, tmp_path: Path
+) -> None:
+    recall("create-token", "alice", "--db", url)
+    empty, some = tmp_path / "empty.jws", tmp_path / "some.jws"
+    empty.write_text("", encoding="utf-8")
+    some.write_text(recall("audit", "checkpoint", "--db", url).out, encoding="utf-8")
+    verify = ("audit", "verify", "--db", url, "--checkpoints")
+
+    assert "no checkpoint vouches for any of them" in recall(*verify, str(empty)).out
+    assert "checkpoints vouch for those up to " in recall(*verify, str(some)).out
+
+
+def test_a_setting_is_named_as_it_was_given(tmp_path: Path) -> None:
+    by_flag = recall("serve", "--port", "99999")
+    by_variable = recall("status", recall_port="99999")
+    own = recall("status", recall_public_url="memory.example.com")
+
+    refused(by_flag, "INVALID_ARGUMENT", "recall: --port: ")
+    refused(by_variable, "INVALID_ARGUMENT", "recall: RECALL_PORT: ")
+    refused(own, "INVALID_ARGUMENT", "recall: RECALL_PUBLIC_URL: it must be an address")
+    for nowhere in ("", "."):
+        refused(recall("status", "--db", nowhere), "INVALID_ARGUMENT", "--db: it must name a file")
+    key = tmp_path / "card.pem"
+    recall("create-token", "alice")
+    gone = recall("doctor", recall_card_key_file=key)
+    assert (gone.code, f"{key} cannot be read" in gone.out) == (1, True)
