@@ -71,6 +71,15 @@ def version_of(request: Request) -> str:
     return match[1]
 
 
+def check_new_enough(version: str) -> None:
+    """Raise on a request of 1.0 that does not say so. The SDK says the same, but not what to do."""
+    if version == OLD:
+        raise VersionNotSupportedError(
+            f"Send the header '{VERSION_HEADER}: 1.0': without it a request speaks {OLD}, which "
+            "has this under another name, over JSON-RPC only."
+        )
+
+
 def check_call(body: Any, version: str) -> None:
     """Raise on what is no JSON-RPC request, or has no parameters of its method."""
     if isinstance(body, list):
@@ -90,6 +99,7 @@ def check_call(body: Any, version: str) -> None:
             raise MethodNotFoundError
         _check_old(method, body)
     elif method in JsonRpcDispatcher.METHOD_TO_MODEL:
+        check_new_enough(version)
         _check_new(params, JsonRpcDispatcher.METHOD_TO_MODEL[method])
 
 

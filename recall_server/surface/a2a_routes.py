@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Scope
 
 from recall_server.surface.a2a import BASE, CALLER, TURN, A2ADoor, check_tenant
-from recall_server.surface.a2a_checks import check_call, check_rest, version_of
+from recall_server.surface.a2a_checks import check_call, check_new_enough, check_rest, version_of
 from recall_server.surface.a2a_errors import rpc_error, unreadable
 from recall_server.surface.a2a_plain import PlainTasks
 from recall_server.surface.caller import caller_of
@@ -44,6 +44,7 @@ class RestContext(Context):
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
+        check_new_enough(version_of(request))
         check_rest(request)
         return context
 

@@ -52,6 +52,8 @@ async def test_a_version_that_is_not_spoken_is_refused_and_none_is_0_3(
 
     assert fault(answer) == VERSION
     assert "canary" not in answer.text
+    # Whoever forgot to say it is told how.
+    assert ("A2A-Version: 1.0" in answer.text) == (version in {"", "0.3"})
 
 
 @both
