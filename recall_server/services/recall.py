@@ -227,7 +227,11 @@ class Recall:
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             if not await tx.memories.get([memory_id]):
-                raise MemoryNotFound
+                # Neither a search nor a list shows what was forgotten.
+                raise MemoryNotFound(
+                    "No memory has this id. The book has those that were forgotten: `recall audit "
+                    "tail --json`, or GET /v1/audit?operation=delete_memory."
+                )
             if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
             await finding.show_again(tx, [memory_id])

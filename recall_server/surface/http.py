@@ -81,6 +81,9 @@ async def performed(
     async def checked(entry: AuditEntry) -> T:
         if not reads_query:
             queried(request, Arguments)
+        # The edge reads those of POST alone.
+        if request.method != "POST" and _has_body(request):
+            raise Invalid("This takes no body. Say it in the query, or leave it out.")
         return await work(entry)
 
     try:
@@ -88,6 +91,11 @@ async def performed(
     except RecallError as error:
         return answers.http_error(error)
     return shown(found)
+
+
+def _has_body(request: Request) -> bool:
+    given = request.headers
+    return given.get("content-length", "0") != "0" or "transfer-encoding" in given
 
 
 def queried(request: Request, model: type[A]) -> A:

@@ -382,6 +382,9 @@ async def test_what_was_forgotten_can_be_taken_back_for_a_while(
         one = next(m for m in await memories(house) if "Anna" in m.text)
         await recall.forget(ALICE, one.id, entry=entry(house))
         assert "Anna lives in Lisbon" not in await found(house, "Lisbon")
+        # No list shows it any more, so whoever mistypes its id is not sent to one.
+        with pytest.raises(MemoryNotFound, match="audit tail"):
+            await recall.restore(ALICE, "mem_mistyped", entry=entry(house))
         await recall.restore(ALICE, one.id, entry=entry(house))
         assert "Anna lives in Lisbon" in await found(house, "Lisbon")
         with pytest.raises(NotRestorable):

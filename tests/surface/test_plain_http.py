@@ -39,9 +39,10 @@ async def test_who_misspells_whom_they_ask_about_is_not_given_everybody(running:
     async with running.http(token) as http:
         misspelt = await http.get("/v1/export", params={"subjct": "Bert"})
         twice = await http.get("/v1/export?subject=Bert&subject=Anna")
+        misplaced = await http.request("GET", "/v1/export", json={"subject": "Bert"})
         asked = await http.get("/v1/export", params={"subject": "Anna"})
 
-    for refused in (misspelt, twice):
+    for refused in (misspelt, twice, misplaced):
         assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_ARGUMENT")
         assert b"Lisbon" not in refused.content
     assert b"Lisbon" in asked.content
@@ -59,10 +60,12 @@ async def test_revoking_children_alone_never_ends_their_parent_by_mistake(
     path = f"/v1/tokens/{parent.accessor}"
     async with running.http(await running.token("alice", ADMIN)) as http:
         refused = await http.delete(f"{path}?{query}")
+        misplaced = await http.request("DELETE", path, json={"children_only": True})
         assert (await access.find(parent.accessor)).revoked_at is None
         done = await http.delete(f"{path}?children_only=1")
 
-    assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_ARGUMENT")
+    for answer in (refused, misplaced):
+        assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_ARGUMENT")
     assert done.json()["data"] == {"revoked": [child.accessor]}
     assert (await access.find(parent.accessor)).revoked_at is None
 
