@@ -244,13 +244,15 @@ async def test_a_tenant_of_ones_own_in_one_place_opens_none_in_another(two: Two)
 @on_sqlite
 async def test_the_plain_routes_know_no_tenant(running: Running, two: Two) -> None:
     body = {"skill": SKILL, "input": {"text": PORTO, "topic": "life"}, "tenant": "alice"}
-    made = await two.bob.http.post(f"{JSONRPC_PATH}?tenant=alice", json=body)
+    refused = await two.bob.http.post(f"{JSONRPC_PATH}?tenant=alice", json=body)
+    made = await two.bob.http.post(JSONRPC_PATH, json=body)
     task_id = made.json()["id"]
 
-    async def status(wire: Wire) -> httpx2.Response:
-        return await wire.http.get(f"{JSONRPC_PATH}/{task_id}?tenant=alice")
+    async def status(wire: Wire, query: str = "") -> httpx2.Response:
+        return await wire.http.get(f"{JSONRPC_PATH}/{task_id}{query}")
 
-    assert made.status_code == 202
+    assert (refused.status_code, made.status_code) == (400, 202)
+    assert (await status(two.bob, "?tenant=alice")).status_code == 400
     assert (await status(two.alice)).status_code == 404
     assert (await status(two.bob)).status_code == 200
     await running.extract()
