@@ -108,7 +108,9 @@ class Recall:
             least = LOOKED_AT if again else 0
             narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
             if again is not None:
-                narrowed = await search.readable(tx, narrowed, narrowed.best)
+                # What is not looked at has a score on another scale: none of that is shown.
+                best = narrowed.best[: max(LOOKED_AT, query.limit)]
+                narrowed = await search.readable(tx, replace(narrowed, best=best), best)
                 passages = await again.read(tx, narrowed)
         degraded = asked.degraded
         if again is not None:

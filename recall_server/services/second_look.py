@@ -12,7 +12,8 @@ from recall_server.services.search import Asked, Narrowed
 from recall_server.storage.episodes import turn_id
 from recall_server.storage.store import Transaction
 
-# Hits that are looked at: of 30 to 100 all find as much among ten on LoCoMo, and each costs.
+# Hits that are looked at, where no more are wanted: of 30 to 100 all find as much among ten on
+# LoCoMo, and each costs.
 LOOKED_AT = 30
 
 
@@ -24,10 +25,10 @@ class Reranking:
     min_score: float
 
     async def read(self, tx: Transaction, narrowed: Narrowed) -> list[Passage]:
-        """What is to be looked at: the texts of the best hits, with what was said there and in the
-        turns around. What is held back, or not believed any more, is not among it.
+        """What is to be looked at: the texts of the best, with what was said there and in the turns
+        around. What is held back, or not believed any more, is not among it.
         """
-        slots = [one.slot for one in narrowed.best[:LOOKED_AT]]
+        slots = [one.slot for one in narrowed.best]
         texts = [narrowed.items[slot].text for slot in slots]
         if self.reranker.judges:
             return list(map(Passage, texts))
@@ -47,7 +48,7 @@ class Reranking:
         self, asked: Asked, hits: Sequence[Candidate], passages: Sequence[Passage]
     ) -> tuple[list[Candidate], str | None]:
         """The hits in the order of the re-ranker, without those that it puts below the threshold of
-        the query, and why not, where it does not answer; `passages` are of the first ones.
+        the query, and why not, where it does not answer; `passages` are theirs.
         """
         look = Look(
             asked.query.text,
@@ -60,11 +61,8 @@ class Reranking:
             scores = await self.reranker.scores(look, passages)
         except RerankerUnavailable as error:
             return list(hits), error.message
-        judges = self.reranker.judges
-        best, rest = hits[: len(passages)], hits[len(passages) :]
-        again = fusion.reranked(best, scores, judges=judges, min_score=self.min_score)
-        over = [one for one in again if one.scores.final >= asked.query.score_threshold]
-        return [*over, *([] if judges else rest)], None
+        again = fusion.reranked(hits, scores, judges=self.reranker.judges, min_score=self.min_score)
+        return [one for one in again if one.scores.final >= asked.query.score_threshold], None
 
 
 def _turns(place: Place | None) -> tuple[str, ...]:

@@ -119,6 +119,27 @@ async def test_what_it_puts_below_the_threshold_is_not_shown(
     assert answers[0]
 
 
+@pytest.mark.parametrize("judges", [True, False])
+@pytest.mark.parametrize(("limit", "looked_at"), [(20, 30), (45, 45)])
+async def test_nothing_is_shown_that_was_not_looked_at(
+    database: Path | str, clock: Clock, judges: bool, limit: int, looked_at: int
+) -> None:
+    """Its score would be on another scale."""
+    reranker = Scripted("printer", judges=judges)
+    async with opened(database, clock, reranker) as built:
+        talk = "\n".join(f"Bo: The printer {number} is broken." for number in range(60))
+        entry = built.services.audit.begin(ANA, "store_memory", "test", None)
+        await built.services.ingest.remember(ANA, Submission(talk, "general"), entry=entry)
+        while await built.worker.run_once():
+            pass
+        hits = await found(built, Query("Which printer is broken?", limit=limit))
+        ((_, passages),) = reranker.asked
+
+    assert len(passages) == looked_at
+    assert len(hits) == limit
+    assert all(hit.scores.rerank is not None for hit in hits)
+
+
 async def test_without_the_part_it_is_not_asked(database: Path | str, clock: Clock) -> None:
     reranker = Scripted("printer")
     async with opened(database, clock, reranker) as built:
