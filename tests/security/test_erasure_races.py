@@ -86,7 +86,7 @@ async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all
     rng = random.Random(SEED)
     async with open_house(extractor=Slow(rng)) as house:
         await enter(house)
-        for number in range(40):
+        for number in range(80):
             await remember(house, said(number))
 
             async def again(number: int = number) -> None:
