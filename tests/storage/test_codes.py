@@ -115,6 +115,19 @@ async def test_a_vector_that_changes_keeps_its_place(store: Store) -> None:
         assert (await tx.handle.fetch("last_slot", model="m"))[0]["slot"] == MANY
 
 
+async def test_no_slot_is_given_again_while_a_model_is_dropped_bit_by_bit(store: Store) -> None:
+    await enter(store, ALICE)
+    rows = unit(FEW + 1, 1)
+    for first in range(FEW, 0, -1):
+        await put(store, rows[first:][:1], first)
+    async with store.transaction(ALICE, erasing=True) as tx:
+        assert await tx.vectors.drop("m", FEW // 2) == FEW // 2
+    await put(store, rows[:1])
+
+    async with store.transaction(ALICE, write=False) as tx:
+        assert (await tx.handle.fetch("last_slot", model="m"))[0]["slot"] == FEW + 1
+
+
 async def test_what_is_found_no_more_is_near_to_nothing_until_it_is_found_again(
     store: Store,
 ) -> None:

@@ -270,7 +270,9 @@ WHERE d.namespace = :namespace AND d.findable AND e.model = :model
 SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model
 
 -- query: drop_vectors
--- So many of a model: a transaction must be short.
+-- So many of a model: a transaction must be short. The greatest slot goes last: no other is given
+-- again as long as it stands.
 DELETE FROM embeddings WHERE namespace = :namespace AND model = :model AND item_id IN (
-  SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model LIMIT :limit
+  SELECT item_id FROM embeddings WHERE namespace = :namespace AND model = :model
+  ORDER BY slot LIMIT :limit
 ) RETURNING item_id
