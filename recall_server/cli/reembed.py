@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, in_house, print_json, progress
-from recall_server.domain.errors import Invalid, NamespaceNotFound
-from recall_server.domain.model import Namespace, namespace
+from recall_server.cli.shared import DOOR, AsJson, Db, existing, in_house, print_json, progress
+from recall_server.domain.errors import Invalid
+from recall_server.domain.model import Namespace
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,7 @@ def reembed(
 
 async def _chosen(built: House, name: str | None) -> list[Namespace]:
     if name is not None:
-        async with built.store.transaction(namespace(name), write=False) as tx:
-            if not await tx.portable.exists():
-                raise NamespaceNotFound
-        return [namespace(name)]
+        return [await existing(built, name)]
     async with built.store.transaction(None, write=False) as tx:
         return await tx.erasures.namespaces()
 

@@ -71,6 +71,8 @@ class Purge:
                 await self.at_once(job.namespace, erasure_id)
         line = entry(PURGE)
         async with self.store.transaction(job.namespace, entry=line) as tx:
+            # An erasure that comes now holds the book and wants the job; this one the other way.
+            await tx.lock()
             await tx.jobs.finish(job, self.now())
             line.ids.append(erasure_id)
 

@@ -68,15 +68,10 @@ class Cells:
         centres = _unit(sample[:: -(-len(sample) // wanted)])
         for _ in range(ROUNDS):
             sums = np.zeros_like(centres)
-            np.add.at(sums, _nearest(sample, centres), sample)
+            np.add.at(sums, self._nearest(chosen, centres), sample)
             # Around which there is nothing any more stays where it is.
             centres = np.where(sums.any(axis=1, keepdims=True), _unit(sums), centres)
-        cells = np.concatenate(
-            [
-                _nearest(self._codes.signs(part), centres)
-                for part in np.split(np.arange(self._count), range(AT_ONCE, self._count, AT_ONCE))
-            ]
-        )
+        cells = self._nearest(np.arange(self._count), centres)
         order = np.argsort(cells, kind="stable")
         self._centres = centres
         self._starts = np.searchsorted(cells[order], np.arange(len(centres) + 1))
@@ -87,6 +82,13 @@ class Cells:
         self._places = np.empty(self._count, np.uint32)
         self._places[order] = np.arange(self._count, dtype=np.uint32)
         self.made = True
+
+    def _nearest(self, positions: Positions, centres: Floats) -> Positions:
+        """The centre nearest to the code at each position."""
+        parts = np.split(positions, range(AT_ONCE, len(positions), AT_ONCE))
+        return np.concatenate(
+            [(self._codes.signs(part) @ centres.T).argmax(axis=1) for part in parts]
+        )
 
     def open(self) -> None:
         """Let searches look into what was made, and not where strays were."""
@@ -124,17 +126,6 @@ class Cells:
             cell = end
         near = alike(np.concatenate(words, axis=1), query, np.concatenate(findable), wanted)
         return np.sort(np.concatenate(positions).take(near))
-
-
-def _nearest(signs: Floats, centres: Floats) -> Positions:
-    """The centre nearest to each."""
-    nearest: Positions = np.concatenate(
-        [
-            (signs[start : start + AT_ONCE] @ centres.T).argmax(axis=1)
-            for start in range(0, len(signs), AT_ONCE)
-        ]
-    )
-    return nearest
 
 
 def _unit(rows: Floats) -> Floats:

@@ -103,7 +103,7 @@ class Codes:
         return self.all_of(allowed).take(documents)
 
     def all_of(self, allowed: Flags) -> Flags:
-        """The same, with a flag for each document that is known here."""
+        """`allowed`, with a flag for each document that is known here: others are none of it."""
         missing = len(self._position) - len(allowed)
         return np.pad(allowed, (0, missing)) if missing > 0 else allowed
 
