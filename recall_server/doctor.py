@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.errors import Unsafe
-from recall_server.domain.finding import Finding, Level, judged
+from recall_server.domain.findings import Finding, Level, judged
 from recall_server.storage.inspection import inspect
-from recall_server.storage.room import room
+from recall_server.storage.sqlite.disk_space import room
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
 log = structlog.get_logger()
 
 
-async def examine(built: House) -> list[Finding]:
+async def examine(built: Application) -> list[Finding]:
     """All checks, of a house that could be opened: its schema and its key are as they should be."""
     driver = built.store.driver
     async with driver.migration() as connection:
@@ -31,7 +31,7 @@ async def examine(built: House) -> list[Finding]:
     return [*of_database, *_files(built.settings), *_settings(built.settings)]
 
 
-async def secrets(built: House) -> Finding:
+async def secrets(built: Application) -> Finding:
     """Whether what push has sealed can be opened. Asks each namespace by itself: not at a start."""
     sealed = False
     if not built.settings.secret_key:
@@ -51,7 +51,7 @@ async def secrets(built: House) -> Finding:
     )
 
 
-async def refuse_unsafe(built: House) -> None:
+async def refuse_unsafe(built: Application) -> None:
     """Log what is a warning. Raises `Unsafe` with what fails."""
     findings = await examine(built)
     for finding in findings:

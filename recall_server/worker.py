@@ -10,11 +10,12 @@ from types import MappingProxyType
 
 import structlog
 
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import RecallError, Stale, Unavailable
-from recall_server.domain.failures import ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.model import AuditEntry, Job
-from recall_server.storage.jobs import Fenced
+from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.job import Job
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.jobs import Fenced
 
 log = structlog.get_logger()
 

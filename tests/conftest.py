@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.app import House, house
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.config import Settings
-from recall_server.files import shipped
+from recall_server.resources import shipped
 from recall_server.storage import driver_for
-from recall_server.storage.schema import migrate
+from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store
 from tests.engines import ENGINES, KEY_FILE, Postgres, running_postgres
 from tests.fakes import HashEmbedder
@@ -122,19 +123,19 @@ def settings_for(database: Path | str, **given: object) -> Settings:
     return settings if isinstance(database, str) else settings.model_copy(update={"db_url": None})
 
 
-Open = Callable[..., AbstractAsyncContextManager[House]]
+Open = Callable[..., AbstractAsyncContextManager[Application]]
 
 
 @pytest.fixture
-def open_house(database: Path | str, clock: Clock) -> Open:
+def open_app(database: Path | str, clock: Clock) -> Open:
     """Opens a house on the database of the test: `open_house(extractor=…, deadline_s=…)`."""
     chance = Chance()
 
     @asynccontextmanager
     async def opened(
         *, extractor: object = None, embedder: object = None, **given: object
-    ) -> AsyncIterator[House]:
-        async with house(
+    ) -> AsyncIterator[Application]:
+        async with open_application(
             settings_for(database, **given),
             extractor=extractor,  # type: ignore[arg-type]
             embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]

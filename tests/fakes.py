@@ -25,10 +25,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.domain.model import Span, Turn
-from recall_server.providers.embedding import Vectors
-from recall_server.providers.extraction import Passage
+from recall_server.domain.episode import Span, Turn
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.integrations.extraction.extractor import Passage
 
 
 class Manner(Enum):

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from recall_server import __version__
 from recall_server.config import Settings
-from recall_server.files import shipped
+from recall_server.resources import shipped
 
 
 def card() -> AgentCard:

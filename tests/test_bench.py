@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from recall_server.bench.texts import Texts
-from recall_server.domain.transcript import parse_turns
-from recall_server.providers.extraction import Passage
-from recall_server.providers.rules import RulesExtractor
+from recall_server.domain.text.transcript import parse_turns
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.integrations.extraction.rules import RulesExtractor
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

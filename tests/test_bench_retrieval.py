@@ -13,8 +13,8 @@ from recall_server.bench.retrieval_data import Doc, Session, read
 from recall_server.bench.retrieval_metrics import estimates, measures
 from recall_server.bench.retrieval_report import as_json, rankings
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import SearchMode
-from recall_server.domain.transcript import parse_turns
+from recall_server.domain.query import SearchMode
+from recall_server.domain.text.transcript import parse_turns
 
 AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 

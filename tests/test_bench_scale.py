@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.app import house
 from recall_server.bench.databases import multiply
 from recall_server.bench.load import Measured
 from recall_server.bench.nearest import recall_of_vectors
 from recall_server.bench.scale import Scale, tenant
 from recall_server.bench.scale_report import targets
-from recall_server.domain.model import Namespace, Query
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query
 from tests.conftest import Clock, settings_for
 
 ONE, COPY = Namespace("one"), Namespace("one-1")
@@ -23,10 +24,10 @@ def silent(_: str) -> None:
 async def test_neighbours_are_namespaces_like_the_one_they_are_copies_of(
     database: Path | str, clock: Clock
 ) -> None:
-    async with house(settings_for(database), now=clock) as built:
+    async with open_application(settings_for(database), now=clock) as built:
         await tenant(built, ONE, 30, silent)
     multiply(database, ONE, 2, silent)
-    async with house(settings_for(database), now=clock) as built:
+    async with open_application(settings_for(database), now=clock) as built:
         found = []
         for namespace in (ONE, COPY):
             entry = built.services.audit.begin(namespace, "search_memories", "test", None)
@@ -41,7 +42,7 @@ async def test_neighbours_are_namespaces_like_the_one_they_are_copies_of(
 async def test_where_all_vectors_are_compared_all_of_the_nearest_are_found(
     database: Path | str,
 ) -> None:
-    async with house(settings_for(database)) as built:
+    async with open_application(settings_for(database)) as built:
         await tenant(built, ONE, 60, silent)
         assert await recall_of_vectors(built, ONE, seed=1) == 1.0
 

@@ -9,10 +9,13 @@ import pytest
 import typer.main
 
 from recall_server import config
+from recall_server.api import connection_timeouts  # noqa: F401  # define codes of their own
+from recall_server.api.mcp.tools import TOOLS, screened
+from recall_server.api.middleware import (  # noqa: F401  # define codes of their own
+    request_validation,
+)
 from recall_server.cli.commands import app
-from recall_server.domain import errors, failures  # noqa: F401  # all kinds of errors
-from recall_server.surface import edge, protocol  # noqa: F401  # define codes of their own
-from recall_server.surface.tools import TOOLS, screened
+from recall_server.domain import errors, external_errors  # noqa: F401  # all kinds of errors
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -10,7 +10,12 @@ import pytest
 
 HEAVY = ("mcp", "a2a", "google.protobuf", "anthropic", "uvicorn", "starlette.applications")
 # And what only some settings, or some texts, have need of.
-ON_USE = ("psycopg", "kingfisher_sdk", "wordllama", "recall_server.providers.rules.passages")
+ON_USE = (
+    "psycopg",
+    "kingfisher_sdk",
+    "wordllama",
+    "recall_server.integrations.extraction.rules.passages",
+)
 
 RUN = """
 import json, sys
@@ -23,7 +28,7 @@ print(json.dumps(sorted(sys.modules)))
 # What `recall worker` goes on in.
 WORK = """
 import json, sys
-import recall_server.process
+import recall_server.lifecycle
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -67,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_that_serves_nobody_loads_no_door(folder: Path, command: list[str]) -> None:
     found = loaded(folder, *command)
 
-    assert "recall_server.app" in found
+    assert "recall_server.bootstrap" in found
     assert not found.intersection(HEAVY)
     assert not found.intersection(ON_USE)
 

@@ -3,9 +3,14 @@
 import asyncio
 from datetime import timedelta
 
-from recall_server.app import House, working
-from recall_server.domain.model import Candidate, JobState, MemoryType, Namespace, Span
-from recall_server.services.ingest import Submission
+from recall_server.application import Application
+from recall_server.bootstrap import working
+from recall_server.domain.episode import Span
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.job import JobState
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.ingest import Submission
 from recall_server.worker import FAILURES_MAX
 from tests.conftest import Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
@@ -15,98 +20,98 @@ BOB = Namespace("bob")
 TEA = Candidate("Alice likes tea.", MemoryType.PREFERENCE, Span(7, 18))
 
 
-async def state_of(house: House, job_id: str) -> JobState | None:
-    async with house.store.transaction(ALICE, write=False) as tx:
+async def state_of(application: Application, job_id: str) -> JobState | None:
+    async with application.store.transaction(ALICE, write=False) as tx:
         return await tx.jobs.state(job_id)
 
 
 async def test_a_job_that_takes_its_worker_with_it_is_given_up(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """F-08."""
-    async with open_house(extractor=Scripted(**{"I like tea": TEA})) as house:
-        await enter(house)
-        accepted = await remember(house, "Alice: I like tea.")
+    async with open_app(extractor=Scripted(**{"I like tea": TEA})) as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I like tea.")
         for _ in range(FAILURES_MAX + 1):
-            async with house.store.transaction(None) as tx:
+            async with application.store.transaction(None) as tx:
                 await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
             clock.pass_(timedelta(minutes=2))
-        await drained(house)
+        await drained(application)
 
-        assert await state_of(house, accepted.job_id) is JobState.FAILED
+        assert await state_of(application, accepted.job_id) is JobState.FAILED
 
 
 async def test_a_job_that_lost_its_worker_once_is_done_by_the_next(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
-    async with open_house(extractor=Scripted(**{"I like tea": TEA})) as house:
-        await enter(house)
-        accepted = await remember(house, "Alice: I like tea.")
-        async with house.store.transaction(None) as tx:
+    async with open_app(extractor=Scripted(**{"I like tea": TEA})) as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I like tea.")
+        async with application.store.transaction(None) as tx:
             await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
         clock.pass_(timedelta(minutes=2))
-        await drained(house)
+        await drained(application)
 
-        assert await state_of(house, accepted.job_id) is JobState.COMPLETE
-        assert len(await memories(house)) == 1
+        assert await state_of(application, accepted.job_id) is JobState.COMPLETE
+        assert len(await memories(application)) == 1
 
 
-async def test_a_worker_that_was_overtaken_leaves_no_trace(open_house: Open, clock: Clock) -> None:
+async def test_a_worker_that_was_overtaken_leaves_no_trace(open_app: Open, clock: Clock) -> None:
     """F-09."""
     extractor = Scripted(**{"I like tea": TEA})
-    async with open_house(extractor=extractor) as house:
-        await enter(house)
-        accepted = await remember(house, "Alice: I like tea.")
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I like tea.")
 
         async def overtake() -> None:
             extractor.meanwhile = None
             clock.pass_(timedelta(hours=1))
-            await drained(house)
+            await drained(application)
 
         extractor.meanwhile = overtake
-        await drained(house)
-        (memory,) = await memories(house)
+        await drained(application)
+        (memory,) = await memories(application)
 
         assert extractor.asked == 2
         assert memory.reinforcements == 0
-        assert await state_of(house, accepted.job_id) is JobState.COMPLETE
+        assert await state_of(application, accepted.job_id) is JobState.COMPLETE
 
 
-async def test_no_transaction_is_open_while_the_model_thinks(open_house: Open) -> None:
+async def test_no_transaction_is_open_while_the_model_thinks(open_app: Open) -> None:
     extractor = Scripted(**{"I like tea": TEA})
-    async with open_house(extractor=extractor) as house:
-        await enter(house)
-        await remember(house, "Alice: I like tea.")
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, "Alice: I like tea.")
 
         async def write() -> None:
-            async with asyncio.timeout(5), house.store.transaction(ALICE) as tx:
+            async with asyncio.timeout(5), application.store.transaction(ALICE) as tx:
                 await tx.lock()
 
         extractor.meanwhile = write
-        await drained(house)
+        await drained(application)
 
         assert extractor.asked == 1
-        assert len(await memories(house)) == 1
+        assert len(await memories(application)) == 1
 
 
-async def test_a_tenant_with_one_job_does_not_wait_for_one_with_many(open_house: Open) -> None:
+async def test_a_tenant_with_one_job_does_not_wait_for_one_with_many(open_app: Open) -> None:
     extractor = Scripted()
-    async with open_house(extractor=extractor) as house:
-        await enter(house)
-        await enter(house, BOB)
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await enter(application, BOB)
         for number in range(20):
-            await remember(house, f"Alice: I like tea number {number}.")
-        await house.services.ingest.remember(
-            BOB, Submission("Bob: I like rum.", "life"), entry=entry(house, BOB)
+            await remember(application, f"Alice: I like tea number {number}.")
+        await application.services.ingest.remember(
+            BOB, Submission("Bob: I like rum.", "life"), entry=entry(application, BOB)
         )
         for _ in range(2):
-            await house.worker.run_once()
-        counts = await house.services.recall.stats(BOB, entry=entry(house, BOB))
+            await application.worker.run_once()
+        counts = await application.services.recall.stats(BOB, entry=entry(application, BOB))
 
     assert counts.backlog.pending_extractions == 0
 
 
-async def test_a_running_worker_is_woken_by_a_store(open_house: Open) -> None:
+async def test_a_running_worker_is_woken_by_a_store(open_app: Open) -> None:
     done = asyncio.Event()
     extractor = Scripted(**{"I like tea": TEA})
 
@@ -114,17 +119,17 @@ async def test_a_running_worker_is_woken_by_a_store(open_house: Open) -> None:
         done.set()
 
     extractor.meanwhile = finished
-    async with open_house(extractor=extractor, worker_poll_s=3_600) as house:
-        await enter(house)
-        async with working(house):
+    async with open_app(extractor=extractor, worker_poll_s=3_600) as application:
+        await enter(application)
+        async with working(application):
             await asyncio.sleep(0)
-            await remember(house, "Alice: I like tea.")
+            await remember(application, "Alice: I like tea.")
             async with asyncio.timeout(10):
                 await done.wait()
 
 
 async def test_each_of_two_stores_wakes_one_who_rests_and_all_stop_at_once(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     extractor = Scripted(**{"I like tea": TEA})
     both = asyncio.Barrier(3)
@@ -133,18 +138,18 @@ async def test_each_of_two_stores_wakes_one_who_rests_and_all_stop_at_once(
         await both.wait()
 
     extractor.meanwhile = meet
-    async with open_house(extractor=extractor, worker_poll_s=3_600, drain_s=3_600) as house:
-        await enter(house)
-        async with asyncio.timeout(30), working(house):
-            await remember(house, "Alice: I like tea.")
-            await remember(house, "Bob: I like tea.")
+    async with open_app(extractor=extractor, worker_poll_s=3_600, drain_s=3_600) as application:
+        await enter(application)
+        async with asyncio.timeout(30), working(application):
+            await remember(application, "Alice: I like tea.")
+            await remember(application, "Bob: I like tea.")
             await both.wait()
 
     assert extractor.asked == 2
 
 
 async def test_a_worker_told_to_stop_hands_back_what_a_slow_model_holds_up(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """F-58."""
     started = asyncio.Event()
@@ -155,15 +160,15 @@ async def test_a_worker_told_to_stop_hands_back_what_a_slow_model_holds_up(
         await asyncio.Event().wait()
 
     extractor.meanwhile = hang
-    async with open_house(extractor=extractor, drain_s=0.05) as house:
-        await enter(house)
-        accepted = await remember(house, "Alice: I like tea.")
-        async with asyncio.timeout(10), working(house):
+    async with open_app(extractor=extractor, drain_s=0.05) as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I like tea.")
+        async with asyncio.timeout(10), working(application):
             await started.wait()
-        waiting = await state_of(house, accepted.job_id)
+        waiting = await state_of(application, accepted.job_id)
         extractor.meanwhile = None
-        await drained(house)
+        await drained(application)
 
         assert waiting is JobState.QUEUED
 
-        assert await state_of(house, accepted.job_id) is JobState.COMPLETE
+        assert await state_of(application, accepted.job_id) is JobState.COMPLETE

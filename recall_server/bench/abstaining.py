@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recall_server.bench.retrieval_data import DataSet, Question
-from recall_server.domain.abstention import WEAK_BELOW
+from recall_server.domain.search.abstention import WEAK_BELOW
 
 
 @dataclass(frozen=True)

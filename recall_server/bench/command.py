@@ -10,9 +10,9 @@ from typing import Annotated, Any, Protocol
 import typer
 from rich.console import Console
 
-from recall_server import observe
+from recall_server import logs
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import Part, SearchMode
+from recall_server.domain.query import Part, SearchMode
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 USAGE_ERROR = 2
@@ -221,7 +221,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _measure(engine: Engines, run: Run, report: Report, file: Path | None) -> None:
     """Run on each engine that there is, and show what it did."""
-    observe.configure("warning")
+    logs.configure("warning")
     runs: list[Any] = []
     console = Console(soft_wrap=True)
     with Console(stderr=True).status("") as status:

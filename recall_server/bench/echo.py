@@ -16,10 +16,10 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
 from starlette.applications import Starlette
 
-from recall_server import observe
+from recall_server import logs
 from recall_server.config import Settings
-from recall_server.process import told_to_stop
-from recall_server.serve import bound, listening
+from recall_server.lifecycle import stop_signal
+from recall_server.server import bound, listening
 
 PATH = "/a2a"
 TEXT = "text/plain"
@@ -57,7 +57,7 @@ def _card(address: str) -> AgentCard:
 
 async def _serve() -> None:
     settings = Settings(port=0)
-    stop = told_to_stop()
+    stop = stop_signal()
     listener = bound(settings)
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
     handler = DefaultRequestHandler(Echo(), InMemoryTaskStore(), _card(address))
@@ -68,7 +68,7 @@ async def _serve() -> None:
 
 
 def main() -> None:
-    observe.configure("warning")
+    logs.configure("warning")
     asyncio.run(_serve())
 
 

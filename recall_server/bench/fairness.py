@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from recall_server.app import house
 from recall_server.bench.clients import CallTool, plain
 from recall_server.bench.databases import scratch, settings, settle
 from recall_server.bench.fill import fill
@@ -18,7 +17,8 @@ from recall_server.bench.load import Measured, Operation, measure
 from recall_server.bench.open import GUEST
 from recall_server.bench.process import served, target
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import namespace
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import namespace
 
 SEED = 20260301
 MEMORIES = 1_000
@@ -93,7 +93,7 @@ def _twin(database: Path | str) -> Path | str:
 
 async def _prepared(database: Path | str) -> dict[str, str]:
     texts, tokens = Texts(SEED), {}
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         for name in (GUEST, "flood"):
             ns = namespace(name)
             entry = built.services.audit.begin(ns, "create_token", "bench", None)

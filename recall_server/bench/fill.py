@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from recall_server.app import House
+from recall_server.application import Application
+from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.importance import importance
-from recall_server.domain.model import Citation, Episode, Memory, MemoryType, Namespace, Span
-from recall_server.services import finding
+from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory import indexing
 from recall_server.storage.store import Transaction
 
 BATCH = 250
@@ -16,7 +18,7 @@ _TYPES = tuple(MemoryType)
 
 
 async def fill(
-    built: House,
+    built: Application,
     namespace: Namespace,
     texts: Sequence[str],
     on_progress: Callable[[int], None] = lambda _: None,
@@ -36,7 +38,7 @@ async def fill(
             await tx.episodes.add(episode, episode.id, "")
             for memory in memories:
                 await tx.memories.add(memory)
-            await finding.show(tx, [memory.id for memory in memories])
+            await indexing.show(tx, [memory.id for memory in memories])
             await _embed(built, tx, memories)
         ids += [memory.id for memory in memories]
         on_progress(len(ids))
@@ -79,7 +81,7 @@ def _memories(episode: Episode, texts: Sequence[str]) -> list[Memory]:
     return memories
 
 
-async def _embed(built: House, tx: Transaction, memories: Sequence[Memory]) -> None:
+async def _embed(built: Application, tx: Transaction, memories: Sequence[Memory]) -> None:
     if built.embedder is None:
         return
     vectors = await built.embedder.embed([memory.text for memory in memories])

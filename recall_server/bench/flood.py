@@ -11,13 +11,13 @@ import typer
 
 from recall_server.bench.clients import plain
 from recall_server.bench.texts import Texts
-from recall_server.process import told_to_stop
+from recall_server.lifecycle import stop_signal
 
 SEED = 7
 
 
 async def _flood(address: str, token: str, callers: int) -> None:
-    texts, stop = Texts(SEED), told_to_stop()
+    texts, stop = Texts(SEED), stop_signal()
     begun = asyncio.Semaphore(0)
 
     async def call_on() -> None:

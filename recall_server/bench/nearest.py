@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import Namespace
-from recall_server.services.search import POOL_MIN
-from recall_server.storage.codes import Floats
+from recall_server.domain.namespace import Namespace
+from recall_server.services.search.search import POOL_MIN
+from recall_server.storage.index.codes import Floats
 
 QUESTIONS = 100
 # What is nearer by less is equally near: beyond six places is noise.
@@ -16,7 +16,7 @@ NEAREST = 10
 PAGE = 5_000
 
 
-async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> float:
+async def recall_of_vectors(built: Application, namespace: Namespace, seed: int) -> float:
     """recall@10, the mean over `QUESTIONS` questions: of the ten nearest, how many are among the
     nearest that a search looks at. One that is as near as the tenth counts as one of them.
     """
@@ -37,7 +37,9 @@ async def recall_of_vectors(built: House, namespace: Namespace, seed: int) -> fl
     return found / (QUESTIONS * NEAREST)
 
 
-async def _tenth(built: House, namespace: Namespace, model: str, asked: Floats) -> list[float]:
+async def _tenth(
+    built: Application, namespace: Namespace, model: str, asked: Floats
+) -> list[float]:
     """For each question the cosine of the tenth of all vectors."""
     best = np.full((len(asked), NEAREST), -1.0)
     async with built.store.transaction(namespace, write=False) as tx:

@@ -11,19 +11,20 @@ from typing import Self
 import typer
 from starlette.types import ASGIApp
 
-from recall_server import observe
-from recall_server.app import House
+from recall_server import logs
+from recall_server.api.app import create_app
+from recall_server.api.mcp.tools import TOOLS
+from recall_server.application import Application
 from recall_server.bench.target import NOOP
 from recall_server.config import Settings
-from recall_server.domain.model import AuditEntry, Namespace, namespace
-from recall_server.domain.rights import TokenInfo
-from recall_server.doors import asgi
-from recall_server.serve import serve
-from recall_server.services.access import Access
-from recall_server.services.audit import Audit
-from recall_server.services.rates import Rates
-from recall_server.storage.audit import Audit as Shelf
-from recall_server.surface.tools import TOOLS
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import TokenInfo
+from recall_server.server import serve
+from recall_server.services.audit.audit import Audit
+from recall_server.services.auth.access import Access
+from recall_server.services.limits.rates import Rates
+from recall_server.storage.tables.audit import Audit as Shelf
 
 GUEST = namespace("large")
 
@@ -64,21 +65,21 @@ class NoLimits(Rates):
         """Whatever it is."""
 
 
-def _app(house: House) -> ASGIApp:
-    services, now = house.services, house.services.audit.now
-    house.services = replace(
+def _app(application: Application) -> ASGIApp:
+    services, now = application.services, application.services.audit.now
+    application.services = replace(
         services,
         access=Everybody.like(services.access),
-        audit=NoBook(house.store, now, services.audit.new_id, services.audit.cursors),
+        audit=NoBook(application.store, now, services.audit.new_id, services.audit.cursors),
     )
-    rates = NoLimits(house.store, now, token_calls=0, namespace_calls=0, bad_tokens=0)
-    return asgi(house, (*TOOLS, NOOP), rates)
+    rates = NoLimits(application.store, now, token_calls=0, namespace_calls=0, bad_tokens=0)
+    return create_app(application, (*TOOLS, NOOP), rates)
 
 
 def main() -> None:
     Shelf.record = Shelf.ask = _unwritten  # type: ignore[method-assign]
     settings = Settings()
-    observe.configure(settings.log_level)
+    logs.configure(settings.log_level)
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=_app))
 
 

@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recall_server.app import house
 from recall_server.bench.clients import Arguments, CallTool, session
 from recall_server.bench.databases import scratch, settings
 from recall_server.bench.fill import fill
@@ -19,7 +18,8 @@ from recall_server.bench.load import FLOOR, Measured, Operation, measure
 from recall_server.bench.peer_server import VERSION, installed, serving
 from recall_server.bench.process import target
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import namespace
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import namespace
 
 SEED = 20260303
 SIZES = (10_000, 100_000)
@@ -187,7 +187,7 @@ async def _answered(ask: Callable[[], Awaitable[bytes]]) -> bytes:
 
 async def _filled(database: Path, statements: Sequence[str], say: Say) -> dict[int, str]:
     tokens = {}
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         for size in (0, *SIZES):
             ns = namespace(f"of-{size}")
             entry = built.services.audit.begin(ns, "create_token", "bench", None)

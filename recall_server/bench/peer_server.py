@@ -19,7 +19,7 @@ from pathlib import Path
 from recall_server.bench.fill import APART
 from recall_server.bench.process import START_S
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import MemoryType
+from recall_server.domain.memory import MemoryType
 
 VERSION = "0.4.0"
 INSTALL_S = 600.0

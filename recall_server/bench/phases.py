@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from statistics import fmean
 
-from recall_server.app import House
-from recall_server.domain.model import Namespace
-from recall_server.services.embedding import EMBED
-from recall_server.services.runs import CONSOLIDATE
-from recall_server.storage.audit import AuditRecord
+from recall_server.application import Application
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.embedding import EMBED
+from recall_server.services.tasks.transitions import CONSOLIDATE
+from recall_server.storage.tables.audit import AuditRecord
 
 ACCEPT = "send_message"
 LINES_MAX = 1_000_000
@@ -29,7 +29,7 @@ class Phases:
     """Afterwards, while nobody waits for it: the vectors of what was made, if that is a job."""
 
 
-async def phases(built: House, namespace: Namespace) -> Phases:
+async def phases(built: Application, namespace: Namespace) -> Phases:
     """What the book says of a namespace. Raises `RuntimeError` where a task there has made anything
     else than one memory: it would not be what is to be measured.
     """

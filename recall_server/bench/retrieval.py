@@ -12,27 +12,19 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from recall_server.app import House, house
+from recall_server.application import Application
 from recall_server.bench.abstaining import elsewhere
 from recall_server.bench.databases import scratch, settings
 from recall_server.bench.retrieval_data import DataSet, Question, Session, read
+from recall_server.bootstrap import open_application
+from recall_server.domain.episode import Episode, Source, Span
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import (
-    Episode,
-    Hit,
-    ItemKind,
-    Memory,
-    Namespace,
-    Part,
-    Query,
-    SearchMode,
-    Source,
-    Span,
-    namespace,
-)
-from recall_server.services.ingest import Submission
-from recall_server.services.recall import Found as Answered
-from recall_server.storage.episodes import turn_id
+from recall_server.domain.memory import Memory
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.query import Hit, ItemKind, Part, Query, SearchMode
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.search.recall import Found as Answered
+from recall_server.storage.tables.episodes import turn_id
 
 SEED = 20261122
 TICK = timedelta(seconds=1)
@@ -143,7 +135,7 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
     chosen = {name: value for name, value in given.items() if value is not None}
     clock = _Clock(data.after)
     with scratch(engine, wishes.db_url) as database:
-        async with house(
+        async with open_application(
             settings(database).model_copy(update=chosen),
             now=clock,
             chance=random.Random(SEED).randbytes,  # noqa: S311 - ids that repeat are what is wanted
@@ -189,7 +181,7 @@ class _Clock:
 class _Told:
     """A house that is told a data set, a namespace for each corpus, and asked about it."""
 
-    def __init__(self, built: House, clock: _Clock, engine: str, say: Say) -> None:
+    def __init__(self, built: Application, clock: _Clock, engine: str, say: Say) -> None:
         self._built = built
         self._clock = clock
         self._say: Say = lambda text: say(f"{engine}: {text}")

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from recall_server.domain.episode import Span
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Span
 
 DOCS, QUESTIONS = "docs.jsonl", "queries.jsonl"
 # Asked about what was never said: what is right is to find nothing.

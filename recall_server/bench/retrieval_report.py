@@ -14,7 +14,7 @@ from recall_server.bench.abstaining import Parted, parted
 from recall_server.bench.retrieval import DELIVERED_HITS, RetrievalRun, disagreement
 from recall_server.bench.retrieval_data import UNANSWERABLE
 from recall_server.bench.retrieval_metrics import Estimate, estimates, measures
-from recall_server.domain.abstention import WEAK_BELOW
+from recall_server.domain.search.abstention import WEAK_BELOW
 
 # Whatever constant of the ranking was chosen by what it finds was chosen on these.
 TUNED_ON = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43")

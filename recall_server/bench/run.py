@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from recall_server.app import house
 from recall_server.bench.clients import plain, sdk
 from recall_server.bench.databases import fsync_ms, scratch, settings, settle
 from recall_server.bench.fill import fill
@@ -13,7 +12,8 @@ from recall_server.bench.load import FLOOR, Measured, Operation, measure
 from recall_server.bench.process import target
 from recall_server.bench.scale import Scale, ScaleWishes, scale
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import namespace
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import namespace
 
 SEED = 20260301
 SMALL = 1_000
@@ -72,7 +72,7 @@ async def run(engine: str, wishes: Wishes, say: Say) -> Run:
 
 async def _prepared(database: Path | str, memories: int, say: Say) -> list[Operation]:
     texts = Texts(SEED)
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
 
         async def tenant(name: str, count: int) -> str:
             ns = namespace(name)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from recall_server.app import House, house
+from recall_server.application import Application
 from recall_server.bench.clients import CallTool, plain
 from recall_server.bench.databases import another, multiply, settings, settle
 from recall_server.bench.fill import fill
@@ -17,7 +17,8 @@ from recall_server.bench.load import Measured, Operation, measure
 from recall_server.bench.nearest import recall_of_vectors
 from recall_server.bench.process import target
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import namespace
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import namespace
 
 SEED = 20260302
 NEIGHBOUR = 1_000
@@ -63,12 +64,12 @@ async def scale(engine: str, database: Path | str, wishes: ScaleWishes, say: Say
     alone and beside others of that size.
     """
     tokens: dict[int, str] = {}
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         for size in wishes.sizes:
             tokens[size] = await tenant(built, f"scale-{size}", size, say)
     settle(database)
     found: dict[int, float] = {}
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         for size in wishes.sizes:
             say(f"{engine}: comparing all vectors of {size:,} memories")
             found[size] = await recall_of_vectors(built, namespace(f"scale-{size}"), SEED + 1)
@@ -103,7 +104,7 @@ async def scale(engine: str, database: Path | str, wishes: ScaleWishes, say: Say
     )
 
 
-async def tenant(built: House, name: str, memories: int, say: Say) -> str:
+async def tenant(built: Application, name: str, memories: int, say: Say) -> str:
     """A new namespace with so many memories; its token."""
     texts = Texts(SEED)
     ns = namespace(name)
@@ -122,7 +123,7 @@ def _search(name: str, token: str) -> Operation:
 async def _starts(database: Path | str, token: str) -> tuple[float, float]:
     """Seconds from the start of a server to its first answer, with memories and with none."""
     with another(database) as nothing:
-        async with house(settings(nothing)) as built:
+        async with open_application(settings(nothing)) as built:
             unused = await tenant(built, "nobody", 0, lambda _: None)
         times: dict[str, list[float]] = {token: [], unused: []}
         # In turn, so that drift hits both alike.
@@ -157,7 +158,7 @@ async def _neighbours(
     with another(database) as quiet, another(database) as crowded:
         tokens = []
         for where in (quiet, crowded):
-            async with house(settings(where)) as built:
+            async with open_application(settings(where)) as built:
                 tokens.append(await tenant(built, "one", NEIGHBOUR, say))
                 if where == crowded:
                     await tenant(built, "other", NEIGHBOUR, say)

@@ -10,13 +10,13 @@ from typing import Any
 import typer
 from starlette.types import ASGIApp
 
-from recall_server import observe
-from recall_server.app import House
+from recall_server import logs
+from recall_server.api.app import create_app
+from recall_server.api.arguments import Arguments
+from recall_server.api.mcp.tools import TOOLS, Call, Tool
+from recall_server.application import Application
 from recall_server.config import Settings
-from recall_server.doors import asgi
-from recall_server.serve import serve
-from recall_server.surface.arguments import Arguments
-from recall_server.surface.tools import TOOLS, Call, Tool
+from recall_server.server import serve
 
 
 class Nothing(Arguments):
@@ -33,13 +33,13 @@ async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
 NOOP = Tool("whoami", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
 
 
-def _app(house: House) -> ASGIApp:
-    return asgi(house, (*TOOLS, NOOP))
+def _app(application: Application) -> ASGIApp:
+    return create_app(application, (*TOOLS, NOOP))
 
 
 def main() -> None:
     settings = Settings()
-    observe.configure(settings.log_level)
+    logs.configure(settings.log_level)
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=_app))
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from recall_server.app import house
 from recall_server.bench import clients
 from recall_server.bench.clients import Arguments, CallTool
 from recall_server.bench.databases import fsync_ms, scratch, settings
@@ -17,7 +16,8 @@ from recall_server.bench.load import WARM_UP, Measured, Operation, run_for
 from recall_server.bench.phases import Phases, phases
 from recall_server.bench.process import Served, served, target
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import Namespace, namespace
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import Namespace, namespace
 
 RECALL, ECHO = "recall", "echo"
 CONCURRENCIES = (1, 16)
@@ -101,7 +101,7 @@ def _tenant(concurrency: int) -> Namespace:
 
 async def _tenants(database: Path | str) -> dict[int, str]:
     tokens = {}
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         for concurrency in CONCURRENCIES:
             ns = _tenant(concurrency)
             entry = built.services.audit.begin(ns, "create_token", "bench", None)
@@ -111,7 +111,7 @@ async def _tenants(database: Path | str) -> dict[int, str]:
 
 
 async def _spent(database: Path | str) -> dict[int, Phases]:
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         return {one: await phases(built, _tenant(one)) for one in CONCURRENCIES}
 
 

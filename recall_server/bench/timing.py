@@ -13,15 +13,16 @@ from time import perf_counter
 
 import numpy as np
 
-from recall_server.app import House, house
+from recall_server.application import Application
 from recall_server.bench.clients import knocking, plain
 from recall_server.bench.databases import scratch, settings, settle
 from recall_server.bench.load import Measured
 from recall_server.bench.process import target
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import namespace
-from recall_server.domain.tokens import new_token
-from recall_server.services.access import Wanted
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import namespace
+from recall_server.domain.security.tokens import new_token
+from recall_server.services.auth.access import Wanted
 
 SEED = 20260301
 WARM_UP = 20
@@ -69,7 +70,7 @@ async def run(engine: str, wishes: Wishes, say: Callable[[str], None]) -> Run:
 
 async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, str]]:
     """A token of each kind; and those of two who store."""
-    async with house(settings(database)) as built:
+    async with open_application(settings(database)) as built:
         good, revoked = await _issued(built, "guest"), await _issued(built, "guest")
         expired = await _issued(built, "guest", Wanted(expires_in=timedelta(milliseconds=1)))
         info = await built.services.access.verify(revoked)
@@ -87,7 +88,7 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
     return tokens, writers
 
 
-async def _issued(built: House, name: str, wanted: Wanted | None = None) -> str:
+async def _issued(built: Application, name: str, wanted: Wanted | None = None) -> str:
     ns = namespace(name)
     entry = built.services.audit.begin(ns, "create_token", "bench", None)
     return (await built.services.access.issue(ns, wanted=wanted, entry=entry))[0]

@@ -7,24 +7,24 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
     Db,
     fail,
-    in_house,
+    in_application,
     jwk,
     key_in,
     print_json,
     print_table,
 )
-from recall_server.domain.chain import Checkpoint
 from recall_server.domain.errors import AuditBroken, Invalid, RecallError
-from recall_server.domain.model import Namespace, namespace
-from recall_server.providers.keys import Jwk
-from recall_server.services.proof import (
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.security.audit_chain import Checkpoint
+from recall_server.integrations.crypto.keys import Jwk
+from recall_server.services.audit.verification import (
     Verified,
     manifest_of,
     read_checkpoints,
@@ -49,7 +49,7 @@ def tail(
 ) -> None:
     """Show the newest lines: every operation, who asked for it and how it ended."""
 
-    async def show(built: House) -> None:
+    async def show(built: Application) -> None:
         audit, ns = built.services.audit, namespace(name) if name is not None else None
         records = await audit.newest(ns, tail)
         if ns is not None:
@@ -82,7 +82,7 @@ def tail(
             [{key: row[key] for key in (*shown, "counts")} for row in rows], "The book is empty."
         )
 
-    in_house(db, show)
+    in_application(db, show)
 
 
 @app.command()
@@ -95,7 +95,7 @@ def export(
 ) -> None:
     """Write the whole book of a namespace as JSON Lines, sealed, for `verify`."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = namespace(name)
         unused(out)
         await built.services.audit.observed(ns, "export_audit", DOOR)
@@ -109,7 +109,7 @@ def export(
         if broken is not None:
             _broken(broken)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
@@ -121,7 +121,7 @@ def checkpoint(
 ) -> None:
     """Vouch for the books as they are now: where the settings say, or on standard output."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services = built.services
         if name is None:
             wanted = [one async for one in services.proof.namespaces()]
@@ -140,7 +140,7 @@ def checkpoint(
             if made is not None:
                 typer.echo(made[1])
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
@@ -177,7 +177,7 @@ def verify(
         _sound([found], checkpoints, as_json=as_json)
         return
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         public = key_in(key) if key else built.key.public
         if not as_json:
             _tell_key(public, "the operator" if key else "this server")
@@ -193,10 +193,10 @@ def verify(
             _broken(error)
         _sound(verified, checkpoints, as_json=as_json)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
-async def _verified(built: House, ns: Namespace, given: list[Checkpoint]) -> Verified:
+async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) -> Verified:
     services = built.services
     try:
         found = await services.proof.verify(ns, given)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from recall_server import __version__, observe
-from recall_server.app import House
+from recall_server import __version__, logs
+from recall_server.application import Application
 from recall_server.bench.command import app as bench
 from recall_server.cli import importing, tokens
 from recall_server.cli.audit import app as audit
@@ -30,14 +30,14 @@ from recall_server.cli.search import search
 from recall_server.cli.shared import (
     AsJson,
     Db,
-    in_house,
+    in_application,
     of_what_is_there,
     print_json,
     run,
     settings,
 )
 from recall_server.cli.sources import purge_source
-from recall_server.services.overview import overview
+from recall_server.services.stats import overview
 
 app = typer.Typer(
     name="recall",
@@ -69,7 +69,7 @@ def serve_(
 ) -> None:
     """Serve MCP at /mcp and A2A at /a2a until told to stop."""
     with importing():
-        from recall_server.serve import serve  # noqa: PLC0415  # loads every door
+        from recall_server.server import serve  # noqa: PLC0415  # loads every door
 
     chosen = settings(db, host=host, port=port, allow_public=allow_public)
     run(serve(chosen, _announce))
@@ -79,7 +79,7 @@ def serve_(
 def worker(db: Db = None) -> None:
     """Run background jobs only, beside a server or several."""
     with importing():
-        from recall_server.process import work  # noqa: PLC0415
+        from recall_server.lifecycle import work  # noqa: PLC0415
 
     run(work(of_what_is_there(db)))
 
@@ -91,7 +91,7 @@ app.command("create-token")(tokens.create_token)
 def status(db: Db = None, as_json: AsJson = False) -> None:
     """Show counts, queue, engine, embedder and extractor."""
 
-    async def show(built: House) -> None:
+    async def show(built: Application) -> None:
         found = await overview(built.store)
         row = {
             "version": __version__,
@@ -108,7 +108,7 @@ def status(db: Db = None, as_json: AsJson = False) -> None:
             for key, value in row.items():
                 typer.echo(f"{key.replace('_', ' '):22}{value}")
 
-    in_house(db, show)
+    in_application(db, show)
 
 
 @app.command()
@@ -122,7 +122,7 @@ def demo(
     with importing():
         from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 
-    observe.configure("error")
+    logs.configure("error")
     run(show(file, keep=keep))
 
 
@@ -148,7 +148,7 @@ app.command("search")(search)
 app.add_typer(quarantine, name="quarantine")
 
 
-def _announce(address: str, built: House) -> None:
+def _announce(address: str, built: Application) -> None:
     where = built.settings.db_path if built.store.engine == "sqlite" else "Postgres"
     typer.echo(
         f"recall {__version__} serves {address}/mcp from {where}\n"

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server.app import House
+from recall_server.api import task_presenters
+from recall_server.application import Application
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
@@ -12,14 +13,13 @@ from recall_server.cli.shared import (
     echo,
     existing,
     fail,
-    in_house,
+    in_application,
     print_json,
     print_table,
 )
-from recall_server.domain.model import namespace
+from recall_server.domain.namespace import namespace
 from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.text import visible
-from recall_server.surface import runs
+from recall_server.domain.text.cleaning import visible
 
 LISTED_MAX = 100
 
@@ -33,7 +33,7 @@ QuestionId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows i
 def list_(name: Name, db: Db = None, as_json: AsJson = False) -> None:
     """List the open questions, the oldest first."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         found = await _open(built, name)
         if as_json:
             print_json(found)
@@ -50,14 +50,14 @@ def list_(name: Name, db: Db = None, as_json: AsJson = False) -> None:
         ]
         print_table(rows, "Nothing waits for an answer.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
 def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = False) -> None:
     """Show one question: both statements with the words they rest on."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         found = [one for one in await _open(built, name) if one["id"] == question_id]
         if not found:
             fail(
@@ -77,7 +77,7 @@ def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = F
             echo(f"      confidence {side['confidence']}, strength {side['strength']}")
         echo(f"\n{one['reason']}\nrecommended: {one['recommended']}")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
@@ -94,14 +94,14 @@ def resolve(
 ) -> None:
     """Answer one question; the task goes on once nothing is left to ask."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services, ns = built.services, await existing(built, name)
         entry = services.audit.begin(ns, "resolve_conflict", DOOR, None)
         run = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
         left = len(run.status.questions)
         echo(f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else "."))
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
@@ -114,7 +114,7 @@ def policy(
 ) -> None:
     """Show or set who settles contradictions where a request does not say."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         tasks, ns = built.services.tasks, namespace(name)
         if policy is not None:
             entry = built.services.audit.begin(ns, "set_policy", DOOR, None)
@@ -124,11 +124,11 @@ def policy(
         said = await tasks.policy(ns)
         echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
-async def _open(built: House, name: str) -> list[dict[str, Any]]:
+async def _open(built: Application, name: str) -> list[dict[str, Any]]:
     ns = namespace(name)
     found = await built.services.tasks.questions(ns, limit=LISTED_MAX)
     await built.services.audit.observed(ns, "list_conflicts", DOOR, questions=len(found))
-    return [runs.open_question(one) for one in found]
+    return [task_presenters.open_question(one) for one in found]

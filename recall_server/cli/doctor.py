@@ -7,11 +7,11 @@ from pathlib import Path
 import typer
 
 from recall_server import doctor
-from recall_server.app import house
+from recall_server.bootstrap import open_application
 from recall_server.cli.shared import AsJson, Db, fail, print_json, settings
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
-from recall_server.domain.finding import Finding, Level
+from recall_server.domain.findings import Finding, Level
 
 
 def doctor_(db: Db = None, as_json: AsJson = False) -> None:
@@ -31,7 +31,7 @@ def doctor_(db: Db = None, as_json: AsJson = False) -> None:
 
 async def _examined(chosen: Settings) -> list[Finding]:
     try:
-        async with house(chosen) as built:
+        async with open_application(chosen) as built:
             return [*await doctor.examine(built), await doctor.secrets(built)]
     except RecallError as error:
         return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]

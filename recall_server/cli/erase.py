@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server.app import House
+from recall_server.api import presenters
+from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
     DOOR,
@@ -15,19 +16,19 @@ from recall_server.cli.shared import (
     Db,
     existing,
     fail,
-    in_house,
+    in_application,
     key_in,
     print_json,
     progress,
 )
+from recall_server.domain.audit import Outcome
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
-from recall_server.domain.model import Namespace, Outcome, namespace
-from recall_server.providers.keys import verified
-from recall_server.services.erase import Erased
-from recall_server.services.purge import RECEIPT_TYP
-from recall_server.services.scan import Scan, scan
-from recall_server.surface import wire
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.integrations.crypto.keys import verified
+from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure.leak_scan import Scan, scan
+from recall_server.services.erasure.purge import RECEIPT_TYP
 
 WHOLE = "delete_namespace_data"
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
@@ -64,14 +65,14 @@ def erase(  # noqa: PLR0917  # typer reads them as options
         if typed != ns:
             fail("That is not the namespace; nothing was erased.", "CONFIRM_REQUIRED")
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         await existing(built, ns)
         # Where it can be written is known before anything is destroyed.
         unused(receipt)
         place = receipt if receipt is not None and not dry_run else None
         with written(place) if place else nullcontext() as file:
             erased = await _erase(built, ns, kind, named, dry_run=dry_run)
-            shown = wire.erased(erased)
+            shown = presenters.erased(erased)
             if not erased.dry_run:
                 shown["receipt"], shown["physical"] = await _purged(built, ns, erased)
             if file is not None:
@@ -81,10 +82,12 @@ def erase(  # noqa: PLR0917  # typer reads them as options
         else:
             _print(shown, receipt)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
-async def _erase(built: House, ns: Namespace, kind: str, named: str, *, dry_run: bool) -> Erased:
+async def _erase(
+    built: Application, ns: Namespace, kind: str, named: str, *, dry_run: bool
+) -> Erased:
     services = built.services
     operation = f"erase_{kind}" if kind else WHOLE
     entry = services.audit.begin(ns, operation, DOOR, None)
@@ -107,7 +110,7 @@ async def _erase(built: House, ns: Namespace, kind: str, named: str, *, dry_run:
 def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     """Erase what a database that was restored from a backup holds again, and give new receipts."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services, done = built.services, []
         for noted in await services.ledger.unknown(built.store):
             entry = services.audit.begin(noted.namespace, "erase_again", DOOR, None)
@@ -115,7 +118,7 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
             done.append((noted.namespace, erased))
         shown = []
         for ns, erased in done:
-            one = wire.erased(erased)
+            one = presenters.erased(erased)
             one["receipt"], one["physical"] = await _purged(built, ns, erased)
             shown.append(one)
         if as_json:
@@ -125,10 +128,10 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
             _print(one, None)
         typer.echo(f"{len(shown)} erasures were done again.", err=True)
 
-    in_house(db, act, restored=True)
+    in_application(db, act, restored=True)
 
 
-async def _purged(built: House, ns: Namespace, erased: Erased) -> tuple[str, str]:
+async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[str, str]:
     """The newest receipt, and where the purge stands. There may be no worker to wait for."""
     try:
         with progress("rows erased") as told:
@@ -164,13 +167,13 @@ def restore(
     """Take back that a memory was forgotten, within RECALL_FORGET_DAYS."""
     ns = namespace_or_fail(name)
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         await existing(built, ns)
         entry = built.services.audit.begin(ns, "restore_memory", DOOR, None)
         await built.services.recall.restore(ns, memory_id, entry=entry)
         typer.echo(f"{memory_id} is remembered again.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def erase_allow(
@@ -187,7 +190,7 @@ def erase_allow(
     except UnicodeDecodeError:
         fail("The text is not UTF-8. Give it as it was stored.")
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         entry = built.services.audit.begin(ns, "allow_erased", DOOR, None)
         freed = await built.services.erase.allow(ns, text, entry=entry)
         typer.echo(
@@ -196,7 +199,7 @@ def erase_allow(
             else "Nothing of this text is refused: give the whole text, as it was handed in."
         )
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def verify_receipt(
@@ -217,10 +220,10 @@ def verify_receipt(
         _show(signed, key)
         return
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         print_json(verified(signed, built.key.public, RECEIPT_TYP))
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def _show(signed: str, key: Path) -> None:
@@ -233,10 +236,10 @@ def _show(signed: str, key: Path) -> None:
 def key(db: Db = None) -> None:
     """Print the public key of this server, which verifies its receipts."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         print_json({**built.key.public})
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def namespace_or_fail(name: str) -> Namespace:
@@ -258,7 +261,7 @@ def verify_erasure(
 ) -> None:
     """Look for anything of a word in all files of the database; ends with 1 where it is found."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         found = await scan(built.store, canary, path or [])
         if as_json:
             print_json(asdict(found))
@@ -267,7 +270,7 @@ def verify_erasure(
         if found.places or found.unreadable:
             raise typer.Exit(1)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def _print_scan(found: Scan) -> None:

@@ -4,19 +4,19 @@ from typing import Annotated
 
 import typer
 
-from recall_server.app import House
+from recall_server.api import presenters
+from recall_server.application import Application
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
     Db,
     echo,
     existing,
-    in_house,
+    in_application,
     print_json,
     print_table,
 )
-from recall_server.domain.model import namespace
-from recall_server.surface import wire
+from recall_server.domain.namespace import namespace
 
 app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
 
@@ -31,35 +31,35 @@ def set_(
 ) -> None:
     """Refuse every erasure of a namespace until this is lifted."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = namespace(name)
         entry = built.services.audit.begin(ns, "set_hold", DOOR, None)
         await built.services.holds.place(ns, reason, entry=entry)
         echo(f"{ns} is on hold: nothing of it is erased.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
 def lift(name: Name, db: Db = None) -> None:
     """Let a namespace be erased again."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "lift_hold", DOOR, None)
         await built.services.holds.lift(ns, entry=entry)
         echo(f"{ns} is not on hold any more.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command("list")
 def list_(db: Db = None, as_json: AsJson = False) -> None:
     """List the namespaces that are on hold, since when and why."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         rows = [
-            {"namespace": one.namespace, "since": wire.moment(one.at), "reason": one.because}
+            {"namespace": one.namespace, "since": presenters.moment(one.at), "reason": one.because}
             for one in await built.services.holds.all()
         ]
         if as_json:
@@ -67,4 +67,4 @@ def list_(db: Db = None, as_json: AsJson = False) -> None:
         else:
             print_table(rows, "No namespace is on hold.")
 
-    in_house(db, act)
+    in_application(db, act)

@@ -10,21 +10,21 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
     Db,
     fail,
-    in_house,
+    in_application,
     print_json,
     print_table,
     progress,
 )
-from recall_server.domain import portable
-from recall_server.domain.model import namespace
-from recall_server.services import export, importing
+from recall_server.domain import export_format
+from recall_server.domain.namespace import namespace
+from recall_server.services.transfer import export, importing
 
 
 def export_(
@@ -45,12 +45,12 @@ def export_(
 ) -> None:
     """Write all that a namespace holds as JSON Lines."""
     if schema:
-        typer.echo(json.dumps(portable.schema(), indent=1))
+        typer.echo(json.dumps(export_format.schema(), indent=1))
         return
     if name is None:
         fail("Name the namespace: recall export NAMESPACE.")
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services, ns = built.services, namespace(name)
         entry = services.audit.begin(ns, export.OPERATION, DOOR, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
@@ -63,7 +63,7 @@ def export_(
                     lines += piece.count(b"\n")
                     told(lines)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def import_(
@@ -76,7 +76,7 @@ def import_(
 ) -> None:
     """Take an export into a namespace; again after an interruption, it goes on where it ended."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services, ns = built.services, namespace(into)
         with _opened(file) as source:
             if source.seekable():
@@ -92,7 +92,7 @@ def import_(
                 )
         _show(report, as_json=as_json)
 
-    in_house(db, act, create=True)
+    in_application(db, act, create=True)
 
 
 def _show(report: importing.Report, *, as_json: bool) -> None:

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_house, print_json
-from recall_server.domain.quarantine import Held
-from recall_server.services.quarantine import LISTED_MAX
-from recall_server.surface import wire
+from recall_server.api import presenters
+from recall_server.application import Application
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
+from recall_server.domain.security.quarantine import Held
+from recall_server.services.memory.quarantine import LISTED_MAX
 
 app = typer.Typer(help="What was held back when it came in.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def list_(  # noqa: PLR0917  # each is an option
 ) -> None:
     """List suspects with their words and why they are suspected, the newest first."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "list_quarantine", DOOR, None)
         found = await built.services.quarantine.list(
@@ -37,7 +37,7 @@ def list_(  # noqa: PLR0917  # each is an option
         )
         await built.services.audit.write(entry)
         if as_json:
-            print_json([wire.suspect(one) for one in found.found])
+            print_json([presenters.suspect(one) for one in found.found])
             return
         for one in found.found:
             echo(f"{one.item_id}  {one.held_at:%Y-%m-%d %H:%M}  {one.topic}")
@@ -48,30 +48,30 @@ def list_(  # noqa: PLR0917  # each is an option
         shown = f"{offset + 1}-{offset + len(found.found)} of {found.total}"
         echo(f"{shown} {state}." if found.found else f"Nothing is {state}.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
 def release(name: Name, item_id: ItemId, db: Db = None) -> None:
     """Let recall find it, and make memories of it."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "release_quarantined", DOOR, None)
         await built.services.quarantine.release(ns, item_id, entry=entry)
         echo(f"Released {item_id}.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
 def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
     """Keep it hidden for good."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "reject_quarantined", DOOR, None)
         await built.services.quarantine.reject(ns, item_id, entry=entry)
         echo(f"Rejected {item_id}.")
 
-    in_house(db, act)
+    in_application(db, act)

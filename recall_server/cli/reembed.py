@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
-from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, existing, in_house, print_json, progress
+from recall_server.application import Application
+from recall_server.cli.shared import (
+    DOOR,
+    AsJson,
+    Db,
+    existing,
+    in_application,
+    print_json,
+    progress,
+)
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Namespace
+from recall_server.domain.namespace import Namespace
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ def reembed(
     server; again after an interruption, it goes on where it ended.
     """
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         if built.embedder is None:
             raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
         await built.embedder.load()
@@ -53,17 +61,17 @@ def reembed(
         embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
         typer.echo(f"In all, of {model}: {_told(embedded, dropped)}")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
-async def _chosen(built: House, name: str | None) -> list[Namespace]:
+async def _chosen(built: Application, name: str | None) -> list[Namespace]:
     if name is not None:
         return [await existing(built, name)]
     async with built.store.transaction(None, write=False) as tx:
         return await tx.erasures.namespaces()
 
 
-async def _renewed(built: House, one: Namespace, *, drop: bool) -> Done:
+async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
     embedding, begin = built.services.embedding, built.services.audit.begin
     entry = partial(begin, one, door=DOOR, accessor=None)
     lacking = await embedding.lacking(one)

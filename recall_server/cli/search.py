@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from recall_server.app import House
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_house, print_json
-from recall_server.domain.model import Query, SearchMode
-from recall_server.surface import wire
+from recall_server.api import presenters
+from recall_server.application import Application
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
+from recall_server.domain.query import Query, SearchMode
 
 LIMIT_MAX = 50
 
@@ -26,14 +26,14 @@ def search(  # noqa: PLR0917  # options, each by its name
 ) -> None:
     """Search what a namespace remembers, the best first."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "search_memories", DOOR, None)
         rooms = frozenset(container) if container else None
         asked = Query(query, limit=limit, mode=mode, containers=rooms)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)
         if as_json:
-            print_json(wire.found(found, explain=True))
+            print_json(presenters.found(found, explain=True))
             return
         for hit in found.hits:
             item = hit.item
@@ -45,4 +45,4 @@ def search(  # noqa: PLR0917  # options, each by its name
         if found.degraded:
             echo(found.degraded, err=True)
 
-    in_house(db, act)
+    in_application(db, act)

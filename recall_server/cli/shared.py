@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from recall_server import observe
-from recall_server.app import House, house
+from recall_server import logs
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
-from recall_server.domain.model import Namespace, namespace
-from recall_server.domain.text import own_words, visible
-from recall_server.providers.keys import Jwk
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.text.cleaning import own_words, visible
+from recall_server.integrations.crypto.keys import Jwk
 
 Db = Annotated[
     str | None,
@@ -43,7 +44,7 @@ def settings(db: str | None, **given: Any) -> Settings:
     if db is not None and "://" not in db and chosen.db_url is not None:
         # A flag goes before the environment, RECALL_DB_URL included.
         chosen = chosen.model_copy(update={"db_url": None})
-    observe.configure(chosen.log_level)
+    logs.configure(chosen.log_level)
     return chosen
 
 
@@ -66,20 +67,22 @@ def of_what_is_there(db: str | None) -> Settings:
     return chosen
 
 
-def in_house(db: str | None, act: Any, *, create: bool = False, restored: bool = False) -> None:
+def in_application(
+    db: str | None, act: Any, *, create: bool = False, restored: bool = False
+) -> None:
     """`act` in a house that serves nobody; unless it may `create` one, there must be a database,
     and unless it is known to be `restored`, one that knows of all erasures.
     """
     chosen = settings(db) if create else of_what_is_there(db)
 
     async def inside() -> None:
-        async with house(chosen, restored=restored) as built:
+        async with open_application(chosen, restored=restored) as built:
             await act(built)
 
     run(inside())
 
 
-async def existing(built: House, name: str) -> Namespace:
+async def existing(built: Application, name: str) -> Namespace:
     """The namespace of this name. Raises `NamespaceNotFound`."""
     ns = namespace(name)
     async with built.store.transaction(ns, write=False) as tx:

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.cli.erase import Name, namespace_or_fail
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_house, print_json
+from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_application, print_json
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Memory
-from recall_server.services.sources import BadSource, Purged
+from recall_server.domain.memory import Memory
+from recall_server.services.erasure.purge_source import BadSource, Purged
 
 
 def purge_source(  # noqa: PLR0917  # typer reads them as options
@@ -39,7 +39,7 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
         if typed != ns:
             fail("That is not the namespace; nothing was removed.", "CONFIRM_REQUIRED")
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         entry = built.services.audit.begin(ns, "purge_source", DOOR, None)
         found = await built.services.sources.purge(ns, source, dry_run=dry_run, entry=entry)
         if as_json:
@@ -58,7 +58,7 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
             f"{'Would be' if dry_run else 'Done'}: {told}." if told else "Nothing came of it."
         )
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def _shown(found: Purged, *, dry_run: bool) -> dict[str, Any]:

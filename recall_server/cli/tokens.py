@@ -6,21 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server.app import House
+from recall_server.api import presenters
+from recall_server.application import Application
 from recall_server.cli.shared import (
     DOOR,
     AsJson,
     Db,
     existing,
     fail,
-    in_house,
+    in_application,
     print_json,
     print_table,
 )
-from recall_server.domain.model import MemoryType, namespace
-from recall_server.domain.rights import DEFAULT_SCOPES, Reach, Rights, Scope, TokenInfo
-from recall_server.services.access import Wanted
-from recall_server.surface import wire
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
+from recall_server.services.auth.access import Wanted
 
 app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
 
@@ -70,7 +71,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     life = _duration(expires_in) if expires_in is not None else None
     rights = Rights(
         _scopes(scope) if scope else DEFAULT_SCOPES,
-        Reach(
+        AccessScope(
             frozenset(topic) if topic else None,
             frozenset(type_) if type_ else None,
             agent_id,
@@ -78,7 +79,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         ),
     )
 
-    async def issue(built: House) -> None:
+    async def issue(built: Application) -> None:
         services, ns = built.services, namespace(name)
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
@@ -88,7 +89,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         )
         _print_new(token, info, as_json=as_json)
 
-    in_house(db, issue, create=True)
+    in_application(db, issue, create=True)
 
 
 @app.command()
@@ -116,14 +117,14 @@ def delegate(  # noqa: PLR0917  # options, each by its name
     """Make a child of a token, for a sub-agent, and print it this once."""
     life, scopes = _duration(expires_in), _scopes(scope) if scope else None
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services = built.services
         parent = await services.access.find(accessor)
         entry = services.audit.begin(parent.namespace, "delegate_token", DOOR, None)
         reach = parent.rights.reach
         rights = Rights(
             scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
-            Reach(
+            AccessScope(
                 frozenset(topic) if topic else reach.topics,
                 frozenset(type_) if type_ else reach.types,
                 reach.agent_id if agent_id is None else agent_id,
@@ -135,7 +136,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
         )
         _print_new(token, info, as_json=as_json)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command("list")
@@ -148,38 +149,38 @@ def list_(
 ) -> None:
     """List tokens by their accessors."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services, ns = built.services, namespace(name) if name is not None else None
         found = await services.access.tokens(ns)
         if ns is not None:
             await services.audit.observed(ns, "list_tokens", DOOR, tokens=len(found))
-        rows = [wire.token(info) for info in found]
+        rows = [presenters.token(info) for info in found]
         if as_json:
             print_json(rows)
             return
         print_table([_told(row) for row in rows], "No tokens yet.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
 def show(accessor: Accessor, db: Db = None, as_json: AsJson = False) -> None:
     """Show what a token may do, and when it was last used."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
         entry = services.audit.begin(info.namespace, "show_token", DOOR, None)
         entry.ids.append(accessor)
         await services.audit.write(entry)
-        row = wire.token(info)
+        row = presenters.token(info)
         if as_json:
             print_json(row)
             return
         for key, value in row.items():
             typer.echo(f"{key.replace('_', ' '):14}{_cell(value)}")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
@@ -202,7 +203,7 @@ def revoke(
     """
     parent, _, jti = accessor.partition("/")
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services = built.services
         if jti:
             # An identity provider's stands in no table, but its namespace must be there.
@@ -225,7 +226,7 @@ def revoke(
         for one in revoked:
             typer.echo(f"Revoked {one} {of}.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command()
@@ -238,14 +239,14 @@ def rotate(
     """Make a token that takes another's place, and print it this once."""
     lasts = _duration(overlap)
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
         entry = services.audit.begin(info.namespace, "rotate_token", DOOR, None)
         token, new = await services.access.rotate(info, lasts, entry=entry)
         _print_new(token, new, as_json=as_json)
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 @app.command("not-before")
@@ -261,18 +262,18 @@ def not_before(
     """Let in no token that was made earlier."""
     moment = _moment(at) if at else None
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         services, ns = built.services, namespace(name) if name is not None else None
         entry = services.audit.begin(ns, "tokens_not_before", DOOR, None) if ns else None
         since = await services.access.not_before(ns, moment, entry=entry)
         typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are out.")
 
-    in_house(db, act)
+    in_application(db, act)
 
 
 def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
     if as_json:
-        print_json({"token": token, **wire.token(info)})
+        print_json({"token": token, **presenters.token(info)})
         return
     ends = info.expires_at
     until = f", good until {ends.isoformat(timespec='minutes')}" if ends else ", without end"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from recall_server.domain.model import MemoryType
+from recall_server.domain.memory import MemoryType
 
 Json = dict[str, Any]
 ASKED = 4

@@ -13,9 +13,10 @@ from recall_server.demo.agent import Agent
 from recall_server.demo.page import Page, cited, day, fact, shown
 from recall_server.demo.story import Part
 from recall_server.domain.errors import MemoryNotFound
-from recall_server.domain.model import MemoryType, Query
-from recall_server.domain.ranking import weights
-from recall_server.storage.audit import AuditRecord
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.query import Query
+from recall_server.domain.search.ranking import weights
+from recall_server.storage.tables.audit import AuditRecord
 
 Json = dict[str, Any]
 STORES_SHOWN = 8

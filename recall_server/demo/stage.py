@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from recall_server import __version__
-from recall_server.app import House, house, working
+from recall_server.api.app import create_app
+from recall_server.application import Application
+from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.demo import connecting, questions, scenes
 from recall_server.demo.agent import Agent, arriving
@@ -15,10 +17,9 @@ from recall_server.demo.delegating import delegate
 from recall_server.demo.page import Page
 from recall_server.demo.story import Story, bundled, of_file
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import Namespace, namespace
-from recall_server.doors import asgi
-from recall_server.process import told_to_stop
-from recall_server.serve import bound, listening, only_server
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.lifecycle import stop_signal
+from recall_server.server import bound, listening, only_server
 
 FIRST = namespace("acme")
 SECOND = namespace("globex")
@@ -44,20 +45,20 @@ async def show(file: Path | None, *, keep: bool) -> None:
 
 
 @asynccontextmanager
-async def _serving(file: Path) -> AsyncIterator[tuple[House, str]]:
+async def _serving(file: Path) -> AsyncIterator[tuple[Application, str]]:
     # The environment is not read: a demo that says something else on each machine shows nothing.
     # One job at a time, so that what is told first is known first.
     settings = Settings.model_construct(db_path=file, port=0, extractor="rules", worker_jobs=1)
     with only_server(settings):
         async with (
-            house(settings) as built,
+            open_application(settings) as built,
             working(built),
-            listening(asgi(built), settings, bound(settings)) as address,
+            listening(create_app(built), settings, bound(settings)) as address,
         ):
             yield built, address
 
 
-async def _play(page: Page, built: House, url: str, story: Story, *, keep: bool) -> None:
+async def _play(page: Page, built: Application, url: str, story: Story, *, keep: bool) -> None:
     token, stranger = await _token(built, FIRST), await _token(built, SECOND)
     async with arriving(url, token) as agent:
         await _programme(page, built, url, agent, story)
@@ -82,7 +83,7 @@ async def _play(page: Page, built: House, url: str, story: Story, *, keep: bool)
     await _until_stopped(page)
 
 
-async def _programme(page: Page, built: House, url: str, agent: Agent, story: Story) -> None:
+async def _programme(page: Page, built: Application, url: str, agent: Agent, story: Story) -> None:
     embedder = built.embedder.model if built.embedder else "none"
     page.line(f"recall {__version__}: a memory for AI agents, told {story.name}", style="bold")
     page.line(
@@ -93,7 +94,7 @@ async def _programme(page: Page, built: House, url: str, agent: Agent, story: St
     )
 
 
-async def _token(built: House, owner: Namespace) -> str:
+async def _token(built: Application, owner: Namespace) -> str:
     services = built.services
     entry = services.audit.begin(owner, "create_token", "demo", None)
     token, _ = await services.access.issue(owner, label="demo", entry=entry)
@@ -101,7 +102,7 @@ async def _token(built: House, owner: Namespace) -> str:
 
 
 async def _until_stopped(page: Page) -> None:
-    stop = told_to_stop()
+    stop = stop_signal()
     page.line("Stop it with Ctrl-C.")
     await stop.wait()
 

@@ -8,11 +8,11 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
+from recall_server.domain.episode import Turn
 from recall_server.domain.errors import EmptyText, Invalid, TextTooLong
-from recall_server.domain.model import Turn
-from recall_server.domain.text import storable
-from recall_server.domain.transcript import parse_turns
-from recall_server.services.ingest import TOPIC_CHARS_MAX
+from recall_server.domain.text.cleaning import storable
+from recall_server.domain.text.transcript import parse_turns
+from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
 
 FILE_BYTES_MAX = 8_388_608
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from recall_server.domain.errors import Invalid, RecallError
 from recall_server.domain.plan import Choice, Question, Resolution
-from recall_server.domain.screening import orders
-from recall_server.domain.suspicion import suspicions
-from recall_server.domain.text import clean_text
+from recall_server.domain.security.screening import orders
+from recall_server.domain.security.suspicion import suspicions
+from recall_server.domain.text.cleaning import clean_text
 
 MERGED_CHARS_MAX = 4_096
 _CHOICES = ", ".join(Choice)

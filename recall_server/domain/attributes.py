@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from recall_server.domain.model import Fact
+from recall_server.domain.memory import Fact
 
 
 class Cardinality(StrEnum):

@@ -18,8 +18,8 @@ from recall_server.domain.attributes import (
     normal_value,
 )
 from recall_server.domain.contradiction import negations
-from recall_server.domain.model import Memory, MemoryType
-from recall_server.domain.words import terms
+from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.text.terms import terms
 
 ROWS_AT_ONCE = 256
 # Below this a float32 cosine is noise: two equal vectors may have 0.9999999.

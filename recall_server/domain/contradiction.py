@@ -8,8 +8,9 @@ import re
 from enum import StrEnum
 
 from recall_server.domain.attributes import is_single_valued, normal_attribute, normal_value
-from recall_server.domain.model import Candidate, Fact, Memory
-from recall_server.domain.words import terms
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Fact, Memory
+from recall_server.domain.text.terms import terms
 
 SAME_STATEMENT = 0.9
 _NEGATION = re.compile(

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from recall_server.domain.episode import Episode, Span, Turn
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Episode, Namespace, Span, Turn
-from recall_server.domain.words import folded, terms, unspaced
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.text.terms import folded, terms, unspaced
 
 BLOCK = "\u2588"
 CONFIRMATION = "DELETE MY DATA"

@@ -1,7 +1,7 @@
 """Every error that reaches a caller: six kinds, each class with one stable code.
 
 A class's docstring is its default sentence, and says what to do next. Doors map kind and code
-to their protocol (`surface/wire.py`); TROUBLESHOOTING.md has a heading for each code.
+to their protocol (`api/presenters.py`); TROUBLESHOOTING.md has a heading for each code.
 """
 
 from typing import ClassVar

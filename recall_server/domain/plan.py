@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from recall_server.domain.model import Citation, Memory
+from recall_server.domain.episode import Citation
+from recall_server.domain.memory import Memory
 
 PERSON = "person"
 """Stands for an extractor where somebody who was asked wrote the text of a memory."""

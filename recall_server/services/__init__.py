@@ -2,25 +2,25 @@
 
 from dataclasses import dataclass
 
-from recall_server.services.access import Access
-from recall_server.services.audit import Audit
-from recall_server.services.checkpoints import Checkpoints
-from recall_server.services.consolidate import Consolidate
-from recall_server.services.delegation import Delegation
-from recall_server.services.embedding import Embedding
-from recall_server.services.erase import Erase
-from recall_server.services.export import Export
-from recall_server.services.holds import Holds
-from recall_server.services.importing import Import
-from recall_server.services.ingest import Ingest
-from recall_server.services.ledger import Ledger
-from recall_server.services.proof import Proof
-from recall_server.services.purge import Purge
-from recall_server.services.push import Push
-from recall_server.services.quarantine import Quarantine
-from recall_server.services.recall import Recall
-from recall_server.services.sources import Sources
-from recall_server.services.tasks import Tasks
+from recall_server.services.audit.audit import Audit
+from recall_server.services.audit.checkpoints import Checkpoints
+from recall_server.services.audit.verification import Verification
+from recall_server.services.auth.access import Access
+from recall_server.services.auth.delegation import Delegation
+from recall_server.services.erasure.erase import Erase
+from recall_server.services.erasure.holds import Holds
+from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.erasure.purge import Purge
+from recall_server.services.erasure.purge_source import Sources
+from recall_server.services.memory.embedding import Embedding
+from recall_server.services.memory.ingest import Ingest
+from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.search.recall import Recall
+from recall_server.services.tasks.consolidate import Consolidate
+from recall_server.services.tasks.push import Push
+from recall_server.services.tasks.tasks import Tasks
+from recall_server.services.transfer.export import Export
+from recall_server.services.transfer.importing import Import
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Services:
     holds: Holds
     ingest: Ingest
     ledger: Ledger
-    proof: Proof
+    proof: Verification
     purge: Purge
     push: Push
     quarantine: Quarantine

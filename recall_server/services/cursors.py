@@ -14,7 +14,7 @@ from typing import Any
 from cryptography.fernet import Fernet, InvalidToken
 
 from recall_server.domain.errors import InvalidCursor
-from recall_server.domain.model import Namespace
+from recall_server.domain.namespace import Namespace
 
 # What the key that seals them is derived for.
 PURPOSE = "cursors"

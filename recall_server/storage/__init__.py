@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from recall_server.storage.driver import Driver, TimeLimits
-from recall_server.storage.sqlite import SqliteDriver
+from recall_server.storage.sqlite.driver import SqliteDriver
 
 
 def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Driver:
@@ -11,6 +11,6 @@ def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Drive
     if isinstance(database, Path):
         return SqliteDriver(database, limits)
     # Imported on use: psycopg takes a tenth of the time that a command needs to start.
-    from recall_server.storage.postgres import PostgresDriver  # noqa: PLC0415
+    from recall_server.storage.postgres.driver import PostgresDriver  # noqa: PLC0415
 
     return PostgresDriver(database, limits)

@@ -46,7 +46,7 @@ class Document:
 
 
 @dataclass
-class Asked:
+class PendingRows:
     """Rows that come with those of the next `fetch`; None until then."""
 
     rows: Sequence[Row] | None = None
@@ -67,7 +67,7 @@ class Connection(Protocol):
         """
         ...
 
-    async def ask(self, sql: str, params: Params) -> Asked:
+    async def ask(self, sql: str, params: Params) -> PendingRows:
         """`send` one statement whose rows come with those of the next `fetch`."""
         ...
 

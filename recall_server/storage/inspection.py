@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from recall_server.domain.finding import Finding, judged
+from recall_server.domain.findings import Finding, judged
 from recall_server.storage.driver import Connection, Engine, Row
 from recall_server.storage.rows import moment
 

@@ -4,7 +4,8 @@ import json
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.model import Fact, Span
+from recall_server.domain.episode import Span
+from recall_server.domain.memory import Fact
 from recall_server.storage.driver import Row
 
 

@@ -3,32 +3,33 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from recall_server.domain.model import AuditEntry, Namespace
-from recall_server.domain.rights import EVERYTHING, Reach
-from recall_server.domain.turns import Turns
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import queries
-from recall_server.storage.access import Access
-from recall_server.storage.alone import Alone
-from recall_server.storage.audit import Audit
-from recall_server.storage.cache import Cache
+from recall_server.storage.autocommit import Autocommit
+from recall_server.storage.bound_connection import ANY, BoundConnection
 from recall_server.storage.driver import Driver, Engine
-from recall_server.storage.episodes import Episodes
-from recall_server.storage.erasure import DELETED, KEPT, Erasures
-from recall_server.storage.findable import Findables
-from recall_server.storage.handle import ANY, Handle
-from recall_server.storage.index import WordIndex
-from recall_server.storage.jobs import Jobs
-from recall_server.storage.limits import Spend
-from recall_server.storage.looking import Looking
-from recall_server.storage.memories import Memories
-from recall_server.storage.portable import Portable
-from recall_server.storage.push import Pushes
-from recall_server.storage.quarantine import Quarantine
-from recall_server.storage.rates import Rates
-from recall_server.storage.runs import Runs
-from recall_server.storage.server import Server
-from recall_server.storage.sources import Sources
-from recall_server.storage.vectors import Vectors
+from recall_server.storage.index.cache import Cache
+from recall_server.storage.index.vectors import Vectors
+from recall_server.storage.index.words import WordIndex
+from recall_server.storage.tables.access import Access
+from recall_server.storage.tables.audit import Audit
+from recall_server.storage.tables.episodes import Episodes
+from recall_server.storage.tables.erasure import DELETED, KEPT, Erasures
+from recall_server.storage.tables.erasure_scan import ErasureScan
+from recall_server.storage.tables.export import ExportTable
+from recall_server.storage.tables.index_entries import Findables
+from recall_server.storage.tables.jobs import Jobs
+from recall_server.storage.tables.memories import Memories
+from recall_server.storage.tables.push import Pushes
+from recall_server.storage.tables.quarantine import Quarantine
+from recall_server.storage.tables.rates import Rates
+from recall_server.storage.tables.server import Server
+from recall_server.storage.tables.sources import Sources
+from recall_server.storage.tables.tasks import TaskTable
+from recall_server.storage.tables.usage import Spend
 
 
 class Transaction:
@@ -36,7 +37,7 @@ class Transaction:
 
     def __init__(
         self,
-        handle: Handle,
+        handle: BoundConnection,
         cache: Cache,
         mac_key: bytes | None,
         entry: AuditEntry | None = None,
@@ -50,13 +51,13 @@ class Transaction:
         self.erasures = Erasures(handle)
         self.findables = Findables(handle)
         self.jobs = Jobs(handle)
-        self.looking = Looking(handle)
+        self.looking = ErasureScan(handle)
         self.memories = Memories(handle)
-        self.portable = Portable(handle)
+        self.portable = ExportTable(handle)
         self.pushes = Pushes(handle)
         self.quarantine = Quarantine(handle)
         self.rates = Rates(handle)
-        self.runs = Runs(handle)
+        self.runs = TaskTable(handle)
         self.server = Server(handle)
         self.sources = Sources(handle)
         self.spend = Spend(handle)
@@ -87,13 +88,13 @@ class Store:
         cache_bytes_max: int,
         mac_key: bytes | None = None,
         room: int = 0,
-        turns: Turns | None = None,
+        turns: FairSemaphore | None = None,
     ) -> None:
         """`room`: bytes of texts that each namespace may keep; 0: any number. `turns`: those of the
         calls, which give way to each other where a transaction begins.
         """
         self.driver = driver
-        self.turns = turns or Turns(1)
+        self.turns = turns or FairSemaphore(1)
         self._room = room or ANY
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
@@ -111,7 +112,7 @@ class Store:
         namespace: Namespace | None,
         *,
         write: bool = True,
-        reach: Reach = EVERYTHING,
+        reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry | None = None,
         erasing: bool = False,
         brief: bool = False,
@@ -131,11 +132,11 @@ class Store:
             return
         # What serves all is not one's crowd.
         if namespace is not None:
-            await self.turns.give_way(namespace)
+            await self.turns.yield_to_others(namespace)
         async with self.driver.transaction(
             namespace=namespace, write=write, erasing=erasing, brief=brief, noting=noting
         ) as connection:
-            handle = Handle(connection, self._queries, namespace, reach, self._room)
+            handle = BoundConnection(connection, self._queries, namespace, reach, self._room)
             transaction = Transaction(handle, self._cache, self._mac_key, entry)
             yield transaction
             if entry is not None:
@@ -149,11 +150,11 @@ class Store:
         *,
         write: bool = False,
         lasting: bool = True,
-        reach: Reach = EVERYTHING,
+        reach: AccessScope = FULL_ACCESS,
     ) -> Transaction:
         """Shelves of which every single query is a transaction of its own; see `Driver.alone`."""
-        connection = Alone(self.driver, namespace, write=write, lasting=lasting)
-        handle = Handle(connection, self._queries, namespace, reach)
+        connection = Autocommit(self.driver, namespace, write=write, lasting=lasting)
+        handle = BoundConnection(connection, self._queries, namespace, reach)
         return Transaction(handle, self._cache, self._mac_key)
 
     async def settled(self) -> None:
@@ -164,7 +165,7 @@ class Store:
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
         """A transaction that reads one moment of a namespace, and may last."""
         async with self.driver.snapshot(namespace) as connection:
-            handle = Handle(connection, self._queries, namespace)
+            handle = BoundConnection(connection, self._queries, namespace)
             yield Transaction(handle, self._cache, self._mac_key)
 
     async def purge(self) -> str:

@@ -14,7 +14,7 @@ from recall_server.domain.attributes import (
     normal_value,
     vocabulary,
 )
-from recall_server.domain.model import Fact
+from recall_server.domain.memory import Fact
 
 
 @pytest.mark.parametrize(

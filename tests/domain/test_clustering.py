@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from recall_server.domain.attributes import canonical, normal_entity
 from recall_server.domain.clustering import NOISE, clusters, lexical_threshold
 from recall_server.domain.contradiction import Verdict, compare
-from recall_server.domain.model import Candidate, Citation, Fact, Memory, MemoryType, Span
+from recall_server.domain.episode import Citation, Span
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Fact, Memory, MemoryType
 from tests.conftest import NOON
 
 Vector = NDArray[np.float32]

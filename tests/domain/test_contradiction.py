@@ -3,7 +3,9 @@
 import pytest
 
 from recall_server.domain.contradiction import Verdict, compare, same_statement
-from recall_server.domain.model import Candidate, Citation, Fact, Memory, MemoryType, Span
+from recall_server.domain.episode import Citation, Span
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Fact, Memory, MemoryType
 from tests.conftest import NOON
 
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from recall_server.domain import events
-from recall_server.domain.findable import Words
-from recall_server.domain.periods import affinity
-from recall_server.domain.when import Event, Order
+from recall_server.domain import event_periods
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.question_time import Event, Order
+from recall_server.domain.text.periods import affinity
 
 MOVE = Event(Order.AFTER, "Ana's move to Lisbon")
 IDF = {"move": 2.0, "lisbon": 3.0, "ana": 1.0}
@@ -22,13 +22,13 @@ def words(**times: list[int]) -> Words:
 
 
 def test_an_event_is_what_was_and_not_who_it_was() -> None:
-    weights = events.weights(MOVE, idf=IDF, named=frozenset({"@ana"}), documents=100)
+    weights = event_periods.weights(MOVE, idf=IDF, named=frozenset({"@ana"}), documents=100)
 
     assert weights == {"move": 2.0, "lisbon": 3.0}
 
 
 def test_a_word_of_an_event_that_stands_nowhere_weighs_as_much_as_can_be() -> None:
-    weights = events.weights(
+    weights = event_periods.weights(
         Event(Order.BEFORE, "the big move"), idf=IDF, named=frozenset(), documents=100
     )
 
@@ -39,15 +39,15 @@ def test_a_word_of_an_event_that_stands_nowhere_weighs_as_much_as_can_be() -> No
 def test_it_is_told_by_what_says_most_of_it() -> None:
     weights = {"move": 2.0, "lisbon": 3.0}
 
-    assert events.tellers(weights, words(move=[1, 0], lisbon=[1, 1])) == [0]
-    assert events.tellers(weights, words(move=[1, 2, 0], lisbon=[1, 1, 1])) == [0, 1]
+    assert event_periods.tellers(weights, words(move=[1, 0], lisbon=[1, 1])) == [0]
+    assert event_periods.tellers(weights, words(move=[1, 2, 0], lisbon=[1, 1, 1])) == [0, 1]
 
 
 def test_what_says_too_little_of_it_tells_nothing() -> None:
     weights = {"move": 2.0, "lisbon": 3.0}
 
-    assert events.tellers(weights, words(move=[0], lisbon=[1])) == []
-    assert events.tellers(weights, words(move=[], lisbon=[])) == []
+    assert event_periods.tellers(weights, words(move=[0], lisbon=[1])) == []
+    assert event_periods.tellers(weights, words(move=[], lisbon=[])) == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_says_too_little_of_it_tells_nothing() -> None:
 def test_what_lies_to_it_as_is_asked_fits_best(
     order: Order, fits: datetime, fits_not: datetime
 ) -> None:
-    found = events.period(Event(order, "the move"), AT)
+    found = event_periods.period(Event(order, "the move"), AT)
 
     assert affinity(found, np.array([fits.timestamp()])) == 1.0
     assert 0.0 < affinity(found, np.array([fits_not.timestamp()])) < 0.01

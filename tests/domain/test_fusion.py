@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain import fusion
-from recall_server.domain.findable import Words
-from recall_server.domain.fusion import NEIGHBOUR, WEIGHTS, Evidence, Pool, bm25
-from recall_server.domain.model import Hit, Item, ItemKind, Part, Place, Query, SearchMode
-from recall_server.domain.periods import Period
-from recall_server.domain.ranking import bm25_weights, bm25plus
+from recall_server.domain.query import Hit, Item, ItemKind, Part, Place, Query, SearchMode
+from recall_server.domain.search import fusion
+from recall_server.domain.search.fusion import NEIGHBOUR, WEIGHTS, Evidence, Pool, bm25
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.ranking import bm25_weights, bm25plus
+from recall_server.domain.text.periods import Period
 
 EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain import narrowing, ranking
-from recall_server.domain.findable import TermPostings, words_in
-from recall_server.domain.narrowing import by_words, joined
+from recall_server.domain.search import candidates, ranking
+from recall_server.domain.search.candidates import by_words, joined
+from recall_server.domain.search.index_entry import TermPostings, words_in
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 DOCUMENTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), max_size=12)
@@ -94,15 +94,15 @@ def test_lists_that_are_only_looked_into_or_sorted_change_nothing(seed: int, lim
 
     whole = by_words(postings, idf, 20.0, allowed, limit).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(narrowing, "LONG", 200)
+        patch.setattr(candidates, "LONG", 200)
         assert by_words(postings, idf, 20.0, allowed, limit).tolist() == whole
-        patch.setattr(narrowing, "FEW", 10.0)
+        patch.setattr(candidates, "FEW", 10.0)
         assert by_words(postings, idf, 20.0, allowed, limit).tolist() == whole
 
 
 def test_a_word_that_nearly_all_have_is_only_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot bring anything up that has no rarer one."""
-    monkeypatch.setattr(narrowing, "LONG", 100)
+    monkeypatch.setattr(candidates, "LONG", 100)
     rare = np.arange(0, 1_000, 20, dtype=np.uint32)
     postings = {
         "all": TermPostings(
@@ -113,13 +113,13 @@ def test_a_word_that_nearly_all_have_is_only_looked_into(monkeypatch: pytest.Mon
         "rare": TermPostings(rare, np.ones(50, np.uint16), np.full(50, 9, np.uint32)),
     }
     added: list[float] = []
-    add = narrowing._List.add
+    add = candidates._List.add
 
-    def noted(one: narrowing._List, scores: narrowing.Column) -> None:
+    def noted(one: candidates._List, scores: candidates.Column) -> None:
         added.append(one.weight)
         add(one, scores)
 
-    monkeypatch.setattr(narrowing._List, "add", noted)
+    monkeypatch.setattr(candidates._List, "add", noted)
 
     found = by_words(postings, {"all": 0.1, "rare": 3.0}, 9.0, np.ones(1_000, np.bool_), 10)
 

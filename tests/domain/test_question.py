@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.question import NAMES_MAX, TERMS_MAX, Question
-from recall_server.domain.words import SPEAKER, speaker_terms, term_counts, terms
+from recall_server.domain.search.question import NAMES_MAX, TERMS_MAX, Question
+from recall_server.domain.text.terms import SPEAKER, speaker_terms, term_counts, terms
 
 EXAMPLES = settings(max_examples=60, deadline=None)  # the cores are shared
 

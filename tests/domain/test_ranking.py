@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.findable import Words
-from recall_server.domain.model import Citation, Hit, Item, ItemKind, Query, Scores, Span
-from recall_server.domain.ranking import (
+from recall_server.domain.episode import Citation, Span
+from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.ranking import (
     DELTA,
     K1,
     B,
@@ -34,7 +35,7 @@ from recall_server.domain.ranking import (
     tokens,
     weights,
 )
-from recall_server.domain.words import terms
+from recall_server.domain.text.terms import terms
 
 EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
 

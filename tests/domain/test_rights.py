@@ -7,11 +7,12 @@ import pytest
 
 from recall_server.domain.containers import NONE, container
 from recall_server.domain.errors import InsufficientScope, Invalid, OutOfReach
-from recall_server.domain.model import MemoryType, namespace
-from recall_server.domain.rights import (
-    EVERYTHING,
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import (
+    FULL_ACCESS,
     NEEDED,
-    Reach,
+    AccessScope,
     Refusal,
     Rights,
     Scope,
@@ -21,11 +22,11 @@ from recall_server.domain.rights import (
 from tests.conftest import NOON
 
 ALL = frozenset(Scope)
-WORK = Reach(topics=frozenset({"work"}))
+WORK = AccessScope(topics=frozenset({"work"}))
 HOUR = timedelta(hours=1)
 
 
-def rights(*scopes: Scope, reach: Reach = EVERYTHING) -> Rights:
+def rights(*scopes: Scope, reach: AccessScope = FULL_ACCESS) -> Rights:
     return Rights(frozenset(scopes), reach)
 
 
@@ -54,12 +55,12 @@ def test_an_operation_that_nobody_named_is_allowed_to_nobody() -> None:
         (rights(reach=WORK), rights(), True),
         (rights(), rights(reach=WORK), False),
         (rights(Scope.READ), rights(Scope.ADMIN, reach=WORK), False),
-        (rights(reach=WORK), rights(reach=Reach(frozenset({"work", "home"}))), True),
-        (rights(reach=Reach(frozenset({"work", "home"}))), rights(reach=WORK), False),
-        (rights(reach=Reach(agent_id="a")), rights(reach=Reach(agent_id="b")), False),
-        (rights(reach=Reach(agent_id="a")), rights(), True),
-        (rights(), rights(reach=Reach(agent_id="a")), False),
-        (rights(), rights(reach=Reach(types=frozenset({MemoryType.FACT}))), False),
+        (rights(reach=WORK), rights(reach=AccessScope(frozenset({"work", "home"}))), True),
+        (rights(reach=AccessScope(frozenset({"work", "home"}))), rights(reach=WORK), False),
+        (rights(reach=AccessScope(agent_id="a")), rights(reach=AccessScope(agent_id="b")), False),
+        (rights(reach=AccessScope(agent_id="a")), rights(), True),
+        (rights(), rights(reach=AccessScope(agent_id="a")), False),
+        (rights(), rights(reach=AccessScope(types=frozenset({MemoryType.FACT}))), False),
     ],
 )
 def test_a_token_is_narrower_only_if_it_is_in_every_way(
@@ -69,24 +70,24 @@ def test_a_token_is_narrower_only_if_it_is_in_every_way(
 
 
 def test_what_is_written_stays_in_the_topics_and_is_signed_by_the_agent() -> None:
-    reach = Reach(topics=frozenset({"work"}), agent_id="planner")
+    reach = AccessScope(topics=frozenset({"work"}), agent_id="planner")
 
     assert reach.writer("work", None) == "planner"
     assert reach.writer("work", "planner") == "planner"
-    assert EVERYTHING.writer("home", "painter") == "painter"
+    assert FULL_ACCESS.writer("home", "painter") == "painter"
     for topic, agent in (("home", None), ("Work", None), ("work ", None), ("work", "painter")):
         with pytest.raises(OutOfReach):
             reach.writer(topic, agent)
 
 
 def test_work_on_behalf_of_a_limited_token_is_confined_to_its_topic() -> None:
-    two = Reach(topics=frozenset({"work", "home"}), agent_id="planner")
-    rooms = Reach(containers=frozenset({"red", "blue"}))
+    two = AccessScope(topics=frozenset({"work", "home"}), agent_id="planner")
+    rooms = AccessScope(containers=frozenset({"red", "blue"}))
 
-    assert two.confined("work", "red") == Reach(frozenset({"work"}), None, "planner")
+    assert two.confined("work", "red") == AccessScope(frozenset({"work"}), None, "planner")
     assert two.confined("work", "red").within(two)
-    assert rooms.confined("work", "red") == Reach(containers=frozenset({"red"}))
-    assert EVERYTHING.confined("work", "red").everything
+    assert rooms.confined("work", "red") == AccessScope(containers=frozenset({"red"}))
+    assert FULL_ACCESS.confined("work", "red").everything
 
 
 def test_a_container_is_a_name_under_a_strict_grammar() -> None:
@@ -99,10 +100,10 @@ def test_a_container_is_a_name_under_a_strict_grammar() -> None:
 
 def test_what_is_written_goes_into_a_container_of_the_token() -> None:
     """I20."""
-    one, two = (Reach(containers=frozenset(names)) for names in ({"red"}, {"red", "blue"}))
-    loose = Reach(containers=frozenset({NONE, "red"}))
+    one, two = (AccessScope(containers=frozenset(names)) for names in ({"red"}, {"red", "blue"}))
+    loose = AccessScope(containers=frozenset({NONE, "red"}))
 
-    assert [EVERYTHING.room(name) for name in ("", "any")] == ["", "any"]
+    assert [FULL_ACCESS.room(name) for name in ("", "any")] == ["", "any"]
     assert [one.room(name) for name in ("", "red")] == ["red", "red"]
     assert [two.room(name) for name in ("red", "blue")] == ["red", "blue"]
     assert [loose.room(name) for name in ("", "red")] == ["", "red"]
@@ -112,13 +113,13 @@ def test_what_is_written_goes_into_a_container_of_the_token() -> None:
 
 
 def test_a_part_is_narrowed_to_containers_and_never_widened() -> None:
-    two = Reach(topics=frozenset({"work"}), containers=frozenset({"red", "blue"}))
+    two = AccessScope(topics=frozenset({"work"}), containers=frozenset({"red", "blue"}))
 
     assert two.inside(None) == two
     for reach, names, left in (
         (two, {"red"}, {"red"}),
         (two, {"green"}, set()),
-        (EVERYTHING, {"green"}, {"green"}),
+        (FULL_ACCESS, {"green"}, {"green"}),
     ):
         assert reach.inside(names) == replace(reach, containers=frozenset(left))
     assert two.inside({"red", "green"}).within(two)

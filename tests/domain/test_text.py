@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recall_server.domain.text import plain_json, visible
+from recall_server.domain.text.cleaning import plain_json, visible
 
 HOSTILE = "a\x1b[2Jb\x9b31m\x07\u202egnp.exe\u2066\u2028x\U000e0041\u200b\x7f\r"
 

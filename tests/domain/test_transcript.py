@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.model import Turn
-from recall_server.domain.transcript import TURN_CHARS_MAX, chunk, parse_turns
+from recall_server.domain.episode import Turn
+from recall_server.domain.text.transcript import TURN_CHARS_MAX, chunk, parse_turns
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 

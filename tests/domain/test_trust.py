@@ -2,8 +2,8 @@
 
 import pytest
 
-from recall_server.domain.model import Span
-from recall_server.domain.trust import (
+from recall_server.domain.episode import Span
+from recall_server.domain.security.trust import (
     Trust,
     Witness,
     corroborates,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from recall_server.domain import turns
-from recall_server.domain.turns import Turns
+from recall_server.domain import fair_semaphore
+from recall_server.domain.fair_semaphore import FairSemaphore
 
 CROWD = 5
 
@@ -37,7 +37,7 @@ async def settled() -> None:
 class Crowd:
     """So many of one key, who keep what they get."""
 
-    def __init__(self, of: Turns, key: str, size: int = CROWD) -> None:
+    def __init__(self, of: FairSemaphore, key: str, size: int = CROWD) -> None:
         self._turns = of
         self._key = key
         self._tasks = [asyncio.create_task(of.take(key)) for _ in range(size)]
@@ -59,14 +59,14 @@ class Crowd:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def giving_way(of: Turns, key: str) -> asyncio.Task[None]:
-    task = asyncio.create_task(of.give_way(key))
+async def giving_way(of: FairSemaphore, key: str) -> asyncio.Task[None]:
+    task = asyncio.create_task(of.yield_to_others(key))
     await settled()
     return task
 
 
 async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing) -> None:
-    calls = Turns(16, each=2, beside=1)
+    calls = FairSemaphore(16, each=2, beside=1)
     crowd = Crowd(calls, "crowd")
     await settled()
     alone = crowd.going
@@ -76,7 +76,7 @@ async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing
     calls.give_back("quiet")
     await crowd.end()
     a_moment_later = crowd.going
-    await time.pass_(turns.NEAR_S)
+    await time.pass_(fair_semaphore.NEAR_S)
     await crowd.end()
     alone_again = crowd.going
     await crowd.disperse()
@@ -85,7 +85,7 @@ async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing
 
 
 async def test_nobody_of_a_crowd_goes_on_while_another_has_a_single_turn(time: Passing) -> None:
-    calls = Turns(16, each=2, beside=1)
+    calls = FairSemaphore(16, each=2, beside=1)
     crowd = Crowd(calls, "crowd")
     await settled()
     control = await giving_way(calls, "crowd")
@@ -102,7 +102,7 @@ async def test_nobody_of_a_crowd_goes_on_while_another_has_a_single_turn(time: P
 
 
 async def test_who_has_a_single_turn_waits_for_nobody(time: Passing) -> None:
-    calls = Turns(16, each=2, beside=1)
+    calls = FairSemaphore(16, each=2, beside=1)
     crowd = Crowd(calls, "crowd")
     await calls.take("quiet")
     await calls.take("other")
@@ -114,7 +114,7 @@ async def test_who_has_a_single_turn_waits_for_nobody(time: Passing) -> None:
 
 
 async def test_crowds_do_not_give_way_to_each_other(time: Passing) -> None:
-    calls = Turns(16, each=2, beside=1)
+    calls = FairSemaphore(16, each=2, beside=1)
     crowds = [Crowd(calls, key) for key in ("one", "another")]
     await settled()
     passing = [await giving_way(calls, key) for key in ("one", "another")]
@@ -126,7 +126,7 @@ async def test_crowds_do_not_give_way_to_each_other(time: Passing) -> None:
 
 
 async def test_work_that_nobody_waits_for_gives_way_to_a_call(time: Passing) -> None:
-    calls = Turns(16)
+    calls = FairSemaphore(16)
     await calls.take("quiet")
     job = await giving_way(calls, "of nobody")
     waited = not job.done()
@@ -139,12 +139,12 @@ async def test_work_that_nobody_waits_for_gives_way_to_a_call(time: Passing) -> 
 
 async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
     """Or one who always has a turn would stop everybody else; and one that lasts, for as long."""
-    calls = Turns(16)
+    calls = FairSemaphore(16)
     crowd = Crowd(calls, "crowd")
     await calls.take("slow")
     first = await giving_way(calls, "crowd")
     waited = not first.done()
-    await time.pass_(turns.WAY_S)
+    await time.pass_(fair_semaphore.WAY_S)
     second = await giving_way(calls, "crowd")
     done = first.done(), second.done()
     await crowd.disperse()
@@ -154,7 +154,7 @@ async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
 
 
 async def test_whoever_leaves_while_giving_way_holds_nobody_up(time: Passing) -> None:
-    calls = Turns(16)
+    calls = FairSemaphore(16)
     crowd = Crowd(calls, "crowd")
     await calls.take("quiet")
     left, stays = await giving_way(calls, "crowd"), await giving_way(calls, "crowd")
@@ -171,7 +171,7 @@ async def test_whoever_leaves_while_giving_way_holds_nobody_up(time: Passing) ->
 
 
 async def test_among_those_who_wait_whoever_has_the_fewest_goes_first() -> None:
-    calls = Turns(2, each=2)
+    calls = FairSemaphore(2, each=2)
     crowd = Crowd(calls, "crowd")
     await settled()
     quiet = asyncio.create_task(calls.take("quiet"))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_server.domain.periods import GRAIN_MIN, PERIODS_MAX, Period, affinity, periods
-from recall_server.domain.when import Asks, Event, Order, asks, when
+from recall_server.domain.search.question_time import Asks, Event, Order, asks, when
+from recall_server.domain.text.periods import GRAIN_MIN, PERIODS_MAX, Period, affinity, periods
 
 NOW = datetime(2023, 9, 20, 12, 30, tzinfo=UTC)  # a Wednesday
 DAY = timedelta(days=1)

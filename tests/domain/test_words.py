@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.words import TERM_CHARS_MAX, TERMS_DISTINCT_MAX, term_counts, terms
+from recall_server.domain.text.terms import TERM_CHARS_MAX, TERMS_DISTINCT_MAX, term_counts, terms
 
 EXAMPLES = settings(max_examples=100, deadline=None)  # the cores are shared
 

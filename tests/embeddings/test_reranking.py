@@ -9,13 +9,13 @@ import torch
 from sentence_transformers import CrossEncoder
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-from recall_server import parts
+from recall_server import factories
 from recall_server.config import Settings
-from recall_server.domain.failures import RerankerUnavailable
-from recall_server.domain.model import namespace
-from recall_server.providers.cross_encoder import CrossEncoderReranker
-from recall_server.providers.maxsim import MaxSimReranker
-from recall_server.providers.reranking import Look, Passage
+from recall_server.domain.external_errors import RerankerUnavailable
+from recall_server.domain.namespace import namespace
+from recall_server.integrations.rerankers.cross_encoder import CrossEncoderReranker
+from recall_server.integrations.rerankers.maxsim import MaxSimReranker
+from recall_server.integrations.rerankers.reranker import Look, Passage
 
 QUESTION = "Where does Ana live?"
 TEXTS = [
@@ -66,7 +66,9 @@ def random_model(tmp_path: Path) -> Make:
 
 
 async def test_maxsim_prefers_what_answers_the_question() -> None:
-    reranker = parts.reranker(Settings(reranker="maxsim", torch_threads=1, reranker_timeout_s=60))
+    reranker = factories.reranker(
+        Settings(reranker="maxsim", torch_threads=1, reranker_timeout_s=60)
+    )
     assert reranker is not None
     await reranker.load()
     scores = await reranker.scores(look(), PASSAGES)
@@ -143,7 +145,7 @@ async def test_maxsim_scores_alike_what_it_holds_and_what_it_reads(maxsim: MaxSi
 
 async def test_a_cross_encoder_from_a_folder_scores_from_0_to_1(random_model: Make) -> None:
     place = random_model()
-    reranker = parts.reranker(
+    reranker = factories.reranker(
         Settings(reranker=f"cross-encoder:{place}", torch_threads=1, reranker_timeout_s=60)
     )
     assert reranker is not None
@@ -177,7 +179,7 @@ async def test_a_model_with_several_outputs_is_no_judge(random_model: Make) -> N
 
 @pytest.mark.parametrize("setting", ["maxsim", "cross-encoder"])
 async def test_a_model_that_cannot_be_had_is_named(setting: str) -> None:
-    reranker = parts.reranker(Settings(reranker=f"{setting}:/nowhere/at/all"))
+    reranker = factories.reranker(Settings(reranker=f"{setting}:/nowhere/at/all"))
     assert reranker is not None
 
     with pytest.raises(RerankerUnavailable, match="/nowhere/at/all is neither on this machine"):

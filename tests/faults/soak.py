@@ -20,8 +20,8 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from recall_server.storage.postgres import POOL_SIZE
-from recall_server.storage.sqlite import JOURNAL_BYTES
+from recall_server.storage.postgres.driver import POOL_SIZE
+from recall_server.storage.sqlite.driver import JOURNAL_BYTES
 from tests.conftest import NOON
 from tests.fakes import ScriptedModel, _send, error, memories
 from tests.faults.proxy import Network, network

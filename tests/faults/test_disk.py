@@ -121,23 +121,23 @@ async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when
 
 
 async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
-    open_house: Open, database: Path
+    open_app: Open, database: Path
 ) -> None:
     """F-16: SQLite would go on in the file without a name, and all of it would be lost."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
-        await house.check()  # the control
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await application.check()  # the control
         away = database.with_name("away.db")
         database.rename(away)
-        for refused in (remember(house, "I like tea."), house.check()):
+        for refused in (remember(application, "I like tea."), application.check()):
             with pytest.raises(DatabaseUnusable, match="removed or replaced"):
                 await refused
         shutil.copy(away, database)  # the same words, and yet another file
         with pytest.raises(DatabaseUnusable, match="removed or replaced"):
-            await remember(house, "I like tea.")
+            await remember(application, "I like tea.")
         away.rename(database)
-        await remember(house, "I like rum.")
+        await remember(application, "I like rum.")
     with closing(sqlite3.connect(database)) as raw:
         texts = {text for (text,) in raw.execute("SELECT text FROM episodes")}
 
@@ -145,21 +145,21 @@ async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
 
 
 async def test_a_file_that_is_replaced_during_a_transaction_is_not_committed_to(
-    open_house: Open, database: Path
+    open_app: Open, database: Path
 ) -> None:
     """F-16."""
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
 
         async def change() -> None:
-            async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch("UPDATE namespaces SET documents = 7", {})
                 database.rename(database.with_name("away.db"))
 
         with pytest.raises(DatabaseUnusable, match="removed or replaced"):
             await change()
         database.with_name("away.db").rename(database)
-        async with house.store.driver.transaction(namespace=ALICE, write=False) as raw:
+        async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
             rows = await raw.fetch("SELECT documents FROM namespaces", {})
 
     assert [row["documents"] for row in rows] == [0]
@@ -167,29 +167,29 @@ async def test_a_file_that_is_replaced_during_a_transaction_is_not_committed_to(
 
 @pytest.mark.parametrize("loss", ["removed", "emptied"])
 async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
-    open_house: Open, database: Path, loss: str
+    open_app: Open, database: Path, loss: str
 ) -> None:
     """F-15. With the key gone too it is a beginning, and not a loss."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
-        key = house.settings.key_path
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
+        key = application.settings.key_path
     copy = database.read_bytes()
     if loss == "removed":
         database.unlink()
     else:
         database.write_bytes(b"")
     with pytest.raises(DatabaseUnusable, match=r"gone or empty.*backup"):
-        async with open_house():
+        async with open_app():
             pass
     left = database.exists() and database.stat().st_size
     database.write_bytes(copy)
-    async with open_house() as house:
-        (found,) = await _episodes(house.store)
+    async with open_app() as application:
+        (found,) = await _episodes(application.store)
     key.unlink()
     database.unlink()
-    async with open_house() as house:
-        anew = await _episodes(house.store)
+    async with open_app() as application:
+        anew = await _episodes(application.store)
 
     assert not left
     assert found == TEXT
@@ -197,53 +197,53 @@ async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
 
 
 @pytest.mark.parametrize("keep", [100, 4_096, 20_000])
-async def test_a_file_that_was_cut_is_refused(open_house: Open, database: Path, keep: int) -> None:
+async def test_a_file_that_was_cut_is_refused(open_app: Open, database: Path, keep: int) -> None:
     """F-14. (Garbage, and a file that is read-only, F-13: tests/stories/test_cli.py.)"""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
     os.truncate(database, keep)
 
     with pytest.raises(DatabaseUnusable, match="not an intact SQLite database"):
-        async with open_house():
+        async with open_app():
             pass
 
 
 async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
-    open_house: Open, database: Path
+    open_app: Open, database: Path
 ) -> None:
     """F-17: no index and no check of SQLite notices; its hash does."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
-        assert b"Lisbon" in await exported(house)  # the control
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
+        assert b"Lisbon" in await exported(application)  # the control
     flipped = database.read_bytes().replace(b"Lisbon near the river", b"Lisbon near the rives")
     database.write_bytes(flipped)
     assert whole(database)
-    async with open_house() as house:
+    async with open_app() as application:
         with pytest.raises(DatabaseUnusable, match="not as it was written"):
-            await exported(house)
-        await drained(house)
-        jobs = await select(house.store, "SELECT state, error_code FROM operations")
-        made = await memories(house)
+            await exported(application)
+        await drained(application)
+        jobs = await select(application.store, "SELECT state, error_code FROM operations")
+        made = await memories(application)
 
     assert [(job["state"], job["error_code"]) for job in jobs] == [("queued", "DATABASE_UNUSABLE")]
     assert made == []
 
 
 async def test_a_backup_as_the_readme_says_is_whole_and_a_copy_of_the_file_is_not(
-    open_house: Open, database: Path
+    open_app: Open, database: Path
 ) -> None:
     """F-18: while the server runs, what was said last stands in the journal."""
     backup = database.with_name("backup.db")
     copy = database.with_name("copy.db")
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
         with closing(sqlite3.connect(database)) as raw:
             raw.execute("VACUUM INTO ?", (str(backup),))
         shutil.copy(database, copy)
-        key = house.settings.key_path
+        key = application.settings.key_path
     shutil.copy(key, key.with_name("backup.db.key"))
     status = await recall(backup, "status", "--json")
     async with opened(backup) as store:

@@ -28,7 +28,7 @@ FREED = {
 
 
 async def done(running: Running, statements: tuple[str, ...]) -> None:
-    async with running.house.store.driver.migration() as connection:
+    async with running.application.store.driver.migration() as connection:
         for one in statements:
             await connection.fetch(one, {})
 
@@ -40,7 +40,7 @@ async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
     )
 
     async with serve() as running, running.http(await running.token()) as http:
-        await enter(running.house)
+        await enter(running.application)
 
         async def both() -> tuple[int, Json, Json]:
             plain = await http.post("/v1/tokens", json={"label": "x" * 60})
@@ -48,7 +48,7 @@ async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
             told: Json = tool.json()["result"]["structuredContent"]
             return plain.status_code, plain.json(), told
 
-        engine = running.house.store.engine
+        engine = running.application.store.engine
         await done(running, FULL[engine])
         tries: list[tuple[int, Json, Json]] = []
         async with asyncio.timeout(WITHIN_S):
@@ -57,7 +57,7 @@ async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
         ready = await http.get("/ready")
         await done(running, FREED[engine])
         after = await both()
-        kept = await select(running.house.store, "SELECT text FROM episodes")
+        kept = await select(running.application.store, "SELECT text FROM episodes")
 
     status, plain, told = tries[-1]
     assert (status, plain["code"], told["code"]) == (507, "STORAGE_FULL", "STORAGE_FULL")

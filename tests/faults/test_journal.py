@@ -11,12 +11,12 @@ import httpx2
 import psycopg
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.doctor import examine
 from recall_server.domain.errors import QueryTimeout
-from recall_server.domain.finding import Level
-from recall_server.storage import room
-from recall_server.storage.sqlite import JOURNAL_BYTES
+from recall_server.domain.findings import Level
+from recall_server.storage.sqlite import disk_space
+from recall_server.storage.sqlite.driver import JOURNAL_BYTES
 from tests.conftest import Open
 from tests.security.conftest import Serve
 from tests.services.conversation import ALICE, enter, entry, remember
@@ -32,43 +32,43 @@ def journal(database: Path) -> int:
     return database.with_name(database.name + "-wal").stat().st_size
 
 
-async def write(house: House, pieces: int) -> None:
+async def write(application: Application, pieces: int) -> None:
     """So many pieces, each in a transaction of its own, into a table of nobody's."""
     for _ in range(pieces):
-        async with house.store.driver.transaction(namespace=None, write=True) as connection:
+        async with application.store.driver.transaction(namespace=None, write=True) as connection:
             await connection.fetch("CREATE TABLE IF NOT EXISTS filler (piece BLOB)", {})
             await connection.fetch("DELETE FROM filler", {})
             await connection.fetch(f"INSERT INTO filler VALUES (zeroblob({PIECE_BYTES}))", {})
 
 
-async def test_a_snapshot_that_is_held_too_long_is_let_go(open_house: Open) -> None:
+async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> None:
     """F-65, whether it is read from or not; and a second one is as good as ever."""
-    async with open_house(export_s=0.2) as house, asyncio.timeout(WITHIN_S):
-        await enter(house)
-        await remember(house, TEXT)
+    async with open_app(export_s=0.2) as application, asyncio.timeout(WITHIN_S):
+        await enter(application)
+        await remember(application, TEXT)
 
         async def read() -> None:
-            async with house.store.snapshot(ALICE) as tx:
+            async with application.store.snapshot(ALICE) as tx:
                 while True:
                     await tx.portable.exists()
 
         async def rest() -> None:
-            async with house.store.snapshot(ALICE) as tx:
+            async with application.store.snapshot(ALICE) as tx:
                 await tx.portable.exists()
-                await _let_go(house)
+                await _let_go(application)
                 await tx.portable.exists()
 
         for late in (read, rest):
             with pytest.raises(QueryTimeout, match="RECALL_EXPORT_S"):
                 await late()
-        async with house.store.snapshot(ALICE) as tx:
+        async with application.store.snapshot(ALICE) as tx:
             assert await tx.portable.exists()
 
 
-async def _let_go(house: House) -> None:
+async def _let_go(application: Application) -> None:
     """Wait until nobody reads an old state."""
-    if house.store.engine == "sqlite":
-        file = house.settings.db_path
+    if application.store.engine == "sqlite":
+        file = application.settings.db_path
         with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
             busy = 1
             while busy:
@@ -79,27 +79,27 @@ async def _let_go(house: House) -> None:
         "SELECT 1 FROM pg_stat_activity"
         " WHERE state = 'idle in transaction' AND datname = current_database()"
     )
-    url = str(house.settings.database)
+    url = str(application.settings.database)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
         while await (await other.execute(reading)).fetchone():  # noqa: ASYNC110  # of a server
             await asyncio.sleep(0)
 
 
 async def test_an_export_that_takes_too_long_is_broken_off_and_can_be_made_again(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """F-65: by name, and before its end line."""
-    async with open_house(export_s=0.2) as house, asyncio.timeout(WITHIN_S):
-        await enter(house)
-        await remember(house, TEXT)
+    async with open_app(export_s=0.2) as application, asyncio.timeout(WITHIN_S):
+        await enter(application)
+        await remember(application, TEXT)
 
         async def lines() -> bytes:
-            pieces = house.services.export.stream(ALICE, entry=entry(house))
+            pieces = application.services.export.stream(ALICE, entry=entry(application))
             return b"".join([piece async for piece in pieces])
 
-        pieces = house.services.export.stream(ALICE, entry=entry(house))
+        pieces = application.services.export.stream(ALICE, entry=entry(application))
         await anext(pieces)
-        await _let_go(house)
+        await _let_go(application)
         with pytest.raises(QueryTimeout, match="RECALL_EXPORT_S"):
             await anext(pieces)
         assert b'"end"' in await lines()
@@ -112,28 +112,28 @@ async def test_a_journal_that_had_to_grow_is_told_and_is_short_again_afterwards(
     """F-65: another program reads an old state. `/ready` and the self-check say so; the server
     goes on.
     """
-    monkeypatch.setattr(room, "JOURNAL_WARN_BYTES", JOURNAL_BYTES)
+    monkeypatch.setattr(disk_space, "JOURNAL_WARN_BYTES", JOURNAL_BYTES)
     pieces = 2 + JOURNAL_BYTES // PIECE_BYTES
 
     async def told() -> tuple[int, list[str], Level]:
         async with httpx2.AsyncClient(base_url=running.address) as http:
             answer = await http.get("/ready")
-        found = {one.check: one.level for one in await examine(running.house)}
+        found = {one.check: one.level for one in await examine(running.application)}
         return answer.status_code, answer.json().get("warnings", []), found["journal"]
 
     async with serve() as running:
-        await enter(running.house)
-        await write(running.house, pieces)
+        await enter(running.application)
+        await write(running.application, pieces)
         alone = journal(database)
         before = await told()
         with closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN")
             other.execute("SELECT * FROM namespaces").fetchall()
-            await write(running.house, pieces)
+            await write(running.application, pieces)
             grown = journal(database)
             during = await told()
             other.execute("COMMIT")
-        await write(running.house, 2)
+        await write(running.application, 2)
         after, short = await told(), journal(database)
 
     assert before == after == (200, [], Level.OK)

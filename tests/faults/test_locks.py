@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import DatabaseUnavailable, IdempotencyConflict
-from recall_server.storage import sqlite_writer as engine
+from recall_server.storage.sqlite import writer as engine
 from tests.conftest import Open
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, drained, enter, memories, remember
@@ -44,32 +44,32 @@ async def held(database: Path | str) -> AsyncIterator[None]:
         await other.rollback()
 
 
-async def kept(house: House) -> Counter[str]:
-    rows = await select(house.store, "SELECT text FROM episodes")
+async def kept(application: Application) -> Counter[str]:
+    rows = await select(application.store, "SELECT text FROM episodes")
     return Counter(row["text"] for row in rows)
 
 
 async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_waited_for(
-    open_house: Open, database: Path | str
+    open_app: Open, database: Path | str
 ) -> None:
     """F-23. Whoever only reads is not held up."""
     loop = asyncio.get_running_loop()
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         async with held(database):
             began = loop.time()
-            refused = asyncio.create_task(remember(house, "I like tea."))
-            await house.check()
-            found = await memories(house)
+            refused = asyncio.create_task(remember(application, "I like tea."))
+            await application.check()
+            found = await memories(application)
             reading_s = loop.time() - began
             with pytest.raises(DatabaseUnavailable, match=r"locked|in the way"):
                 await refused
             waited_s = loop.time() - began
-            patient = asyncio.create_task(remember(house, TEXT))
-            await house.check()
+            patient = asyncio.create_task(remember(application, TEXT))
+            await application.check()
             assert not patient.done()
         await patient
-        there = await kept(house)
+        there = await kept(application)
 
     assert found == []
     assert reading_s < 2
@@ -79,22 +79,22 @@ async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_wa
 
 @on_sqlite
 async def test_whoever_reads_and_then_writes_is_not_overtaken(
-    open_house: Open, database: Path
+    open_app: Open, database: Path
 ) -> None:
     """F-24: SQLite refuses a transaction that only turns to writing when another has written
     meanwhile, and does not wait. Ours hold the lock from their beginning.
     """
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         with closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN")  # the control
             other.execute("SELECT * FROM namespaces").fetchall()
-            await remember(house, TEXT)
+            await remember(application, TEXT)
             with pytest.raises(sqlite3.OperationalError) as caught:
                 other.execute("UPDATE namespaces SET documents = 7")
             other.execute("ROLLBACK")
             other.execute("PRAGMA busy_timeout = 0")
-            async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch("SELECT * FROM namespaces", {})
                 with pytest.raises(sqlite3.OperationalError, match="locked"):
                     other.execute("BEGIN IMMEDIATE")
@@ -114,19 +114,19 @@ def test_only_the_drivers_begin_transactions() -> None:
     }
 
     assert found == {
-        "recall_server/storage/postgres.py",
-        "recall_server/storage/postgres_connection.py",
-        "recall_server/storage/sqlite.py",
-        "recall_server/storage/sqlite_thread.py",
-        "recall_server/storage/sqlite_writer.py",
+        "recall_server/storage/postgres/driver.py",
+        "recall_server/storage/postgres/connection.py",
+        "recall_server/storage/sqlite/driver.py",
+        "recall_server/storage/sqlite/thread.py",
+        "recall_server/storage/sqlite/writer.py",
     }
 
 
 async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """F-26: and one memory of it. (Over one: tests/services/test_ingest.py.)"""
-    async with open_house() as first, open_house() as second:
+    async with open_app() as first, open_app() as second:
         await enter(first)
         answers = await asyncio.gather(
             *(remember((first, second)[n % 2], TEXT, key="key") for n in range(CALLS))
@@ -141,11 +141,11 @@ async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode
 
 
 async def test_of_two_texts_with_one_key_at_once_one_is_kept_and_the_other_refused(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """F-27: over two replicas. The one that is refused leaves nothing."""
     texts = [TEXT, "Alice: I live in Porto."]
-    async with open_house() as first, open_house() as second:
+    async with open_app() as first, open_app() as second:
         await enter(first)
         answers = await asyncio.gather(
             *(remember((first, second)[n % 2], texts[n % 2], key="key") for n in range(CALLS)),

@@ -13,10 +13,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 import psycopg
 import pytest
 
-from recall_server.app import House, house
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from recall_server.domain.model import Namespace
-from recall_server.storage import driver_for, postgres, postgres_connection
+from recall_server.domain.namespace import Namespace
+from recall_server.storage import driver_for
+from recall_server.storage.postgres import connection, driver
 from tests.conftest import Clock, settings_for
 from tests.engines import Postgres, folder_of_postgres
 from tests.fakes import HashEmbedder
@@ -37,8 +39,8 @@ def url(postgres: Postgres, migrated: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def living(url: str, clock: Clock) -> AsyncIterator[House]:
-    async with house(settings_for(url), embedder=HashEmbedder(), now=clock) as built:
+async def living(url: str, clock: Clock) -> AsyncIterator[Application]:
+    async with open_application(settings_for(url), embedder=HashEmbedder(), now=clock) as built:
         yield built
 
 
@@ -78,7 +80,7 @@ def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-async def texts(built: House) -> list[str]:
+async def texts(built: Application) -> list[str]:
     rows = await select(built.store, "SELECT text FROM episodes ORDER BY text")
     return [row["text"] for row in rows]
 
@@ -137,8 +139,8 @@ async def test_a_network_that_swallows_everything_holds_nobody_for_long(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-37: no reset, no error, silence. The bound is shortened here, and stated there."""
-    assert postgres_connection.ANSWER_S <= 15
-    monkeypatch.setattr(postgres_connection, "ANSWER_S", 1.0)
+    assert connection.ANSWER_S <= 15
+    monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     loop = asyncio.get_running_loop()
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
@@ -162,7 +164,7 @@ async def test_a_caller_who_gives_up_on_a_silent_network_is_let_go(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-37: as at the deadline of a call."""
-    monkeypatch.setattr(postgres_connection, "ANSWER_S", 1.0)
+    monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
         between.vanish()
@@ -175,7 +177,7 @@ async def test_a_caller_who_gives_up_on_a_silent_network_is_let_go(
         assert await texts(built) == []
 
 
-async def _answers(built: House) -> None:
+async def _answers(built: Application) -> None:
     """Wait until the database can be reached again: connections that were lost are replaced."""
     async with asyncio.timeout(WITHIN_S):
         while True:
@@ -190,8 +192,8 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-40. One namespace alone cannot take them all."""
-    assert postgres.POOL_WAIT_S <= 5
-    monkeypatch.setattr(postgres, "POOL_WAIT_S", 0.5)
+    assert driver.POOL_WAIT_S <= 5
+    monkeypatch.setattr(driver, "POOL_WAIT_S", 0.5)
     loop = asyncio.get_running_loop()
     async with living(url, clock) as built:
         await enter(built)
@@ -201,12 +203,12 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
                 of = built.store.driver.transaction(namespace=owner, write=False)
                 await (await held.enter_async_context(of)).fetch("SELECT 1", {})
 
-            for _ in range(postgres.EACH_MAX):
+            for _ in range(driver.EACH_MAX):
                 await hold(ALICE)
             with pytest.raises(DatabaseUnavailable, match="one namespace"):
                 await remember(built, TEXT)
             await built.check()  # the others are served
-            for number in range(postgres.POOL_SIZE - postgres.EACH_MAX):
+            for number in range(driver.POOL_SIZE - driver.EACH_MAX):
                 await hold(f"other-{number}")
             began = loop.time()
             with pytest.raises(DatabaseUnavailable):
@@ -391,7 +393,7 @@ async def test_callers_who_give_up_at_any_moment_leave_their_connections_sound(
     """
     rng, kept = random.Random(20261122), set[str]()
 
-    async def hasty(built: House, number: int) -> None:
+    async def hasty(built: Application, number: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(rng.uniform(0.0, 0.25)):
                 await remember(built, f"I own bike {number}.", key=f"key-{number}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import QueryTimeout
 from tests.conftest import Open
 from tests.security.conftest import Serve
@@ -24,8 +24,8 @@ WITHIN_S = 20.0
 MANY = 8
 
 
-async def endless(house: House, *, alone: bool) -> None:
-    driver = house.store.driver
+async def endless(application: Application, *, alone: bool) -> None:
+    driver = application.store.driver
     if alone:
         await driver.alone(ENDLESS, {}, namespace=ALICE, write=False, lasting=True)
         return
@@ -35,40 +35,40 @@ async def endless(house: House, *, alone: bool) -> None:
 
 @pytest.mark.parametrize("alone", [False, True], ids=["in a transaction", "alone"])
 async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection(
-    open_house: Open, alone: bool
+    open_app: Open, alone: bool
 ) -> None:
     """QRY-06."""
-    async with open_house(query_s=0.1) as house, asyncio.timeout(WITHIN_S):
-        await enter(house)
+    async with open_app(query_s=0.1) as application, asyncio.timeout(WITHIN_S):
+        await enter(application)
         found = await asyncio.gather(
-            *(endless(house, alone=alone) for _ in range(MANY)), return_exceptions=True
+            *(endless(application, alone=alone) for _ in range(MANY)), return_exceptions=True
         )
-        await remember(house, TEXT)
-        await house.check()
+        await remember(application, TEXT)
+        await application.check()
 
     assert [type(error) for error in found] == [QueryTimeout] * MANY
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["in a transaction", "alone"])
 async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
-    open_house: Open, alone: bool
+    open_app: Open, alone: bool
 ) -> None:
     """QRY-06, as at the deadline of a call: the readers are free for others."""
-    async with open_house(query_s=WITHIN_S) as house, asyncio.timeout(WITHIN_S / 2):
-        await enter(house)
+    async with open_app(query_s=WITHIN_S) as application, asyncio.timeout(WITHIN_S / 2):
+        await enter(application)
         for _ in range(MANY):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await endless(house, alone=alone)
-        await house.check()
-        await remember(house, TEXT)
+                    await endless(application, alone=alone)
+        await application.check()
+        await remember(application, TEXT)
 
 
 async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve) -> None:
     """QRY-06, on each kind of door: 503 and a code, and the next call is served."""
     headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
     async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
-        queries = running.house.store._queries
+        queries = running.application.store._queries
         sound = dict(queries)
 
         async def both() -> tuple[int, dict[str, object], dict[str, object]]:

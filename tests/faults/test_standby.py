@@ -9,7 +9,8 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from recall_server.app import House, house
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.domain.errors import DatabaseUnavailable, Unauthenticated
 from tests.conftest import Clock, settings_for
 from tests.fakes import HashEmbedder
@@ -38,7 +39,9 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
     lagging: Cluster, clock: Clock
 ) -> None:
     """F-39: it stands first in the list, and still a token that was revoked is."""
-    async with house(settings_for(lagging.both), embedder=HashEmbedder(), now=clock) as built:
+    async with open_application(
+        settings_for(lagging.both), embedder=HashEmbedder(), now=clock
+    ) as built:
         token = await enter(built)
         info = await built.services.access.verify(token)
         await remember(built, TEXT)
@@ -50,7 +53,7 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
     with psycopg.connect(lagging.two) as behind:
         shown = behind.execute("SELECT * FROM api_tokens").fetchall()  # the control
     with pytest.raises(DatabaseUnavailable, match="takes writes: each is a standby"):
-        async with house(settings_for(lagging.two), embedder=HashEmbedder(), now=clock):
+        async with open_application(settings_for(lagging.two), embedder=HashEmbedder(), now=clock):
             pass
 
     assert own == [TEXT]
@@ -64,7 +67,9 @@ async def test_after_a_failover_all_that_was_acknowledged_is_there_and_more_is_t
     is started again.
     """
     kept: list[str] = []
-    async with house(settings_for(pair.both), embedder=HashEmbedder(), now=clock) as built:
+    async with open_application(
+        settings_for(pair.both), embedder=HashEmbedder(), now=clock
+    ) as built:
         await enter(built)
         pair.synchronous()
         enough = asyncio.Event()
@@ -95,7 +100,7 @@ async def test_after_a_failover_all_that_was_acknowledged_is_there_and_more_is_t
     assert {*kept} <= {row["text"] for row in rows}
 
 
-async def _writable(built: House) -> None:
+async def _writable(built: Application) -> None:
     async with asyncio.timeout(WITHIN_S):
         while True:
             with suppress(DatabaseUnavailable):

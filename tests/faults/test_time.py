@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.ids import new_id
-from recall_server.domain.model import JobState
-from recall_server.services.access import Wanted
-from recall_server.storage.jobs import Fenced
+from recall_server.domain.job import JobState
+from recall_server.services.auth.access import Wanted
+from recall_server.storage.tables.jobs import Fenced
 from tests.conftest import NOON, Clock, Open
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
@@ -21,26 +21,26 @@ MONTH = timedelta(days=30)
 TEXT = "Alice: I live in Lisbon."
 
 
-async def states(house: House) -> set[str]:
-    rows = await select(house.store, "SELECT state FROM operations")
+async def states(application: Application) -> set[str]:
+    rows = await select(application.store, "SELECT state FROM operations")
     return {row["state"] for row in rows}
 
 
 async def test_what_was_stored_before_the_clock_went_back_is_done_when_it_is_that_late_again(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """What is stored after it is done at once."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
         clock.pass_(-HOUR)
-        await remember(house, "Bob: I live in Porto.")
-        await drained(house)
-        early = {memory.text for memory in await memories(house)}
+        await remember(application, "Bob: I live in Porto.")
+        await drained(application)
+        early = {memory.text for memory in await memories(application)}
         clock.pass_(HOUR)
-        await drained(house)
-        late = await memories(house)
-        left = await states(house)
+        await drained(application)
+        late = await memories(application)
+        left = await states(application)
 
     assert len(early) == 1
     assert "Porto" in early.pop()
@@ -51,40 +51,40 @@ async def test_what_was_stored_before_the_clock_went_back_is_done_when_it_is_tha
 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR, MONTH])
 async def test_a_lease_over_which_the_clock_jumps_lets_one_worker_finish(
-    open_house: Open, clock: Clock, jump: timedelta
+    open_app: Open, clock: Clock, jump: timedelta
 ) -> None:
     """Where the jump ends the lease, the one that held the job is refused; where it makes it
     longer, the job is done once it has ended.
     """
-    async with open_house() as house:
-        await enter(house)
-        accepted = await remember(house, TEXT)
-        async with house.store.transaction(None) as tx:
-            held = await tx.jobs.claim("", clock(), clock() + house.worker._lease)
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, TEXT)
+        async with application.store.transaction(None) as tx:
+            held = await tx.jobs.claim("", clock(), clock() + application.worker._lease)
         assert held is not None
         clock.pass_(jump)
-        await drained(house)
-        while await states(house) != {JobState.COMPLETE}:
+        await drained(application)
+        while await states(application) != {JobState.COMPLETE}:
             clock.pass_(HOUR)
-            await drained(house)
+            await drained(application)
             assert clock() < NOON + 2 * MONTH, "it is never done"
         with pytest.raises(Fenced):
-            async with house.store.transaction(ALICE) as tx:
+            async with application.store.transaction(ALICE) as tx:
                 await tx.jobs.finish(held, clock())
-        (memory,) = await memories(house)
+        (memory,) = await memories(application)
 
     assert held.id == accepted.job_id
     assert memory.reinforcements == 0
 
 
 async def test_ids_of_a_clock_that_stands_still_or_goes_back_are_all_different(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         ids = []
         for number in range(30):
-            ids.append((await remember(house, f"{TEXT} {number}")).episode_id)
+            ids.append((await remember(application, f"{TEXT} {number}")).episode_id)
             if number % 10 == 9:
                 clock.pass_(-timedelta(milliseconds=1))
 
@@ -94,33 +94,33 @@ async def test_ids_of_a_clock_that_stands_still_or_goes_back_are_all_different(
 
 
 async def test_a_token_ends_when_its_time_has_come_and_not_before(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """A clock that is put forward and back again ends nothing for good that nobody showed."""
-    async with open_house() as house:
-        line = entry(house)
-        token, _ = await house.services.access.issue(
+    async with open_app() as application:
+        line = entry(application)
+        token, _ = await application.services.access.issue(
             ALICE, wanted=Wanted(expires_in=2 * MONTH), entry=line
         )
         for jump in (MONTH, -MONTH, -HOUR, HOUR, 3 * MONTH, -3 * MONTH):
             clock.pass_(jump)
             if clock() < NOON + 2 * MONTH:
-                assert (await house.services.access.verify(token)).namespace == ALICE
+                assert (await application.services.access.verify(token)).namespace == ALICE
         clock.pass_(2 * MONTH)
         with pytest.raises(Unauthenticated):
-            await house.services.access.verify(token)
+            await application.services.access.verify(token)
 
 
 async def test_a_month_forward_takes_no_memory_and_no_question_away(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TEXT)
-        await drained(house)
-        before = await memories(house)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await drained(application)
+        before = await memories(application)
         clock.pass_(MONTH)
-        await drained(house)
-        assert await memories(house) == before
+        await drained(application)
+        assert await memories(application) == before
         clock.pass_(-MONTH)
-        assert await memories(house) == before
+        assert await memories(application) == before

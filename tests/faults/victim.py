@@ -1,5 +1,5 @@
 """Does one thing to a database and says on standard output what it was told is done: to be killed
-meanwhile. Run as `python -m tests.faults.victim WORK DATABASE`; the database is a path or a URL.
+meanwhile. Task as `python -m tests.faults.victim WORK DATABASE`; the database is a path or a URL.
 
 Each work can be done again after it was cut off: what had been done is found to be done.
 """
@@ -12,16 +12,19 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recall_server.app import House, house
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import AuditEntry, JobState, namespace
-from recall_server.domain.rights import Refusal, TokenInfo
-from recall_server.domain.run import Mode, Request, RunState
-from recall_server.services.ingest import Submission
-from recall_server.services.runs import DISCARD
-from recall_server.services.scan import scan
-from recall_server.storage.erasure import DELETED
-from recall_server.storage.runs import Filter
+from recall_server.domain.job import JobState
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import Refusal, TokenInfo
+from recall_server.domain.task import Mode, Request, TaskState
+from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.tasks.transitions import DISCARD
+from recall_server.storage.tables.erasure import DELETED
+from recall_server.storage.tables.tasks import Filter
 from tests.conftest import settings_for
 from tests.fakes import HashEmbedder
 from tests.processes import Database
@@ -43,7 +46,7 @@ TRACE = "favourite color is teal"
 CARRIED = 450
 
 
-async def _always(_: House) -> bool:
+async def _always(_: Application) -> bool:
     """It has no state between."""
     return True
 
@@ -55,53 +58,53 @@ class Work:
     whether what is there is one state or the other, and never something between them.
     """
 
-    prepare: Callable[[House], Awaitable[None]]
-    do: Callable[[House, Callable[[str], None]], Awaitable[None]]
-    holds: Callable[[House, str], Awaitable[bool]]
-    whole: Callable[[House], Awaitable[bool]] = _always
+    prepare: Callable[[Application], Awaitable[None]]
+    do: Callable[[Application, Callable[[str], None]], Awaitable[None]]
+    holds: Callable[[Application, str], Awaitable[bool]]
+    whole: Callable[[Application], Awaitable[bool]] = _always
 
 
-async def _nothing(_: House) -> None:
+async def _nothing(_: Application) -> None:
     """An empty database."""
 
 
-async def _enter(built: House) -> None:
+async def _enter(built: Application) -> None:
     entry = built.services.audit.begin(ALICE, "create_token", "test", None)
     await built.services.access.issue(ALICE, entry=entry)
 
 
-async def _entered(built: House) -> None:
+async def _entered(built: Application) -> None:
     """Several tokens."""
     for _ in range(4):
         await _enter(built)
 
 
-async def _remembered(built: House) -> None:
+async def _remembered(built: Application) -> None:
     await _enter(built)
     await _store(built, BEFORE, "before")
     await drain(built)
 
 
-async def _waiting(built: House) -> None:
+async def _waiting(built: Application) -> None:
     """A text that is kept, and of which nothing has been made yet."""
     await _remembered(built)
     await _store(built, SAID, "said")
 
 
-async def _asked(built: House) -> None:
+async def _asked(built: Application) -> None:
     """A task that asks which of two homes holds."""
     await _remembered(built)
     await _start(built, MOVED)
     await drain(built)
 
 
-async def _erased(built: House) -> None:
+async def _erased(built: Application) -> None:
     """A namespace that is erased, and whose files nobody has rewritten yet."""
     await _remembered(built)
     await erase_all(built)
 
 
-async def _forgotten(built: House) -> None:
+async def _forgotten(built: Application) -> None:
     """Memories that can be taken back."""
     await _remembered(built)
     for memory in await memories(built):
@@ -109,19 +112,19 @@ async def _forgotten(built: House) -> None:
         await built.services.recall.forget(ALICE, memory.id, entry=entry)
 
 
-async def _store(built: House, text: str, key: str) -> None:
+async def _store(built: Application, text: str, key: str) -> None:
     entry = built.services.audit.begin(ALICE, "store_memory", "test", None)
     submission = Submission(text, "life", idempotency_key=key)
     await built.services.ingest.remember(ALICE, submission, entry=entry)
 
 
-async def _start(built: House, text: str) -> None:
+async def _start(built: Application, text: str) -> None:
     entry = built.services.audit.begin(ALICE, "send_message", "test", None)
     request = Request(Mode.INGEST, "life", text)
     await built.services.consolidate.start(ALICE, request, entry=entry)
 
 
-async def drain(built: House) -> None:
+async def drain(built: Application) -> None:
     """Work until nothing is left to do, jobs of a killed worker included."""
     while True:
         while await built.worker.run_once():
@@ -134,22 +137,22 @@ async def drain(built: House) -> None:
         await asyncio.sleep(POLL_S)  # until the lease of the killed one has run out
 
 
-async def _migrate(_: House, told: Callable[[str], None]) -> None:
+async def _migrate(_: Application, told: Callable[[str], None]) -> None:
     told("migrated")
 
 
-async def _stores(built: House, told: Callable[[str], None]) -> None:
+async def _stores(built: Application, told: Callable[[str], None]) -> None:
     for number in range(2):
         await _store(built, f"I own bike number {number}.", f"key-{number}")
         told(f"store-{number}")
 
 
-async def _extract(built: House, told: Callable[[str], None]) -> None:
+async def _extract(built: Application, told: Callable[[str], None]) -> None:
     await drain(built)
     told("extracted")
 
 
-async def _consolidate(built: House, told: Callable[[str], None]) -> None:
+async def _consolidate(built: Application, told: Callable[[str], None]) -> None:
     async with built.store.transaction(ALICE, write=False) as tx:
         begun = await tx.runs.page(Filter(), after=None, limit=2)
     if not begun:  # a client that was cut off lists its tasks before it sends again
@@ -159,7 +162,7 @@ async def _consolidate(built: House, told: Callable[[str], None]) -> None:
     told("consolidated")
 
 
-async def _answer(built: House, told: Callable[[str], None]) -> None:
+async def _answer(built: Application, told: Callable[[str], None]) -> None:
     found = await built.services.tasks.questions(ALICE, limit=2)
     if found:
         entry = built.services.audit.begin(ALICE, "send_message", "test", None)
@@ -169,18 +172,18 @@ async def _answer(built: House, told: Callable[[str], None]) -> None:
     told("settled")
 
 
-async def _erase(built: House, told: Callable[[str], None]) -> None:
+async def _erase(built: Application, told: Callable[[str], None]) -> None:
     await erase_all(built)
     told("erased")
     await _purge(built, told)
 
 
-async def _purge(built: House, told: Callable[[str], None]) -> None:
+async def _purge(built: Application, told: Callable[[str], None]) -> None:
     await drain(built)
     told("purged")
 
 
-async def _import(built: House, told: Callable[[str], None]) -> None:
+async def _import(built: Application, told: Callable[[str], None]) -> None:
     def entry() -> AuditEntry:
         return built.services.audit.begin(ALICE, "import_namespace", "test", None)
 
@@ -190,7 +193,7 @@ async def _import(built: House, told: Callable[[str], None]) -> None:
     told("findable")
 
 
-async def _restore(built: House, told: Callable[[str], None]) -> None:
+async def _restore(built: Application, told: Callable[[str], None]) -> None:
     async with built.store.transaction(ALICE, write=False) as tx:
         ids = [row["id"] for row in await tx.handle.connection.fetch(_OUT, {})]
     for item_id in ids:
@@ -199,38 +202,38 @@ async def _restore(built: House, told: Callable[[str], None]) -> None:
         told(item_id)
 
 
-async def _revoke(built: House, told: Callable[[str], None]) -> None:
+async def _revoke(built: Application, told: Callable[[str], None]) -> None:
     for info in await built.services.access.tokens(ALICE):
         entry = built.services.audit.begin(ALICE, "revoke_token", "test", None)
         await built.services.access.revoke(info, force=True, entry=entry)
         told(info.accessor)
 
 
-async def _is_migrated(built: House, _: str) -> bool:
+async def _is_migrated(built: Application, _: str) -> bool:
     return await summary(built) is not None
 
 
-async def _is_stored(built: House, told: str) -> bool:
+async def _is_stored(built: Application, told: str) -> bool:
     async with built.store.transaction(ALICE, write=False) as tx:
         return await tx.episodes.receipt(told.replace("store", "key")) is not None
 
 
-async def _is_extracted(built: House, _: str) -> bool:
+async def _is_extracted(built: Application, _: str) -> bool:
     found = await summary(built)
     return not found["jobs"] and "Acme" in str(found["memories"])
 
 
-async def _is_consolidated(built: House, told: str) -> bool:
+async def _is_consolidated(built: Application, told: str) -> bool:
     found = await summary(built)
-    return bool(found["runs"]) if told == "accepted" else found["runs"] == [RunState.COMPLETED]
+    return bool(found["runs"]) if told == "accepted" else found["runs"] == [TaskState.COMPLETED]
 
 
-async def _is_answered(built: House, told: str) -> bool:
+async def _is_answered(built: Application, told: str) -> bool:
     found = await summary(built)
-    return not found["asks"] and (told == "answered" or found["runs"] == [RunState.COMPLETED])
+    return not found["asks"] and (told == "answered" or found["runs"] == [TaskState.COMPLETED])
 
 
-async def _is_erased(built: House, told: str) -> bool:
+async def _is_erased(built: Application, told: str) -> bool:
     """Nothing is left in a row; and once it is said to be purged, nothing in a file. The files of
     a Postgres hold other databases too, with the same words: there its word is taken.
     """
@@ -244,7 +247,7 @@ async def _is_erased(built: House, told: str) -> bool:
     return not waiting and not (sqlite and (await scan(built.store, [TRACE], [])).places)
 
 
-async def _is_erased_or_not(built: House) -> bool:
+async def _is_erased_or_not(built: Application) -> bool:
     """Half a namespace is none that anybody asked for."""
     tokens = {one.revoked_at is None for one in await _tokens(built)}
     if await _rows(built) == 0:
@@ -252,25 +255,25 @@ async def _is_erased_or_not(built: House) -> bool:
     return tokens == {True} and len(await memories(built)) == 2
 
 
-async def _is_imported(built: House, _: str) -> bool:
+async def _is_imported(built: Application, _: str) -> bool:
     found = await summary(built)
     return len(await memories(built, limit=CARRIED + 1)) == CARRIED == found["findable"]
 
 
-async def _is_restored(built: House, item_id: str) -> bool:
+async def _is_restored(built: Application, item_id: str) -> bool:
     return item_id in {one.id for one in await memories(built)}
 
 
-async def _is_revoked(built: House, accessor: str) -> bool:
+async def _is_revoked(built: Application, accessor: str) -> bool:
     info = await built.services.access.find(accessor, ALICE)
     return info.refusal(built.services.audit.now()) is Refusal.REVOKED
 
 
-async def _tokens(built: House) -> list[TokenInfo]:
+async def _tokens(built: Application) -> list[TokenInfo]:
     return await built.services.access.tokens(ALICE)
 
 
-async def _rows(built: House) -> int:
+async def _rows(built: Application) -> int:
     """How many rows there are of what an erasure removes; its own job is none of them."""
     async with built.store.transaction(ALICE, write=False) as tx:
         counts = await tx.erasures.counts()
@@ -291,7 +294,7 @@ WORKS = {
 }
 
 
-async def summary(built: House) -> dict[str, object]:
+async def summary(built: Application) -> dict[str, object]:
     """All that is there, without ids and times that differ from run to run."""
     async with built.store.transaction(ALICE, write=False) as tx:
         memories = await tx.memories.page(limit=100, offset=0, type_="", topic="")
@@ -311,13 +314,13 @@ async def summary(built: House) -> dict[str, object]:
             for line in book
             if any(line.counts.get(kind) for kind in ("added", "superseded", "embedded", "queued"))
         ),
-        "asks": sum(one is RunState.INPUT_REQUIRED for one in state),
+        "asks": sum(one is TaskState.INPUT_REQUIRED for one in state),
     }
 
 
-def opened(database: Database) -> AbstractAsyncContextManager[House]:
+def opened(database: Database) -> AbstractAsyncContextManager[Application]:
     """The house of the victim."""
-    return house(settings_for(database, lease_s=LEASE_S), embedder=HashEmbedder())
+    return open_application(settings_for(database, lease_s=LEASE_S), embedder=HashEmbedder())
 
 
 async def main(work: str, database: str) -> None:
@@ -328,7 +331,7 @@ async def main(work: str, database: str) -> None:
             await WORKS[work].do(built, lambda done: print(done, flush=True))
 
 
-async def _insist(built: House) -> None:
+async def _insist(built: Application) -> None:
     """Store on, whatever is answered, and say it."""
     for number in range(3):
         try:

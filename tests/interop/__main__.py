@@ -7,9 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from recall_server import observe
+from recall_server import logs
 from tests.interop import a2a_js, a2a_proof, conformance, inspector, remote
-from tests.interop.a2a_proof import Proof, ProofUnusable
+from tests.interop.a2a_proof import ProofUnusable, Verification
 from tests.interop.node import Node, NodeUnusable, installed
 from tests.interop.report import Report
 from tests.interop.server import serving
@@ -17,7 +17,7 @@ from tests.interop.server import serving
 SUITES = ("inspector", "mcp-remote", "a2a-js", "a2a-proof", "conformance")
 
 
-async def run(node: Node, proof: Proof, folder: Path, suites: set[str]) -> int:
+async def run(node: Node, proof: Verification, folder: Path, suites: set[str]) -> int:
     report = Report()
     if suites - {"conformance"}:
         with report.check("our server starts, and ends when it is told to"):
@@ -40,7 +40,7 @@ def main() -> int:
     if unknown := suites - set(SUITES):
         print(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
         return 2
-    observe.configure("error")
+    logs.configure("error")
     # The suites provoke what the SDK warns of.
     logging.getLogger("mcp").setLevel(logging.ERROR)
     started = time.monotonic()

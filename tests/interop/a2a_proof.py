@@ -37,7 +37,7 @@ class ProofUnusable(Exception):
 
 
 @dataclass(frozen=True)
-class Proof:
+class Verification:
     """The installed program; `home` is its to write to."""
 
     program: Path
@@ -51,7 +51,7 @@ class Proof:
         )
 
 
-def installed(home: Path) -> Proof:
+def installed(home: Path) -> Verification:
     """The program, installed unless these very versions are there already."""
     place = HOME / "a2a-proof"
     stamp = place / "installed.txt"
@@ -60,7 +60,7 @@ def installed(home: Path) -> Proof:
         shutil.rmtree(place, ignore_errors=True)
         _install(place)
         stamp.write_text(wanted)
-    return Proof(place / "bin" / "a2a-proof", home)
+    return Verification(place / "bin" / "a2a-proof", home)
 
 
 def _install(place: Path) -> None:
@@ -71,14 +71,14 @@ def _install(place: Path) -> None:
             raise ProofUnusable(f"{command[0]} failed: {ended.stderr.strip()[-2000:]}")
 
 
-async def check(proof: Proof, server: Server, report: Report) -> None:
+async def check(proof: Verification, server: Server, report: Report) -> None:
     await _check_card(proof, server, report)
     for transport, named in TRANSPORTS.items():
         await _check_contract(proof, server, transport, named, report)
     await _check_stranger(proof, server, report)
 
 
-async def _check_card(proof: Proof, server: Server, report: Report) -> None:
+async def _check_card(proof: Verification, server: Server, report: Report) -> None:
     with report.check("a2a-proof: the example in our card, as it is, holds"):
         given = {"AUTHORIZATION": f"Bearer {await server.issued('proof-card')}"}
         made = await proof.run(
@@ -91,7 +91,7 @@ async def _check_card(proof: Proof, server: Server, report: Report) -> None:
 
 
 async def _check_contract(
-    proof: Proof, server: Server, transport: str, named: str, report: Report
+    proof: Verification, server: Server, transport: str, named: str, report: Report
 ) -> None:
     given = {"RECALL_URL": server.address, "RECALL_TOKEN": await server.issued(f"proof-{named}")}
     baseline: dict[str, Json] = tomllib.loads(BASELINE.read_text())
@@ -119,7 +119,7 @@ def _judge(scenario: Json, known: Json | None) -> None:
         demand(known["says"] in why, f"it fails in another way than the baseline says: {why}")
 
 
-async def _check_stranger(proof: Proof, server: Server, report: Report) -> None:
+async def _check_stranger(proof: Verification, server: Server, report: Report) -> None:
     with report.check("a2a-proof: with a wrong token nothing of it is answered"):
         given = {"RECALL_URL": server.address, "RECALL_TOKEN": "rcl_wrong"}
         ended = await proof.run("run", str(CONTRACT), "--format", "json", given=given)

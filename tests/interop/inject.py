@@ -12,12 +12,13 @@ from typing import Any
 from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recall_server.app import House, house, working
+from recall_server.api.app import create_app
+from recall_server.api.mcp.server import McpServer
+from recall_server.application import Application
+from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
-from recall_server.domain.model import namespace
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
-from recall_server.surface.mcp import McpDoor
+from recall_server.domain.namespace import namespace
+from recall_server.server import bound, listening
 
 
 class WithToken:
@@ -41,8 +42,8 @@ async def open_to_all(
     speak while it works where `streaming` is set, which we do not.
     """
     settings = Settings(db_path=database, port=0, extractor="rules", log_level="error")
-    async with house(settings) as built, working(built):
-        app = asgi(built)
+    async with open_application(settings) as built, working(built):
+        app = create_app(built)
         if instead is not None:
             manager = _door(app).manager
             manager.app = instead
@@ -52,17 +53,17 @@ async def open_to_all(
             yield f"{address}/mcp"
 
 
-async def _token(built: House) -> str:
+async def _token(built: Application) -> str:
     ours = namespace("interop")
     entry = built.services.audit.begin(ours, "create_token", "cli", None)
     token, _ = await built.services.access.issue(ours, label="", entry=entry)
     return token
 
 
-def _door(app: Any) -> McpDoor:
+def _door(app: Any) -> McpServer:
     """The MCP door behind the outer wall and the guard, as the composition root built them."""
     while not hasattr(app, "routes"):
         app = app._app
     doors = [route.endpoint for route in app.routes if route.path == "/mcp"]
-    assert isinstance(doors[0], McpDoor)
+    assert isinstance(doors[0], McpServer)
     return doors[0]

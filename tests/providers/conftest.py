@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from recall_server import prompts
-from recall_server.providers.claude import ClaudeExtractor
+from recall_server.integrations.extraction.claude import ClaudeExtractor
+from recall_server.integrations.llm import prompts
 from tests.fakes import Pauses
 
 

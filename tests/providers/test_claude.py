@@ -13,11 +13,12 @@ from typing import cast
 
 import pytest
 
-from recall_server.domain.failures import ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.model import Candidate, Extraction, Fact, MemoryType, Usage
-from recall_server.providers.claude import ClaudeExtractor
-from recall_server.providers.claude_answer import OUTPUT, Entry
-from recall_server.providers.extraction import Extractor, Passage
+from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.extraction import Candidate, Extraction, Usage
+from recall_server.domain.memory import Fact, MemoryType
+from recall_server.integrations.extraction.claude import ClaudeExtractor
+from recall_server.integrations.extraction.claude_answer import OUTPUT, Entry
+from recall_server.integrations.extraction.extractor import Extractor, Passage
 from tests.fakes import (
     Manner,
     Pauses,

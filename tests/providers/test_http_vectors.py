@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recall_server import parts
+from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.providers.embedding import TEXT_CHARS_MAX
-from recall_server.providers.http_vectors import HttpEmbedder
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX
+from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
 from tests.fakes import Manner, Reply, ScriptedModel, json_reply
 
 SECRET = "sk-very-secret"
@@ -230,7 +230,7 @@ async def test_neither_key_nor_text_is_logged(caplog: pytest.LogCaptureFixture) 
 
 async def test_the_settings_choose_it_with_its_address_and_key() -> None:
     async with ScriptedModel([vectors([1.0])], path="/v1/embeddings") as model:
-        embedder = parts.embedder(
+        embedder = factories.embedder(
             Settings(
                 embedder="http:nomic-embed-text",
                 embedder_url=f"{model.url}/v1/",
@@ -256,7 +256,7 @@ async def test_the_settings_choose_it_with_its_address_and_key() -> None:
 )
 def test_a_setting_that_says_too_little_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(Invalid):
-        parts.embedder(Settings(**given))
+        factories.embedder(Settings(**given))
 
 
 def test_the_key_is_shown_by_no_setting() -> None:

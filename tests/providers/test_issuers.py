@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from recall_server.app import house
+from recall_server.bootstrap import open_application
 from recall_server.domain.errors import Invalid
-from recall_server.domain.rights import Scope
-from recall_server.providers.issuers import load
-from recall_server.providers.key_set import keys_of
+from recall_server.domain.permissions import Scope
+from recall_server.integrations.crypto.issuers import load
+from recall_server.integrations.crypto.key_set import keys_of
 from tests.conftest import settings_for
 from tests.security.provider import jwk, private
 
@@ -115,10 +115,10 @@ async def test_keys_that_cannot_be_had_stop_the_start(tmp_path: Path) -> None:
             public_url="https://memory.example.com",
         )
         with pytest.raises(Invalid, match="RECALL_ISSUERS_FILE: the keys of corp: "):
-            async with house(settings):
+            async with open_application(settings):
                 pass
     keys.write_text(json.dumps({"keys": [jwk(private("corp"), "k1")]}))
-    async with house(settings) as built:
+    async with open_application(settings) as built:
         assert [one.name for one in built.issuers] == ["corp"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.providers.keys import ServerKey
+from recall_server.integrations.crypto.keys import ServerKey
 from tests.conftest import Open
 
 
@@ -63,17 +63,17 @@ def test_a_file_without_a_key_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 async def test_a_database_is_not_opened_with_the_key_of_another(
-    open_house: Open, tmp_path: Path
+    open_app: Open, tmp_path: Path
 ) -> None:
-    async with open_house(key_file=tmp_path / "right.key") as built:
+    async with open_app(key_file=tmp_path / "right.key") as built:
         kid = built.key.kid
     ServerKey.make(tmp_path / "wrong.key")
 
     with pytest.raises(DatabaseUnusable, match=f"belongs to the key {kid}"):
-        async with open_house(key_file=tmp_path / "wrong.key"):
+        async with open_app(key_file=tmp_path / "wrong.key"):
             pass
     with pytest.raises(Invalid, match=r"lost\.key cannot be read"):
-        async with open_house(key_file=tmp_path / "lost.key"):
+        async with open_app(key_file=tmp_path / "lost.key"):
             pass
-    async with open_house(key_file=tmp_path / "right.key") as built:
+    async with open_app(key_file=tmp_path / "right.key") as built:
         assert built.key.kid == kid

@@ -9,8 +9,8 @@ from importlib import resources
 
 import pytest
 
-from recall_server import prompts
-from recall_server.providers.claude_answer import Entry, read_entries
+from recall_server.integrations.extraction.claude_answer import Entry, read_entries
+from recall_server.integrations.llm import prompts
 from tests.fakes import passage_of
 
 NAMES = sorted(

@@ -4,24 +4,24 @@ import sys
 
 import pytest
 
-from recall_server import parts
+from recall_server import factories
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.domain.failures import RerankerUnavailable
-from recall_server.domain.model import namespace
-from recall_server.providers.maxsim import word_weights
-from recall_server.providers.reranking import Look, Passage
+from recall_server.domain.external_errors import RerankerUnavailable
+from recall_server.domain.namespace import namespace
+from recall_server.integrations.rerankers.maxsim import word_weights
+from recall_server.integrations.rerankers.reranker import Look, Passage
 
 
 def test_none_is_chosen_unless_one_is_named() -> None:
-    assert parts.reranker(Settings()) is None
-    assert parts.reranker(Settings(reranker="none")) is None
+    assert factories.reranker(Settings()) is None
+    assert factories.reranker(Settings(reranker="none")) is None
 
 
 @pytest.mark.parametrize("setting", ["cross-encoder", "cross-encoder:", "colbert", ""])
 def test_a_setting_that_names_none_is_refused(setting: str) -> None:
     with pytest.raises(Invalid, match="RECALL_RERANKER"):
-        parts.reranker(Settings(reranker=setting))
+        factories.reranker(Settings(reranker=setting))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ async def test_it_is_known_by_its_kind_and_model_and_needs_the_extra(
     setting: str, name: str, judges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    reranker = parts.reranker(Settings(reranker=setting))
+    reranker = factories.reranker(Settings(reranker=setting))
 
     assert reranker is not None
     assert (reranker.name, reranker.judges) == (name, judges)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.model import Candidate, MemoryType
-from recall_server.domain.transcript import parse_turns
-from recall_server.providers.extraction import Passage
-from recall_server.providers.rules import RulesExtractor
-from recall_server.providers.rules.dates import dated
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.text.transcript import parse_turns
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.integrations.extraction.rules import RulesExtractor
+from recall_server.integrations.extraction.rules.dates import dated
 
 SAID_AT = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 
@@ -223,7 +224,7 @@ I work from home on Mondays. | fact | user | habit | work from home on Mondays
 To deploy billing, run the tests, tag the release and watch the dashboard. | procedure | team | deploy_billing | run the tests, tag the release and watch the dashboard
 My daughter is called Iris. | fact | user's daughter | name | Iris
 My daughter Mia turned six yesterday. | fact | Mia | age | 6
-We have decided that we will not support Windows. | decision | team | decided | support Windows | NOT
+We have decided that we will not support SlidingWindow. | decision | team | decided | support SlidingWindow | NOT
 My old address was 12 Elm St. | fact | user | address | 12 Elm St | NOT
 Sentry alerts go to the #ops channel. | fact | Sentry alerts | sent_to | the #ops channel
 Marta will cover for me next week. | fact | Marta | plans | cover for the user

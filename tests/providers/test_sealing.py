@@ -5,8 +5,8 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from recall_server.domain.errors import Invalid
-from recall_server.domain.failures import SecretKeyMissing, SecretUnreadable
-from recall_server.providers.sealing import Sealer
+from recall_server.domain.external_errors import SecretKeyMissing, SecretUnreadable
+from recall_server.integrations.crypto.sealing import Sealer
 
 OLD, NEW = (urlsafe_b64encode(bytes([byte]) * 32).decode() for byte in (1, 2))
 SECRETS = {"token": "plain words"}

@@ -13,14 +13,11 @@ import numpy as np
 import pytest
 import wordllama
 
-from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.providers import static_vectors
-from recall_server.providers.embedding import TEXT_CHARS_MAX, Vectors
-from recall_server.providers.sentence_vectors import SentenceEmbedder
-from recall_server.providers.static_vectors import (
-    INLINE_CHARS_MAX,
-    StaticEmbedder,
-)
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.integrations.embeddings import static_vectors
+from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX, Vectors
+from recall_server.integrations.embeddings.sentence_vectors import SentenceEmbedder
+from recall_server.integrations.embeddings.static_vectors import INLINE_CHARS_MAX, StaticEmbedder
 from tests.fakes import HashEmbedder
 
 TEXTS = [

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from recall_server.domain.errors import Invalid
-from recall_server.domain.failures import PushFailed, PushUrlRefused
-from recall_server.providers.addresses import Exempt, is_public
-from recall_server.providers.webhook import Answer, Resolver, Webhook
+from recall_server.domain.external_errors import PushFailed, PushUrlRefused
+from recall_server.integrations.http.addresses import Exempt, is_public
+from recall_server.integrations.http.webhook import Answer, Resolver, Webhook
 from tests.fakes import Manner, Reply
 from tests.receiver import OK, Receiver, loopback
 

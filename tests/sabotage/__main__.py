@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-from recall_server.files import shipped
+from recall_server.resources import shipped
 from recall_server.storage import driver_for
-from recall_server.storage.schema import migrate
+from recall_server.storage.migrations import migrate
 from tests.conftest import NOON
 from tests.engines import running_postgres
 from tests.sabotage.breakage import Breakage, Outdated

@@ -26,7 +26,7 @@ BREAKAGES = (
     Breakage(
         "field-beside-digest",
         "one field from the digest of a record",
-        "recall_server/domain/chain.py",
+        "recall_server/domain/security/audit_chain.py",
         '_BESIDE = frozenset({"digest", "mac", "details"})',
         '_BESIDE = frozenset({"digest", "mac", "details", "counts"})',
         ("tests/domain/test_chain.py::test_every_field_is_under_the_digest",),
@@ -34,7 +34,7 @@ BREAKAGES = (
     Breakage(
         "mac-not-checked",
         "the server's own code on each record",
-        "recall_server/domain/chain.py",
+        "recall_server/domain/security/audit_chain.py",
         "if self._mac_key is not None and not hmac.compare_digest(",
         "if self._mac_key == b'' and not hmac.compare_digest(",
         (
@@ -45,7 +45,7 @@ BREAKAGES = (
     Breakage(
         "chain-not-followed",
         "that each record carries the digest of the one before",
-        "recall_server/domain/chain.py",
+        "recall_server/domain/security/audit_chain.py",
         'if record["prev"] != self.head.digest:',
         'if not record["prev"]:',
         ("tests/domain/test_chain.py::test_what_is_dropped_moved_or_added_is_named",),
@@ -53,7 +53,7 @@ BREAKAGES = (
     Breakage(
         "checkpoint-unsigned",
         "the signature of a checkpoint",
-        "recall_server/providers/checkpoints.py",
+        "recall_server/integrations/checkpoints.py",
         "jwt.decode_complete(token, key, algorithms=[ALG])",
         'jwt.decode_complete(token, key, algorithms=[ALG], options={"verify_signature": False})',
         (
@@ -63,7 +63,7 @@ BREAKAGES = (
     Breakage(
         "checkpoint-of-any-kind",
         "that only a checkpoint is one",
-        "recall_server/providers/checkpoints.py",
+        "recall_server/integrations/checkpoints.py",
         'if header["typ"] != TYP or not',
         "if not",
         (

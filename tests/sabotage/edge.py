@@ -6,7 +6,7 @@ BREAKAGES = (
     Breakage(
         "redirects-followed",
         "that a push follows no redirect",
-        "recall_server/providers/webhook.py",
+        "recall_server/integrations/http/webhook.py",
         "response = await self._opened().handle_async_request(request)",
         "client = httpx2.AsyncClient(transport=self._opened(), follow_redirects=True)\n"
         "        response = await client.send(request)",
@@ -15,7 +15,7 @@ BREAKAGES = (
     Breakage(
         "address-not-checked",
         "that a push goes to public addresses only",
-        "recall_server/providers/webhook.py",
+        "recall_server/integrations/http/webhook.py",
         "if not all(map(is_public, found)):",
         "if not found:",
         ("tests/providers/test_webhook.py::test_no_address_that_is_not_public_may_be_reached",),
@@ -23,7 +23,7 @@ BREAKAGES = (
     Breakage(
         "address-not-pinned",
         "that a push goes to the address that was checked",
-        "recall_server/providers/webhook.py",
+        "recall_server/integrations/http/webhook.py",
         "host=str(address),",
         "host=target.name,",
         (
@@ -33,7 +33,7 @@ BREAKAGES = (
     Breakage(
         "key-means-anything",
         "that an idempotency key belongs to one text",
-        "recall_server/services/ingest.py",
+        "recall_server/services/memory/ingest.py",
         "if before.request_digest != digest:",
         "if not before.request_digest:",
         ("tests/services/test_ingest.py::test_the_same_key_with_another_text_is_refused[sqlite]",),
@@ -41,7 +41,7 @@ BREAKAGES = (
     Breakage(
         "quarantine-off",
         "that suspects are held back",
-        "recall_server/services/reading.py",
+        "recall_server/services/memory/passages.py",
         "found = suspects(said)",
         "found = suspects([])",
         (
@@ -51,7 +51,7 @@ BREAKAGES = (
     Breakage(
         "orders-proposed",
         "that what a model proposes gives no orders",
-        "recall_server/services/reading.py",
+        "recall_server/services/memory/passages.py",
         "return not orders(candidate.text) and not suspicions(said)",
         "return True",
         (
@@ -61,7 +61,7 @@ BREAKAGES = (
     Breakage(
         "masking-off",
         "that secrets are masked",
-        "recall_server/services/masking.py",
+        "recall_server/services/memory/redaction.py",
         "if self.redactor is None or not text:",
         "if self.redactor is None or text:",
         (
@@ -71,7 +71,7 @@ BREAKAGES = (
     Breakage(
         "output-as-it-is",
         "that what acts or hides leaves as an escape",
-        "recall_server/surface/wire.py",
+        "recall_server/api/presenters.py",
         'return plain_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))',
         'return json.dumps(value, ensure_ascii=False, separators=(",", ":"))',
         (
@@ -81,7 +81,7 @@ BREAKAGES = (
     Breakage(
         "rate-limit-off",
         "the limit of calls a minute",
-        "recall_server/services/rates.py",
+        "recall_server/services/limits/rates.py",
         "if self._item is None or await self._limiter.hit(self._item, *key):",
         "if self._item is None or await self._limiter.hit(self._item, *key) or key:",
         ("tests/security/test_limits.py::test_a_token_may_make_so_many_calls_a_minute",),
@@ -89,7 +89,7 @@ BREAKAGES = (
     Breakage(
         "streams-outlive-tokens",
         "that a stream ends with its token",
-        "recall_server/surface/streams.py",
+        "recall_server/api/middleware/streams.py",
         '                    log.info("streams_ended", accessor=token.accessor)\n'
         "                    over.set()\n",
         '                    log.info("streams_ended", accessor=token.accessor)\n',
@@ -100,7 +100,7 @@ BREAKAGES = (
     Breakage(
         "body-limit-off",
         "the limit of a body that does not tell its length",
-        "recall_server/surface/edge.py",
+        "recall_server/api/middleware/request_validation.py",
         "if size > self._body_bytes_max:",
         "if size < 0:",
         ("tests/surface/test_edge.py::test_a_chunked_body_is_refused_as_soon_as_it_is_too_large",),
@@ -108,7 +108,7 @@ BREAKAGES = (
     Breakage(
         "names-twice",
         "that a name stands once in an object",
-        "recall_server/surface/edge.py",
+        "recall_server/api/middleware/request_validation.py",
         "if len(found) != len(pairs):",
         "if len(found) > len(pairs):",
         ("tests/surface/test_values.py::test_a_body_that_parsers_disagree_on_is_refused",),
@@ -116,7 +116,7 @@ BREAKAGES = (
     Breakage(
         "any-host",
         "that the server answers to its own name only",
-        "recall_server/surface/edge.py",
+        "recall_server/api/middleware/request_validation.py",
         'if match is None or match[1].strip("[]") not in self._hosts:',
         "if match is None:",
         ("tests/surface/test_auth.py::test_host_and_origin_must_be_known",),
@@ -124,7 +124,7 @@ BREAKAGES = (
     Breakage(
         "error-tells-cause",
         "that a fault inside tells nothing of its cause",
-        "recall_server/surface/call.py",
+        "recall_server/api/perform.py",
         """        except Exception:
             log.exception("operation_failed", operation=operation, request_id=entry.request_id)
             error = RecallError(
@@ -144,7 +144,7 @@ BREAKAGES = (
     Breakage(
         "handles-asked-for-without-end",
         "that a server without a file handle to spare lets go of its event loop",
-        "recall_server/surface/listener.py",
+        "recall_server/api/listener.py",
         "            self._short = error.errno in _SHORT\n",
         "",
         (

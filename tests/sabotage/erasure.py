@@ -16,7 +16,7 @@ BREAKAGES = (
     Breakage(
         "fence-of-advance",
         "that only the newest attempt may go on with a job",
-        "recall_server/storage/jobs.py",
+        "recall_server/storage/tables/jobs.py",
         'await self._handle.expect(\n            "advance_job",\n            Fenced(),\n',
         'await self._handle.send(\n            "advance_job",\n',
         (
@@ -36,7 +36,7 @@ BREAKAGES = (
     Breakage(
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
-        "recall_server/services/erase.py",
+        "recall_server/services/erasure/erase.py",
         "            await tx.lock()\n            await refuse_held(tx)\n            await tx.audit",
         "            await refuse_held(tx)\n            await tx.audit",
         (
@@ -46,7 +46,7 @@ BREAKAGES = (
     Breakage(
         "hold-not-asked",
         "the hold over an erasure of everything",
-        "recall_server/services/erase.py",
+        "recall_server/services/erasure/erase.py",
         "            await refuse_held(tx)\n            await tx.audit",
         "            await tx.audit",
         (
@@ -56,7 +56,7 @@ BREAKAGES = (
     Breakage(
         "old-backup-served",
         "the look into the ledger before a database is served",
-        "recall_server/parts.py",
+        "recall_server/factories.py",
         "        await found.require(store)\n",
         "        await found.unknown(store)\n",
         (
@@ -66,7 +66,7 @@ BREAKAGES = (
     Breakage(
         "erasure-not-noted",
         "the line of an erasure in the ledger",
-        "recall_server/services/purge.py",
+        "recall_server/services/erasure/purge.py",
         "        await self.ledger.note([one.sealed for one in waiting if one.sealed])\n",
         "",
         (
@@ -76,7 +76,7 @@ BREAKAGES = (
     Breakage(
         "doors-open-while-emptied",
         "the refusal of tokens for a namespace that is being emptied",
-        "recall_server/services/access.py",
+        "recall_server/services/auth/access.py",
         "            if await tx.erasures.under_way():\n                raise BeingErased\n",
         "",
         (
@@ -86,7 +86,7 @@ BREAKAGES = (
     Breakage(
         "container-of-others",
         "the limits of a token where it erases a container",
-        "recall_server/services/erase.py",
+        "recall_server/services/erasure/erase.py",
         "        reach.whole(name)\n",
         "",
         (
@@ -96,7 +96,7 @@ BREAKAGES = (
     Breakage(
         "late-under-an-older-id",
         "the look for what came since under an id that sorts before",
-        "recall_server/services/reaching.py",
+        "recall_server/services/erasure/targets.py",
         "        if erased or await tx.looking.count(self.table) != len(self._ids):\n",
         "        if erased:\n",
         (
@@ -106,7 +106,7 @@ BREAKAGES = (
     Breakage(
         "deleted-files-not-read",
         "the search of files that were deleted and are held open",
-        "recall_server/services/scan.py",
+        "recall_server/services/erasure/leak_scan.py",
         "    await asyncio.to_thread(_scan_held, files, needles, result)\n",
         "",
         ("tests/security/test_scan.py::test_a_deleted_file_that_is_held_open_is_searched[sqlite]",),
@@ -114,7 +114,7 @@ BREAKAGES = (
     Breakage(
         "table-not-erased",
         "one table from an erasure",
-        "recall_server/storage/erasure.py",
+        "recall_server/storage/tables/erasure.py",
         '    "quarantine",\n    "turns",\n',
         '    "turns",\n',
         ("tests/security/test_erasure.py::test_every_table_has_its_place_in_an_erasure[sqlite]",),
@@ -122,7 +122,7 @@ BREAKAGES = (
     Breakage(
         "erased-taken-again",
         "the refusal of text that was erased",
-        "recall_server/services/keeping.py",
+        "recall_server/services/memory/episodes.py",
         "    await tx.erasures.refuse(known, ErasedContent())\n",
         "    await tx.erasures.refuse([one for one in known if not one], ErasedContent())\n",
         (
@@ -132,7 +132,7 @@ BREAKAGES = (
     Breakage(
         "erased-imported",
         "the refusal of erased text in an import",
-        "recall_server/services/importing.py",
+        "recall_server/services/transfer/importing.py",
         "refused = await self.refused(tx, [one.line.text for one in batch])",
         "refused: set[int] = set()",
         (
@@ -142,7 +142,7 @@ BREAKAGES = (
     Breakage(
         "vectors-outlive-erasure",
         "that a cache of vectors notices an erasure",
-        "recall_server/storage/cache.py",
+        "recall_server/storage/index/cache.py",
         "if held.epoch < epoch:",
         "if held.epoch < 0:",
         (
@@ -165,7 +165,7 @@ BREAKAGES = (
     Breakage(
         "secure-delete-off",
         "that SQLite overwrites what it deletes",
-        "recall_server/storage/sqlite.py",
+        "recall_server/storage/sqlite/driver.py",
         'await writer.execute_fetchall("PRAGMA journal_mode=WAL")',
         'await writer.executescript("PRAGMA journal_mode=WAL; PRAGMA secure_delete=OFF")',
         ("tests/security/test_doctor.py::test_what_sqlite_was_told_is_asked_of_the_connection",),
@@ -173,7 +173,7 @@ BREAKAGES = (
     Breakage(
         "purge-without-vacuum",
         "the rewriting of the file of SQLite",
-        "recall_server/storage/sqlite.py",
+        "recall_server/storage/sqlite/driver.py",
         '(_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL)',
         "(_EMPTY_JOURNAL, _EMPTY_JOURNAL)",
         ("tests/security/test_purge.py::test_no_page_of_the_file_is_left_over[sqlite]",),
@@ -181,7 +181,7 @@ BREAKAGES = (
     Breakage(
         "purge-leaves-journal",
         "the emptying of the journal of SQLite",
-        "recall_server/storage/sqlite.py",
+        "recall_server/storage/sqlite/driver.py",
         '(_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL)',
         '("VACUUM",)',
         ("tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[sqlite]",),
@@ -189,7 +189,7 @@ BREAKAGES = (
     Breakage(
         "purge-of-postgres",
         "the rewriting of the tables of Postgres",
-        "recall_server/storage/postgres_purge.py",
+        "recall_server/storage/postgres/purge.py",
         '("VACUUM {}", "VACUUM (FULL, ANALYZE) {}")',
         '("ANALYZE {}",)',
         (
@@ -199,7 +199,7 @@ BREAKAGES = (
     Breakage(
         "receipt-without-secret",
         "the secret that opens a receipt",
-        "recall_server/services/erase.py",
+        "recall_server/services/erasure/erase.py",
         "if not hmac.compare_digest(known, _hash(secret)) or erasure is None:",
         "if not known or erasure is None:",
         (
@@ -209,7 +209,7 @@ BREAKAGES = (
     Breakage(
         "receipt-unsigned",
         "the signature of a receipt",
-        "recall_server/providers/keys.py",
+        "recall_server/integrations/crypto/keys.py",
         'options={"verify_aud": False, "verify_iat": False}',
         'options={"verify_aud": False, "verify_iat": False, "verify_signature": False}',
         (
@@ -219,7 +219,7 @@ BREAKAGES = (
     Breakage(
         "receipt-of-any-kind",
         "that only a receipt is one",
-        "recall_server/providers/keys.py",
+        "recall_server/integrations/crypto/keys.py",
         'if jwt.get_unverified_header(signed).get("typ") != typ:',
         'if not jwt.get_unverified_header(signed).get("typ"):',
         (
@@ -229,7 +229,7 @@ BREAKAGES = (
     Breakage(
         "shown-unread",
         "that what a search shows is read where it is shown, whatever was read before",
-        "recall_server/services/search.py",
+        "recall_server/services/search/search.py",
         "replace(narrowed, best=best, items={})",
         "replace(narrowed, best=best)",
         (
@@ -239,7 +239,7 @@ BREAKAGES = (
     Breakage(
         "slots-given-again",
         "that who holds vectors which were deleted is told",
-        "recall_server/services/embedding.py",
+        "recall_server/services/memory/embedding.py",
         "                    if gone < DROPPED_AT_ONCE:\n",
         "                    if gone < 0:\n",
         (

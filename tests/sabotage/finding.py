@@ -48,7 +48,7 @@ BREAKAGES = (
     Breakage(
         "pool-beyond-reach",
         "that a search for a limited token chooses among what it reaches",
-        "recall_server/storage/index.py",
+        "recall_server/storage/index/words.py",
         "        return flags & documents.findable\n",
         "        return documents.findable\n",
         (
@@ -58,7 +58,7 @@ BREAKAGES = (
     Breakage(
         "hidden-stays-near",
         "that what is hidden leaves the search by vectors",
-        "recall_server/storage/index.py",
+        "recall_server/storage/index/words.py",
         '        await self._handle.send("remove_documents", ids=list(removed.ids))\n',
         "",
         (
@@ -68,7 +68,7 @@ BREAKAGES = (
     Breakage(
         "hidden-stays-counted",
         "that what is hidden leaves the search by words",
-        "recall_server/services/finding.py",
+        "recall_server/services/memory/indexing.py",
         "        await tx.words.remove(postings(found))\n",
         "        pass\n",
         (
@@ -78,7 +78,7 @@ BREAKAGES = (
     Breakage(
         "renewed-without-clearing",
         "that an index is empty before it is made anew",
-        "recall_server/storage/index.py",
+        "recall_server/storage/index/words.py",
         'for query in ("clear_documents", "clear_postings", "clear_terms"):',
         'for query in ("clear_documents", "clear_postings"):',
         (
@@ -88,7 +88,7 @@ BREAKAGES = (
     Breakage(
         "stale-never-renewed",
         "that a server makes older indexes anew before it serves",
-        "recall_server/app.py",
+        "recall_server/bootstrap.py",
         "        await finding.renew(store)\n",
         "",
         (
@@ -98,7 +98,7 @@ BREAKAGES = (
     Breakage(
         "speakers-are-words",
         "the sign that tells who spoke from what was said",
-        "recall_server/domain/words.py",
+        "recall_server/domain/text/terms.py",
         'f"{SPEAKER}{word}"[:TERM_CHARS_MAX]',
         "word[:TERM_CHARS_MAX]",
         (

@@ -83,7 +83,7 @@ BREAKAGES = (
     Breakage(
         "rls-role-not-taken",
         "the role that row-level security binds, in each transaction on Postgres",
-        "recall_server/storage/postgres.py",
+        "recall_server/storage/postgres/driver.py",
         "SELECT set_config('role', %(role)s, true), ",
         "SELECT %(role)s::text, ",
         ("tests/security/test_wall.py::test_a_statement_that_names_no_tenant_sees_one_only",),
@@ -91,7 +91,7 @@ BREAKAGES = (
     Breakage(
         "token-of-all",
         "the namespace filter of a token that is named by its accessor",
-        "recall_server/services/access.py",
+        "recall_server/services/auth/access.py",
         "if info is None or namespace not in (None, info.namespace):",
         "if info is None:",
         (
@@ -101,7 +101,7 @@ BREAKAGES = (
     Breakage(
         "scope-not-asked",
         "the scope that an operation needs",
-        "recall_server/domain/rights.py",
+        "recall_server/domain/permissions.py",
         "if not self.may(operation):",
         "if operation not in NEEDED:",
         (
@@ -111,15 +111,15 @@ BREAKAGES = (
     Breakage(
         "reach-not-asked",
         "the topics, types and agent that a token is limited to, in every query",
-        "recall_server/storage/handle.py",
+        "recall_server/storage/bound_connection.py",
         "**_spelled(self.reach)}",
-        "**_spelled(EVERYTHING)}",
+        "**_spelled(FULL_ACCESS)}",
         ("tests/security/test_reach.py::test_reading_shows_its_topics_only[sqlite]",),
     ),
     Breakage(
         "container-not-asked",
         "the containers that a token is limited to, in every query",
-        "recall_server/storage/handle.py",
+        "recall_server/storage/bound_connection.py",
         '"any_container": reach.containers is None,',
         '"any_container": True,',
         (
@@ -129,7 +129,7 @@ BREAKAGES = (
     Breakage(
         "rooms-without-walls",
         "that what is said in a container is compared with what is known there",
-        "recall_server/services/ingest.py",
+        "recall_server/services/memory/ingest.py",
         ".inside({episode.container})\n",
         "\n",
         (
@@ -139,7 +139,7 @@ BREAKAGES = (
     Breakage(
         "token-widens-itself",
         "that a token issues none that may do more than it",
-        "recall_server/services/access.py",
+        "recall_server/services/auth/access.py",
         "if not narrower_or_equal(new.rights, issuer.rights):",
         "if not new.rights.scopes:",
         ("tests/security/test_tokens.py::test_a_token_never_widens_itself",),
@@ -147,7 +147,7 @@ BREAKAGES = (
     Breakage(
         "crc-not-checked",
         "the checksum of a token",
-        "recall_server/domain/tokens.py",
+        "recall_server/domain/security/tokens.py",
         "return match is not None and checksum(match[1]) == match[2]",
         "return match is not None",
         (
@@ -157,7 +157,7 @@ BREAKAGES = (
     Breakage(
         "revoked-let-in",
         "that a revoked token is refused",
-        "recall_server/domain/rights.py",
+        "recall_server/domain/permissions.py",
         "if self.revoked_at is not None:",
         "if self.revoked_at is not None and self.uses_left == 0:",
         (
@@ -167,7 +167,7 @@ BREAKAGES = (
     Breakage(
         "revoked-goes-on",
         "that a token does nothing more once it was revoked, though its call was under way",
-        "recall_server/storage/audit.py",
+        "recall_server/storage/tables/audit.py",
         'if rows[0]["ended"]:',
         'if rows[0]["ended"] is None:',
         (
@@ -177,7 +177,7 @@ BREAKAGES = (
     Breakage(
         "expired-let-in",
         "that a token ends",
-        "recall_server/domain/rights.py",
+        "recall_server/domain/permissions.py",
         "self.expires_at <= now)",
         "self.expires_at <= self.created_at)",
         (
@@ -187,7 +187,7 @@ BREAKAGES = (
     Breakage(
         "children-not-revoked",
         "that what a token issued ends with it",
-        "recall_server/services/access.py",
+        "recall_server/services/auth/access.py",
         "ended = _descendants(there, info.accessor) | (",
         "ended: set[str] = set() | (",
         (
@@ -197,7 +197,7 @@ BREAKAGES = (
     Breakage(
         "before-the-line-let-in",
         "that no token made before a moment is let in",
-        "recall_server/domain/rights.py",
+        "recall_server/domain/permissions.py",
         "if self.not_before is not None and self.created_at < self.not_before:",
         "if self.not_before is not None and self.uses_left == 0:",
         ("tests/security/test_tokens.py::test_no_token_made_before_the_line_is_let_in",),
@@ -205,7 +205,7 @@ BREAKAGES = (
     Breakage(
         "jwt-unsigned",
         "the signature of a JWT",
-        "recall_server/providers/jwts.py",
+        "recall_server/integrations/crypto/jwt.py",
         'options={"verify_exp": False,',
         'options={"verify_signature": False, "verify_exp": False,',
         (
@@ -216,7 +216,7 @@ BREAKAGES = (
     Breakage(
         "jwt-of-any-kind",
         "that a JWT of another kind lets nobody in",
-        "recall_server/providers/jwts.py",
+        "recall_server/integrations/crypto/jwt.py",
         "if shown.typ != _short(expected.typ):",
         "if not shown.typ:",
         ("tests/security/test_jwt.py::test_another_kind_of_token_of_the_issuer_is_none_of_these",),
@@ -224,7 +224,7 @@ BREAKAGES = (
     Breakage(
         "child-wider",
         "that a child may not do more than its parent",
-        "recall_server/services/delegation.py",
+        "recall_server/services/auth/delegation.py",
         "if not narrower_or_equal(wanted.rights, issuer.rights):",
         "if not wanted.rights.scopes:",
         ("tests/security/test_delegation.py::test_a_child_is_never_wider_than_its_parent",),
@@ -232,7 +232,7 @@ BREAKAGES = (
     Breakage(
         "child-outlives-parent",
         "that a child ends with its parent",
-        "recall_server/services/delegation.py",
+        "recall_server/services/auth/delegation.py",
         "if (refusal := found.parent.refusal(now)) is not None:",
         'if (refusal := found.parent.refusal(now)) == "":',
         ("tests/security/test_delegation.py::test_a_child_ends_with_the_overlap_of_its_parent",),

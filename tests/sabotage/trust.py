@@ -6,7 +6,7 @@ BREAKAGES = (
     Breakage(
         "everybody-trusted-alike",
         "that what a program fetched is trusted less than a person",
-        "recall_server/domain/trust.py",
+        "recall_server/domain/security/trust.py",
         "        if _FETCHERS.intersection((words[0], words[-1])):\n            return Trust.FETCHED\n",
         "",
         (
@@ -17,7 +17,7 @@ BREAKAGES = (
     Breakage(
         "later-wins-whoever-says-it",
         "that a claim trusted less supersedes nothing",
-        "recall_server/services/reconcile.py",
+        "recall_server/services/memory/reconcile.py",
         "one not in newer and known.trust(one) <= mine]",
         "one not in newer]",
         (
@@ -27,7 +27,7 @@ BREAKAGES = (
     Breakage(
         "first-speaker-only",
         "that words of several speakers are trusted as the least of them",
-        "recall_server/domain/trust.py",
+        "recall_server/domain/security/trust.py",
         "    return min(witnesses, key=lambda one: one.trust)\n",
         "    return witnesses[0]\n",
         (
@@ -37,7 +37,7 @@ BREAKAGES = (
     Breakage(
         "repetition-counts",
         "that one author is one witness",
-        "recall_server/domain/trust.py",
+        "recall_server/domain/security/trust.py",
         "new.author != one.author and new.source != one.source",
         "new.source != one.source",
         (
@@ -47,7 +47,7 @@ BREAKAGES = (
     Breakage(
         "one-source-fills-the-answer",
         "the share of an answer that is for others",
-        "recall_server/domain/spreading.py",
+        "recall_server/domain/search/source_limit.py",
         "    return round(limit * SHARE)\n",
         "    return round(limit * SHARE * 0)\n",
         (
@@ -57,7 +57,7 @@ BREAKAGES = (
     Breakage(
         "purged-but-not-restored",
         "that what gave way to a lie holds again",
-        "recall_server/services/sources.py",
+        "recall_server/services/erasure/purge_source.py",
         "        await tx.sources.believe(list(found.restored))\n",
         "",
         (

@@ -7,8 +7,8 @@ import httpx2
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.routing import Mount, Route
 
-from recall_server.doors import asgi
-from recall_server.surface.tools import TOOLS
+from recall_server.api.app import create_app
+from recall_server.api.mcp.tools import TOOLS
 from tests.surface.bindings import HOOK, message, of_rpc
 from tests.surface.conftest import Running, request
 
@@ -75,7 +75,7 @@ def _methods() -> list[Operation]:
 
 
 def _routes(running: Running) -> list[Operation]:
-    app: Any = asgi(running.house)
+    app: Any = create_app(running.application)
     while not hasattr(app, "routes"):
         app = app._app
     found = []

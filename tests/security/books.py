@@ -13,12 +13,14 @@ from typing import Any
 import psycopg
 from typer.testing import CliRunner
 
-from recall_server.app import House, house
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
-from recall_server.domain import chain
-from recall_server.domain.chain import Head
-from recall_server.domain.model import AuditEntry, Namespace
-from recall_server.services.proof import PURPOSE
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security import audit_chain
+from recall_server.domain.security.audit_chain import Head
+from recall_server.services.audit.verification import PURPOSE
 from tests.conftest import settings_for
 from tests.engines import KEY_FILE
 
@@ -33,17 +35,19 @@ Database = Path | str
 Record = dict[str, Any]
 
 
-def inside(database: Database, act: Callable[[House], Any], **given: object) -> Any:
+def inside(database: Database, act: Callable[[Application], Any], **given: object) -> Any:
     """What `act` returns, done in a house of its own."""
 
     async def open_and_act() -> Any:
-        async with house(settings_for(database, embedder="none", **given)) as built:
+        async with open_application(settings_for(database, embedder="none", **given)) as built:
             return await act(built)
 
     return asyncio.run(open_and_act())
 
 
-def line(built: House, namespace: Namespace = ALICE, operation: str = "store_memory") -> AuditEntry:
+def line(
+    built: Application, namespace: Namespace = ALICE, operation: str = "store_memory"
+) -> AuditEntry:
     entry = built.services.audit.begin(namespace, operation, "test", "acc_test")
     entry.ids.append("ep_1")
     entry.counts["queued"] = 1
@@ -51,7 +55,7 @@ def line(built: House, namespace: Namespace = ALICE, operation: str = "store_mem
     return entry
 
 
-async def enter(built: House, *names: Namespace) -> None:
+async def enter(built: Application, *names: Namespace) -> None:
     for name in names:
         entry = built.services.audit.begin(name, "create_token", "test", None)
         await built.services.access.issue(name, label=f"laptop of {name}", entry=entry)
@@ -60,14 +64,14 @@ async def enter(built: House, *names: Namespace) -> None:
 def fill(database: Database, records: int = 10, *names: Namespace) -> None:
     """Books of so many records each."""
 
-    async def act(built: House) -> None:
+    async def act(built: Application) -> None:
         await enter(built, *(names or (ALICE,)))
         await more(built, records - 1, *names)
 
     inside(database, act)
 
 
-async def more(built: House, records: int, *names: Namespace) -> None:
+async def more(built: Application, records: int, *names: Namespace) -> None:
     for name in names or (ALICE,):
         for _ in range(records):
             await built.services.audit.write(line(built, name))
@@ -89,7 +93,7 @@ def as_owner(database: Database, *statements: str) -> None:
 
 
 def exported(database: Database, namespace: Namespace = ALICE) -> list[Record]:
-    async def act(built: House) -> list[Record]:
+    async def act(built: Application) -> list[Record]:
         async with built.store.transaction(namespace, write=False) as tx:
             return await tx.audit.chained(0, 10_000)
 
@@ -99,14 +103,14 @@ def exported(database: Database, namespace: Namespace = ALICE) -> list[Record]:
 
 def rebuilt(records: list[Record], seq: int, key: bytes) -> list[Record]:
     """The book with record `seq` changed, and all that follows sealed anew with `key`."""
-    head, made = Head(0, chain.START.digest), []
+    head, made = Head(0, audit_chain.START.digest), []
     for record in records:
         changed = {**record}
         if record["seq"] >= seq:
             changed["prev"] = head.digest
             changed["code"] = "INNOCENT" if record["seq"] == seq else record["code"]
-            changed["digest"] = chain.digest(changed)
-            changed["mac"] = chain.mac(key, changed["digest"])
+            changed["digest"] = audit_chain.digest(changed)
+            changed["mac"] = audit_chain.mac(key, changed["digest"])
         head = Head(changed["seq"], changed["digest"])
         made.append(changed)
     return made
@@ -146,7 +150,7 @@ def moved(seq: int, digest: str) -> str:
 def stolen(database: Database) -> bytes:
     """The key of the book, as a thief of the server's key has it."""
 
-    async def act(built: House) -> bytes:
+    async def act(built: Application) -> bytes:
         return built.key.derive(PURPOSE)
 
     key: bytes = inside(database, act)

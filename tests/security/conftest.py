@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.server import bound, listening
 from tests.conftest import Open
 from tests.surface.conftest import WITHIN_S, Json, Running, running
 from tests.surface.logs import real_logs
@@ -27,14 +27,14 @@ TASKS: Call = ("/a2a", "ListTasks", {})
 
 
 @pytest.fixture
-def serve(open_house: Open) -> Serve:
+def serve(open_app: Open) -> Serve:
     """Serves on the database of the test: `serve(token_calls_per_minute=3)`."""
 
     @asynccontextmanager
     async def served(**given: object) -> AsyncIterator[Running]:
         async with (
-            open_house(port=0, **given) as built,
-            listening(asgi(built), built.settings, bound(built.settings)) as address,
+            open_app(port=0, **given) as built,
+            listening(create_app(built), built.settings, bound(built.settings)) as address,
         ):
             yield Running(built, address)
 

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from recall_server.app import House
-from recall_server.domain.model import Candidate, Fact, MemoryType, Namespace, Query, Span
-from recall_server.services.erase import Erased
-from recall_server.storage.erasure import DELETED
+from recall_server.application import Application
+from recall_server.domain.episode import Span
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Fact, MemoryType
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query
+from recall_server.services.erasure.erase import Erased
 from recall_server.storage.store import Store
+from recall_server.storage.tables.erasure import DELETED
 from tests.services.conversation import ALICE, entry
 
 CONFIRM = "DELETE MY DATA"
@@ -19,8 +23,10 @@ def candidate(text: str, quote: str, said: str, fact: Fact | None = None) -> Can
     return Candidate(text, MemoryType.FACT, Span(start, start + len(quote)), fact)
 
 
-async def erase_all(house: House, namespace: Namespace = ALICE) -> Erased:
-    return await house.services.erase.namespace(namespace, CONFIRM, entry=entry(house, namespace))
+async def erase_all(application: Application, namespace: Namespace = ALICE) -> Erased:
+    return await application.services.erase.namespace(
+        namespace, CONFIRM, entry=entry(application, namespace)
+    )
 
 
 async def rows(store: Store, namespace: Namespace = ALICE) -> dict[str, int]:
@@ -34,10 +40,12 @@ async def select(store: Store, sql: str, namespace: Namespace = ALICE) -> list[d
         return [dict(row) for row in await connection.fetch(sql, {})]
 
 
-async def found(house: House, query: str, namespace: Namespace = ALICE) -> Sequence[str]:
+async def found(
+    application: Application, query: str, namespace: Namespace = ALICE
+) -> Sequence[str]:
     """The texts that a search finds."""
-    answer = await house.services.recall.search(
-        namespace, Query(query), entry=entry(house, namespace)
+    answer = await application.services.recall.search(
+        namespace, Query(query), entry=entry(application, namespace)
     )
     return [hit.item.text for hit in answer.hits]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx2
 
-from recall_server.domain.rights import Rights, Scope
-from recall_server.services.access import Wanted
+from recall_server.domain.permissions import Rights, Scope
+from recall_server.services.auth.access import Wanted
 from tests.security.asking import Operation
 from tests.storage.test_schema import TENANT_TABLES
 from tests.surface.agents import PORTO, at_work
@@ -329,7 +329,7 @@ async def rows(running: Running, namespace: str = "alice") -> dict[str, str]:
     which are written whenever there is time for it.
     """
     found = {}
-    driver = running.house.store.driver
+    driver = running.application.store.driver
     async with driver.transaction(namespace=namespace, write=False) as raw:
         for table in sorted(TENANT_TABLES - {"call_counts"}):
             kept = await raw.fetch(
@@ -342,7 +342,7 @@ async def rows(running: Running, namespace: str = "alice") -> dict[str, str]:
 
 
 def _param(running: Running) -> str:
-    return ":namespace" if running.house.store.engine == "sqlite" else "%(namespace)s"
+    return ":namespace" if running.application.store.engine == "sqlite" else "%(namespace)s"
 
 
 def texts_of(alice: Alice) -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from tests.engines import Postgres
 from tests.security.books import (
     ALICE,
@@ -199,7 +199,7 @@ def test_where_the_head_was_put_back_nothing_more_is_done(
     digest = exported(database)[6]["digest"]
     as_owner(database, moved(7, digest))
 
-    async def write(built: House) -> None:
+    async def write(built: Application) -> None:
         with pytest.raises((sqlite3.IntegrityError, psycopg.errors.UniqueViolation)):
             await more(built, 1)
 

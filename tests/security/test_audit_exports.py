@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from recall_server.domain.chain import Checkpoint
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Namespace
-from recall_server.providers.checkpoints import TYP, opened, signed
-from recall_server.providers.keys import ServerKey
-from recall_server.services.proof import Proof
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security.audit_chain import Checkpoint
+from recall_server.integrations.checkpoints import TYP, opened, signed
+from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.services.audit.verification import Verification
 from tests.engines import ENGINES
 from tests.security.books import (
     ALICE,
@@ -228,15 +228,15 @@ def test_a_book_has_its_name_when_it_is_whole(
     fill(database)
     path = tmp_path / "exports" / "book.jsonl"
     path.parent.mkdir()
-    whole = Proof.export
+    whole = Verification.export
 
-    async def cut_off(self: Proof, namespace: Namespace) -> AsyncIterator[str]:
+    async def cut_off(self: Verification, namespace: Namespace) -> AsyncIterator[str]:
         async for line in whole(self, namespace):
             yield line
             assert [one.name for one in path.parent.iterdir()] == ["book.jsonl.part"]
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Proof, "export", cut_off)
+    monkeypatch.setattr(Verification, "export", cut_off)
     said = recall(database, "audit", "export", "alice", "--out", path)
     left = list(path.parent.iterdir())
     monkeypatch.undo()

@@ -15,16 +15,17 @@ import httpx2
 import psycopg
 import pytest
 
-from recall_server.app import House, house, working
+from recall_server.api.app import create_app
+from recall_server.application import Application
+from recall_server.bootstrap import open_application, working
 from recall_server.domain.errors import DatabaseUnusable
-from recall_server.domain.model import Query
-from recall_server.doors import asgi
-from recall_server.files import shipped
-from recall_server.providers.checkpoints import opened
-from recall_server.serve import bound, listening
-from recall_server.services.ingest import Submission
+from recall_server.domain.query import Query
+from recall_server.integrations.checkpoints import opened
+from recall_server.resources import shipped
+from recall_server.server import bound, listening
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage import driver_for
-from recall_server.storage.schema import migrate
+from recall_server.storage.migrations import migrate
 from tests.conftest import NOON, Open, settings_for
 from tests.engines import ENGINES, Postgres
 from tests.fakes import Reply
@@ -48,12 +49,12 @@ ALLOW = {
 }
 
 
-async def _script(built: House, statements: dict[str, str]) -> None:
+async def _script(built: Application, statements: dict[str, str]) -> None:
     async with built.store.driver.migration() as raw:
         await raw.script(statements[built.store.engine])
 
 
-async def _counted(built: House) -> dict[str, int]:
+async def _counted(built: Application) -> dict[str, int]:
     tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "audit_details")
     async with built.store.driver.transaction(namespace=ALICE, write=False) as raw:
         return {
@@ -78,12 +79,12 @@ CALLS: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answered(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """LOG-04: the database refuses the record, and nothing else."""
     async with (
-        open_house(port=0) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         running = Running(built, address)
         async with running.http(await running.token()) as http:
@@ -106,12 +107,12 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """LOG-04: a privilege that was revoked; 503 and nothing done."""
     async with (
-        open_house(port=0) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         running = Running(built, address)
         async with running.http(await running.token()) as http:
@@ -127,9 +128,12 @@ async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
     assert left == before
 
 
-async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_house: Open) -> None:
+async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_app: Open) -> None:
     """LOG-06, in two processes' worth of houses, beside another tenant's chain."""
-    async with open_house() as one, house(settings_for(database, embedder="none")) as two:
+    async with (
+        open_app() as one,
+        open_application(settings_for(database, embedder="none")) as two,
+    ):
         await enter(one, ALICE, BOB)
         await asyncio.gather(
             *(built.services.audit.write(line(built)) for built in (one, two) for _ in range(25)),
@@ -145,8 +149,8 @@ async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_h
     assert [record["prev"] for record in records[1:]] == [r["digest"] for r in records[:-1]]
 
 
-async def test_what_fails_takes_no_place_in_the_chain(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_what_fails_takes_no_place_in_the_chain(open_app: Open) -> None:
+    async with open_app() as built:
         await enter(built, ALICE)
         with suppress(ZeroDivisionError):
             async with built.store.transaction(ALICE, entry=line(built)) as tx:
@@ -168,9 +172,9 @@ async def test_what_fails_takes_no_place_in_the_chain(open_house: Open) -> None:
     ],
 )
 async def test_the_application_itself_cannot_change_the_book(
-    open_house: Open, statement: str
+    open_app: Open, statement: str
 ) -> None:
-    async with open_house() as built:
+    async with open_app() as built:
         if built.store.engine == "sqlite" and "tool_call_records" not in statement:
             statement = "DELETE FROM tool_call_records WHERE seq = 1"
         await enter(built, ALICE)
@@ -185,8 +189,8 @@ async def test_the_application_itself_cannot_change_the_book(
     assert (found.seq, found.details_erased) == (1, 1)
 
 
-async def test_a_record_outside_of_the_chain_is_not_taken(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_a_record_outside_of_the_chain_is_not_taken(open_app: Open) -> None:
+    async with open_app() as built:
         await enter(built, ALICE)
         with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
             async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
@@ -234,7 +238,7 @@ async def test_records_from_before_the_chain_are_kept_and_counted(
         )
         await raw.script(_OLD)
     await driver.close()
-    async with house(settings_for(empty, embedder="none")) as built:
+    async with open_application(settings_for(empty, embedder="none")) as built:
         before = await built.services.proof.verify(ALICE)
         await more(built, 2)
         after = await built.services.proof.verify(ALICE)
@@ -245,8 +249,8 @@ async def test_records_from_before_the_chain_are_kept_and_counted(
     assert [record.id for record in shown][-1] == "rec_old"
 
 
-async def test_details_stand_beside_the_book_and_words_nowhere(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_details_stand_beside_the_book_and_words_nowhere(open_app: Open) -> None:
+    async with open_app() as built:
         await enter(built, ALICE)
         audit, recall_ = built.services.audit, built.services.recall
         await built.services.ingest.remember(
@@ -268,11 +272,11 @@ async def test_details_stand_beside_the_book_and_words_nowhere(open_house: Open)
     assert "birds" not in json.dumps(records)
 
 
-async def test_checkpoints_are_written_of_what_has_grown(open_house: Open, tmp_path: Path) -> None:
+async def test_checkpoints_are_written_of_what_has_grown(open_app: Open, tmp_path: Path) -> None:
     path = tmp_path / "kept.jws"
     async with Receiver() as receiver:
         given = {"checkpoint_file": path, "checkpoint_url": receiver.url, "checkpoint_s": 0.05}
-        async with open_house(**given) as built:
+        async with open_app(**given) as built:
             await enter(built, ALICE, BOB)
 
             async def vouched_for(*wanted: tuple[str, int]) -> bool:
@@ -298,10 +302,10 @@ async def test_checkpoints_are_written_of_what_has_grown(open_house: Open, tmp_p
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_checkpoint_that_found_no_place_is_written_later(open_house: Open) -> None:
+async def test_a_checkpoint_that_found_no_place_is_written_later(open_app: Open) -> None:
     async with (
         Receiver(Reply(status=500)) as receiver,
-        open_house(checkpoint_url=receiver.url, checkpoint_s=0.05) as built,
+        open_app(checkpoint_url=receiver.url, checkpoint_s=0.05) as built,
     ):
         await enter(built, ALICE)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from recall_server.app import house
+from recall_server.bootstrap import open_application
 from recall_server.domain.errors import Unauthenticated
 from recall_server.storage.store import Store
 from tests.conftest import NOON, Open, settings_for
@@ -36,10 +36,13 @@ async def test_nothing_can_be_asked_outside_of_a_transaction(store: Store) -> No
 
 @pytest.mark.parametrize("write", [False, True])
 async def test_fifty_who_take_their_places_as_they_read_make_one_chain(
-    database: Database, open_house: Open, *, write: bool
+    database: Database, open_app: Open, *, write: bool
 ) -> None:
     """LOG-06, in two processes' worth of houses, beside another tenant's chain."""
-    async with open_house() as one, house(settings_for(database, embedder="none")) as two:
+    async with (
+        open_app() as one,
+        open_application(settings_for(database, embedder="none")) as two,
+    ):
         await enter(one, ALICE, BOB)
 
         async def look(store: Store, number: int) -> None:
@@ -60,10 +63,10 @@ async def test_fifty_who_take_their_places_as_they_read_make_one_chain(
 
 @pytest.mark.parametrize("write", [False, True])
 async def test_a_token_that_is_revoked_meanwhile_is_refused_where_its_place_was_taken(
-    open_house: Open, *, write: bool
+    open_app: Open, *, write: bool
 ) -> None:
     """AUTH-05: behind the lock every revocation is seen that is in the book."""
-    async with open_house() as built:
+    async with open_app() as built:
         await enter(built, ALICE)
         (token,) = await built.services.access.tokens(ALICE)
 

@@ -6,15 +6,17 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server import prompts
-from recall_server.app import House
-from recall_server.domain.failures import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.model import Namespace, Query, Usage
-from recall_server.domain.run import Mode, Request
-from recall_server.providers.claude import ClaudeExtractor
-from recall_server.providers.claude_api import CALL_TOKENS_MAX
-from recall_server.services.budget import Budget
-from recall_server.services.ingest import Submission
+from recall_server.application import Application
+from recall_server.domain.external_errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.extraction import Usage
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query
+from recall_server.domain.task import Mode, Request
+from recall_server.integrations.extraction.claude import ClaudeExtractor
+from recall_server.integrations.llm import prompts
+from recall_server.integrations.llm.claude_api import CALL_TOKENS_MAX
+from recall_server.services.limits.budget import Budget
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
 from tests import fakes
 from tests.conftest import NOON, Clock, Open
@@ -47,9 +49,9 @@ def claude(model: fakes.ScriptedModel) -> ClaudeExtractor:
     )
 
 
-async def hand_in(house: House, namespace: Namespace, text: str) -> None:
-    await house.services.ingest.remember(
-        namespace, Submission(text, "life"), entry=entry(house, namespace)
+async def hand_in(application: Application, namespace: Namespace, text: str) -> None:
+    await application.services.ingest.remember(
+        namespace, Submission(text, "life"), entry=entry(application, namespace)
     )
 
 
@@ -59,51 +61,53 @@ async def spent(store: Store, namespace: Namespace, day: int = DAY) -> int:
 
 
 async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """Two calls fit, four texts came. All are found by their words; no call is made too many."""
     async with (
         fakes.ScriptedModel([ANSWER] * 3) as model,
-        open_house(extractor=claude(model), model_tokens_per_day=LIMIT) as house,
+        open_app(extractor=claude(model), model_tokens_per_day=LIMIT) as application,
     ):
-        await enter(house)
-        await enter(house, BOB)
+        await enter(application)
+        await enter(application, BOB)
         for number in range(4):
-            await hand_in(house, ALICE, f"Ana: I live in Lisbon, house {number}.")
-        await hand_in(house, BOB, "Ana: I live in Lisbon.")
-        await drained(house)
-        found = await house.services.recall.search(ALICE, Query("house 3"), entry=entry(house))
-        stats = await house.services.recall.stats(ALICE, entry=entry(house))
+            await hand_in(application, ALICE, f"Ana: I live in Lisbon, house {number}.")
+        await hand_in(application, BOB, "Ana: I live in Lisbon.")
+        await drained(application)
+        found = await application.services.recall.search(
+            ALICE, Query("house 3"), entry=entry(application)
+        )
+        stats = await application.services.recall.stats(ALICE, entry=entry(application))
 
         assert len(model.requests) == 3
-        assert await spent(house.store, ALICE) == 2 * CALL
-        assert await spent(house.store, BOB) == CALL
+        assert await spent(application.store, ALICE) == 2 * CALL
+        assert await spent(application.store, BOB) == CALL
         assert stats.backlog.pending_extractions == 2
         assert stats.backlog.failed_extractions == 0
         assert any("house 3" in hit.item.text for hit in found.hits)
 
         clock.pass_(timedelta(hours=2))
-        await drained(house)
+        await drained(application)
         assert len(model.requests) == 3
 
         model.script += [ANSWER] * 2
         clock.pass_(timedelta(days=1))
-        await drained(house)
-        stats = await house.services.recall.stats(ALICE, entry=entry(house))
+        await drained(application)
+        stats = await application.services.recall.stats(ALICE, entry=entry(application))
         assert stats.backlog.pending_extractions == 0
-        assert await memories(house)
+        assert await memories(application)
 
 
-async def test_a_task_waits_for_the_next_day_too(open_house: Open, clock: Clock) -> None:
+async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -> None:
     async with (
         fakes.ScriptedModel() as model,
-        open_house(extractor=claude(model), model_tokens_per_day=1) as house,
+        open_app(extractor=claude(model), model_tokens_per_day=1) as application,
     ):
-        await enter(house)
+        await enter(application)
         request = Request(Mode.INGEST, "life", text="Ana: I live in Lisbon.")
-        run = await house.services.consolidate.start(ALICE, request, entry=entry(house))
-        await drained(house)
-        now = await house.services.tasks.get(ALICE, run.id)
+        run = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await drained(application)
+        now = await application.services.tasks.get(ALICE, run.id)
 
         assert not now.status.state.resting
         assert model.requests == []
@@ -183,12 +187,14 @@ async def test_another_day_is_counted_by_itself_and_forgotten_after_a_month(
     assert await spent(store, ALICE, DAY + 32) == 100
 
 
-async def test_what_was_spent_is_erased_with_the_namespace(open_house: Open) -> None:
-    async with open_house(model_tokens_per_day=100) as house:
-        await enter(house)
-        async with house.services.ingest.budget.call(ALICE, Part()):
+async def test_what_was_spent_is_erased_with_the_namespace(open_app: Open) -> None:
+    async with open_app(model_tokens_per_day=100) as application:
+        await enter(application)
+        async with application.services.ingest.budget.call(ALICE, Part()):
             pass
-        erased = await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))
+        erased = await application.services.erase.namespace(
+            ALICE, "DELETE MY DATA", entry=entry(application)
+        )
 
         assert erased.counts["model_spend"] == 1
-        assert await spent(house.store, ALICE) == 0
+        assert await spent(application.store, ALICE) == 0

@@ -9,15 +9,15 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import BeingErased, ErasedContent, Unauthenticated
-from recall_server.domain.model import Namespace
-from recall_server.providers.keys import verified
-from recall_server.services import clearing
-from recall_server.services.ingest import Submission
-from recall_server.services.purge import RECEIPT_TYP
-from recall_server.services.scan import scan
-from recall_server.storage.erasure import Erasures
+from recall_server.domain.namespace import Namespace
+from recall_server.integrations.crypto.keys import verified
+from recall_server.services.erasure import namespace_eraser
+from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.memory.ingest import Submission
+from recall_server.storage.tables.erasure import Erasures
 from tests.conftest import Clock, Open
 from tests.security.erasing import NOTHING, erase_all, found, rows, select
 from tests.services.conversation import ALICE, drained, enter, entry, remember
@@ -34,67 +34,67 @@ class Cut(BaseException):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dozen rows are a large namespace."""
-    monkeypatch.setattr(clearing, "AT_ONCE_MAX", 12)
-    monkeypatch.setattr(clearing, "BATCH", 3)
-    monkeypatch.setattr(clearing, "EPISODES_BATCH", 2)
+    monkeypatch.setattr(namespace_eraser, "AT_ONCE_MAX", 12)
+    monkeypatch.setattr(namespace_eraser, "BATCH", 3)
+    monkeypatch.setattr(namespace_eraser, "EPISODES_BATCH", 2)
 
 
-async def furnish(house: House) -> str:
+async def furnish(application: Application) -> str:
     """Alice has a lot, Bob has one thing; Alice's token."""
-    token = await enter(house)
-    await enter(house, BOB)
+    token = await enter(application)
+    await enter(application, BOB)
     for text in SAID:
-        await remember(house, text)
-    await house.services.ingest.remember(
-        BOB, Submission("User: I keep a heron.", "life", None), entry=entry(house, BOB)
+        await remember(application, text)
+    await application.services.ingest.remember(
+        BOB, Submission("User: I keep a heron.", "life", None), entry=entry(application, BOB)
     )
-    await drained(house)
+    await drained(application)
     return token
 
 
 async def test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """ERS-11, ERS-01, ERS-02: its tokens open nothing from the first moment on, none is made, and
     in the end nothing is left, in files neither; the receipt counts what there was.
     """
-    async with open_house() as house:
-        token = await furnish(house)
-        before = await rows(house.store)
-        assert (await scan(house.store, [CANARY], [])).places  # the positive control
-        erased = await erase_all(house)
+    async with open_app() as application:
+        token = await furnish(application)
+        before = await rows(application.store)
+        assert (await scan(application.store, [CANARY], [])).places  # the positive control
+        erased = await erase_all(application)
         assert erased.counts == {**before, "audit_details": erased.counts["audit_details"]}
         assert erased.tokens_revoked == 1
-        left = await rows(house.store)
+        left = await rows(application.store)
         assert left["memories"]
         assert left["runs"] == 0
         with pytest.raises(Unauthenticated):
-            await house.services.access.verify(token)
+            await application.services.access.verify(token)
         with pytest.raises(BeingErased):
-            await enter(house)
-        await drained(house)
-        assert {**await rows(house.store), "operations": 0} == NOTHING
-        (row,) = await select(house.store, "SELECT state, receipt FROM erasures")
-        claims = verified(row["receipt"], house.key.public, RECEIPT_TYP)
+            await enter(application)
+        await drained(application)
+        assert {**await rows(application.store), "operations": 0} == NOTHING
+        (row,) = await select(application.store, "SELECT state, receipt FROM erasures")
+        claims = verified(row["receipt"], application.key.public, RECEIPT_TYP)
         assert (row["state"], claims["physical"]["state"]) == ("done", "done")
-        assert (await scan(house.store, [CANARY], [])).places == []
+        assert (await scan(application.store, [CANARY], [])).places == []
         clock.pass_(timedelta(seconds=1))
-        await enter(house)
+        await enter(application)
         for text in SAID:
             with pytest.raises(ErasedContent):
-                await remember(house, text)
-        await remember(house, "User: I live in Porto.")
-        assert await found(house, "heron", BOB)
+                await remember(application, text)
+        await remember(application, "User: I live in Porto.")
+        assert await found(application, "heron", BOB)
 
 
 async def test_others_write_between_the_batches(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ERS-11: no transaction of the clearing is longer than a batch, and others get their turns."""
     written: list[str] = []
-    async with open_house() as house:
-        await furnish(house)
-        erased = await erase_all(house)
+    async with open_app() as application:
+        await furnish(application)
+        erased = await erase_all(application)
         some = Erasures.clear_some
         batches = 0
 
@@ -108,17 +108,17 @@ async def test_others_write_between_the_batches(
             return gone
 
         async def store_one(number: int) -> None:
-            await house.services.ingest.remember(
+            await application.services.ingest.remember(
                 BOB,
                 Submission(f"User: I own {number} books.", "life", None),
-                entry=entry(house, BOB),
+                entry=entry(application, BOB),
             )
-            written.append(f"{number} {(await rows(house.store))['memories']}")
+            written.append(f"{number} {(await rows(application.store))['memories']}")
 
         waiting: list[asyncio.Task[None]] = []
         monkeypatch.setattr(Erasures, "clear_some", noted)
         told: list[int] = []
-        await house.services.purge.at_once(ALICE, erased.id, told.append)
+        await application.services.purge.at_once(ALICE, erased.id, told.append)
         await asyncio.gather(*waiting)
 
     assert batches > 20
@@ -129,31 +129,31 @@ async def test_others_write_between_the_batches(
 
 
 @pytest.mark.slow
-async def test_work_under_way_brings_nothing_back(open_house: Open) -> None:
+async def test_work_under_way_brings_nothing_back(open_app: Open) -> None:
     """ERS-03, ERS-11: an extraction is fenced off by the closing of the doors, and what is stored
     at that moment is emptied with the rest.
     """
     rng = random.Random(20260301)
     met = 0
-    async with open_house(worker_jobs=1) as house:
-        await enter(house)
+    async with open_app(worker_jobs=1) as application:
+        await enter(application)
         for number in range(8):
             for text in SAID:
-                await remember(house, text.replace("every day", f"on day {number}"))
-            work = asyncio.create_task(drained(house))
-            late = asyncio.create_task(remember(house, f"User: I saw {number} herons."))
+                await remember(application, text.replace("every day", f"on day {number}"))
+            work = asyncio.create_task(drained(application))
+            late = asyncio.create_task(remember(application, f"User: I saw {number} herons."))
             for _ in range(rng.randrange(80)):
                 await asyncio.sleep(0 if rng.random() < 0.8 else 0.001)
             met += not work.done()
-            await erase_all(house)
+            await erase_all(application)
             await asyncio.gather(work, late, return_exceptions=True)
-            await drained(house)
-            left = await select(house.store, "SELECT text FROM episodes")
+            await drained(application)
+            left = await select(application.store, "SELECT text FROM episodes")
             assert CANARY not in str(left)
             assert [row["text"] for row in left] in ([], [f"User: I saw {number} herons."])
-            await erase_all(house)
-            await drained(house)
-            assert {**await rows(house.store), "operations": 0} == NOTHING
+            await erase_all(application)
+            await drained(application)
+            assert {**await rows(application.store), "operations": 0} == NOTHING
     assert met > 1  # the control
 
 
@@ -162,12 +162,12 @@ STEPS = ("clear_some", "first_memories", "first_episodes", "sweep", "cleared")
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_clearing_that_was_cut_off_goes_on(
-    open_house: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, step: str
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """ERS-05, ERS-11: at every kind of step, in the midst of it."""
-    async with open_house() as house:
-        await furnish(house)
-        await erase_all(house)
+    async with open_app() as application:
+        await furnish(application)
+        await erase_all(application)
         method: Callable[..., object] = getattr(Erasures, step)
         taken = 0
 
@@ -180,16 +180,16 @@ async def test_a_clearing_that_was_cut_off_goes_on(
 
         monkeypatch.setattr(Erasures, step, cut)
         with pytest.raises(Cut):
-            await drained(house)
+            await drained(application)
         monkeypatch.undo()
-    async with open_house() as house:
+    async with open_app() as application:
         with pytest.raises(BeingErased):
-            await enter(house)
+            await enter(application)
         clock.pass_(timedelta(hours=1))  # the lease of the dead one
-        await drained(house)
-        assert {**await rows(house.store), "operations": 0} == NOTHING
-        assert (await scan(house.store, [CANARY], [])).places == []
+        await drained(application)
+        assert {**await rows(application.store), "operations": 0} == NOTHING
+        assert (await scan(application.store, [CANARY], [])).places == []
         clock.pass_(timedelta(seconds=1))
-        await enter(house)
+        await enter(application)
         with pytest.raises(ErasedContent):
-            await remember(house, SAID[-1])
+            await remember(application, SAID[-1])

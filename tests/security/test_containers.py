@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.domain.model import Namespace
-from recall_server.domain.rights import Rights, Scope
-from recall_server.services.access import Wanted
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Rights, Scope
+from recall_server.services.auth.access import Wanted
 from tests.security.test_reach import Json, code, data, limited, told
 from tests.services.travelling import records, taken_in
 from tests.surface.agents import at_work
@@ -434,7 +434,7 @@ async def test_an_export_carries_containers_and_erasing_somebody_strikes_their_n
     assert not [one for one in left if "cleo" in one["container"]]
     assert {RED, BLUE, ""} < {one["container"] for one in left}
     async with running.http(await running.token("bob")):
-        await taken_in(running.house, after.encode(), Namespace("bob"))
+        await taken_in(running.application, after.encode(), Namespace("bob"))
     async with running.http(await running.token("bob")) as bob:
         assert rooms(await listed(bob)) == {RED, BLUE, None}
         assert {hit["container"] for hit in await found(bob, "heron", container=RED)} == {RED}

@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.server import bound, listening
 from recall_server.services.cursors import LIFE
 from tests.conftest import Clock, Open
 from tests.surface.bindings import HOOK, Wire
@@ -51,14 +51,14 @@ def _pushes(task_id: str) -> Callable[..., Awaitable[httpx2.Response]]:
 
 
 @pytest.fixture
-async def two(open_house: Open) -> AsyncIterator[tuple[Running, Running]]:
+async def two(open_app: Open) -> AsyncIterator[tuple[Running, Running]]:
     """Two servers on one database."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(2):
-            built = await stack.enter_async_context(open_house(port=0, header_s=60.0))
+            built = await stack.enter_async_context(open_app(port=0, header_s=60.0))
             address = await stack.enter_async_context(
-                listening(asgi(built), built.settings, bound(built.settings))
+                listening(create_app(built), built.settings, bound(built.settings))
             )
             found.append(Running(built, address))
         yield found[0], found[1]

@@ -11,10 +11,11 @@ import jwt
 import pytest
 from jwt.utils import base64url_decode
 
-from recall_server.domain.model import MemoryType, namespace
-from recall_server.domain.rights import Reach, Rights, Scope, TokenInfo
-from recall_server.services.access import Wanted
-from recall_server.services.delegation import TYP
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
+from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.delegation import TYP
 from recall_server.storage.driver import Connection
 from tests.conftest import NOON, Clock, Open
 from tests.security.provider import compact, private
@@ -29,7 +30,7 @@ Json = dict[str, Any]
 
 
 def wanted(*scopes: Scope, **given: Any) -> Wanted:
-    reach = Reach(
+    reach = AccessScope(
         **{
             key: given.pop(key)
             for key in ("topics", "types", "agent_id", "containers")
@@ -74,7 +75,7 @@ async def calls(running: Running, token: str, tool: str, **given: Any) -> Json:
 
 
 async def revoked(running: Running, info: TokenInfo, **given: Any) -> list[str]:
-    services = running.house.services
+    services = running.application.services
     entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
     return await services.access.revoke(info, force=True, entry=entry, **given)
 
@@ -86,7 +87,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
     elsewhere = await calls(running, made["token"], "store_memory", text="Ann: hi", topic="home")
     reads = await calls(running, made["token"], "search_memories", query="ski")
     whoami = (await asks(running, made["token"])).json()["data"]
-    lines = await running.house.services.audit.newest(ALICE, 20)
+    lines = await running.application.services.audit.newest(ALICE, 20)
 
     assert stored["status"] == "ok"
     assert elsewhere["code"] == "OUT_OF_REACH"
@@ -217,7 +218,7 @@ async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clo
     """AUTH-06: a parent that was exchanged for another is not revoked, and yet its children end."""
     parent, info = await running.issued("alice")
     made = await child(running, parent, expires_in_s=3_600)
-    services = running.house.services
+    services = running.application.services
     entry = services.audit.begin(info.namespace, "rotate_token", "cli", None)
     await services.access.rotate(info, MINUTE, entry=entry)
     clock.pass_(MINUTE - SECOND)
@@ -270,7 +271,7 @@ async def test_what_was_revoked_is_forgotten_once_it_has_ended(
     running: Running, clock: Clock
 ) -> None:
     parent = await running.token("alice")
-    store = running.house.store
+    store = running.application.store
 
     async def end_one() -> int:
         async with running.http(parent) as http:
@@ -293,14 +294,14 @@ async def test_what_is_older_than_the_operator_lets_in_is_out(
         made = await child(running, await running.token("alice"))
         assert await status(running, made["token"]) == 200
         clock.pass_(MINUTE)
-        await running.house.services.access.not_before(of, None, entry=None)
+        await running.application.services.access.not_before(of, None, entry=None)
         assert await status(running, made["token"]) == 401
         clock.pass_(SECOND)
 
 
 async def test_what_is_open_ends_with_the_child(running: Running, clock: Clock) -> None:
     """AUTH-03, AUTH-04: as the edge asks of an open stream, every second."""
-    access = running.house.services.access
+    access = running.application.services.access
     parent, info = await running.issued("alice")
     tokens = [(await child(running, parent, expires_in_s=s))["token"] for s in (60, 3_600, 3_600)]
     short, named, long = [await access.verify(token) for token in tokens]
@@ -323,7 +324,7 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
 ) -> None:
     made = await child(running, await running.token("alice"))
     asked: list[str] = []
-    open_ = running.house.store.driver.transaction
+    open_ = running.application.store.driver.transaction
 
     @asynccontextmanager
     async def counted(**given: Any) -> AsyncIterator[Connection]:
@@ -339,18 +340,18 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
             monkeypatch.setattr(connection, "fetch", noted)
             yield connection
 
-    monkeypatch.setattr(running.house.store.driver, "transaction", counted)
-    await running.house.services.access.verify(made["token"])
+    monkeypatch.setattr(running.application.store.driver, "transaction", counted)
+    await running.application.services.access.verify(made["token"])
     kinds = [one if one in ("write", "read") else "statement" for one in asked]
 
     assert kinds == ["read", "statement"]
 
 
 async def test_what_this_server_did_not_sign_as_a_child_is_none(
-    running: Running, open_house: Open
+    running: Running, open_app: Open
 ) -> None:
     """JWT-01, JWT-02, JWT-05, JWT-06, JWT-11, JWT-13: our own tokens are read as strictly."""
-    key = running.house.key
+    key = running.application.key
     parent, info = await running.issued("alice", wanted(READ))
     made = (await child(running, parent, scopes=["memory:read"]))["token"]
     head, body, proof = made.split(".")

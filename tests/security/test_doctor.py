@@ -15,14 +15,16 @@ import pytest
 from cryptography.fernet import Fernet
 from typer.testing import CliRunner
 
-from recall_server.app import house, utc_now
+from recall_server.application import utc_now
+from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.doctor import examine, secrets
-from recall_server.domain.finding import Level
-from recall_server.domain.model import Namespace
-from recall_server.storage import inspection, room
+from recall_server.domain.findings import Level
+from recall_server.domain.namespace import Namespace
+from recall_server.storage import inspection
 from recall_server.storage.inspection import inspect
-from recall_server.storage.sqlite import SqliteDriver
+from recall_server.storage.sqlite import disk_space
+from recall_server.storage.sqlite.driver import SqliteDriver
 from tests.conftest import NOON, Clock, Open, settings_for
 from tests.engines import Postgres
 from tests.processes import START_S, Process, Server, environment, new_token, until
@@ -48,17 +50,17 @@ def done(url: str, act: str, undo: str = "SELECT 1") -> Iterator[None]:
             raw.execute(undo)
 
 
-async def levels(open_house: Open, **given: object) -> dict[str, Level]:
-    async with open_house(**given) as built:
+async def levels(open_app: Open, **given: object) -> dict[str, Level]:
+    async with open_app(**given) as built:
         return {one.check: one.level for one in await examine(built)}
 
 
 async def test_a_house_as_it_is_made_has_nothing_that_fails(
-    open_house: Open, clock: Clock, database: Path | str
+    open_app: Open, clock: Clock, database: Path | str
 ) -> None:
     """The positive control of all others."""
     clock.time = utc_now()
-    found = await levels(open_house)
+    found = await levels(open_app)
 
     assert set(found.values()) <= {OK, WARN}
     # The tests are a superuser to Postgres, and its erasures are noted where somebody says.
@@ -67,11 +69,11 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
 
 
 async def test_erasures_are_noted_outside_of_the_database(
-    open_house: Open, database: Path | str, tmp_path: Path
+    open_app: Open, database: Path | str, tmp_path: Path
 ) -> None:
     """ERS-08: beside a file by itself, for Postgres where somebody says."""
-    found = await levels(open_house)
-    told = await levels(open_house, erasure_file=tmp_path / "erasures")
+    found = await levels(open_app)
+    told = await levels(open_app, erasure_file=tmp_path / "erasures")
 
     assert found["erasure_file"] is (WARN if isinstance(database, str) else OK)
     assert told["erasure_file"] is OK
@@ -95,7 +97,7 @@ async def test_modes_that_let_others_in_are_named(
     """AUTH-13."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
-    async with house(settings_for(folder / "recall.db", embedder="none")) as built:
+    async with open_application(settings_for(folder / "recall.db", embedder="none")) as built:
         (folder / file).chmod(mode)
         found = {one.check: one for one in await examine(built)}
         folder.chmod(0o700)
@@ -160,7 +162,7 @@ async def test_what_takes_a_wall_of_postgres_down_is_named(postgres_url: str, ch
     act, undo, level, named = POSTGRES[check]
     settings = settings_for(postgres_url, embedder="none")
     with done(postgres_url, act, undo):
-        async with house(settings) as built:
+        async with open_application(settings) as built:
             found = {one.check: one for one in await examine(built)}
 
     assert found[check].level is level
@@ -179,7 +181,7 @@ async def test_a_clock_that_is_off_is_named(postgres_url: str) -> None:
     for seconds in (0, 20, 120):
         settings = settings_for(postgres_url, embedder="none")
         late = timedelta(seconds=seconds)
-        async with house(settings, now=partial(_late, late)) as built:
+        async with open_application(settings, now=partial(_late, late)) as built:
             found += [one.level for one in await examine(built) if one.check == "clock"]
 
     assert found == [OK, WARN, FAIL]
@@ -198,13 +200,13 @@ async def test_a_clock_that_is_off_is_named(postgres_url: str) -> None:
     ],
 )
 async def test_settings_that_let_others_listen_are_named(
-    open_house: Open, given: dict[str, object], check: str
+    open_app: Open, given: dict[str, object], check: str
 ) -> None:
-    assert (await levels(open_house))[check] is OK
-    assert (await levels(open_house, **given))[check] is WARN
+    assert (await levels(open_app))[check] is OK
+    assert (await levels(open_app, **given))[check] is WARN
 
 
-async def test_hosts_as_requests_name_them_are_well(open_house: Open) -> None:
+async def test_hosts_as_requests_name_them_are_well(open_app: Open) -> None:
     """The control."""
     given = {
         "host": "0.0.0.0",
@@ -212,26 +214,30 @@ async def test_hosts_as_requests_name_them_are_well(open_house: Open) -> None:
         "allowed_hosts": "memory.example.com,10.0.0.7,::1",
         "public_url": "https://memory.example.com/recall",
     }
-    assert (await levels(open_house, **given))["allowed_hosts"] is OK
+    assert (await levels(open_app, **given))["allowed_hosts"] is OK
 
 
-async def test_secrets_that_no_key_opens_are_named(open_house: Open) -> None:
+async def test_secrets_that_no_key_opens_are_named(open_app: Open) -> None:
     """In whichever namespace; with the key, and where there is none to open, all is well."""
     keep = (
         "INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq,"
         " created_at) VALUES ('alice', 'run', 'one', 'https://x.example.com', '', :secret, 0, :now)"
     )
     found = []
-    async with open_house() as house:
-        await enter(house, Namespace("bob"))
-        await enter(house)
-        found.append(await secrets(house))
-        sql = keep if house.store.engine == "sqlite" else re.sub(r":(secret|now)", r"%(\1)s", keep)
-        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+    async with open_app() as application:
+        await enter(application, Namespace("bob"))
+        await enter(application)
+        found.append(await secrets(application))
+        sql = (
+            keep
+            if application.store.engine == "sqlite"
+            else re.sub(r":(secret|now)", r"%(\1)s", keep)
+        )
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch(sql, {"secret": b"sealed", "now": NOON})
-        found.append(await secrets(house))
-    async with open_house(secret_key=Fernet.generate_key().decode()) as house:
-        found.append(await secrets(house))
+        found.append(await secrets(application))
+    async with open_app(secret_key=Fernet.generate_key().decode()) as application:
+        found.append(await secrets(application))
 
     assert [one.level for one in found] == [OK, WARN, OK]
     assert "RECALL_SECRET_KEY" in found[1].text
@@ -241,10 +247,10 @@ async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the self-check, and where it matters most by `/ready`: F-11 begins there."""
-    async with house(settings_for(tmp_path / "recall.db", embedder="none")) as built:
-        before = {one.check: one.level for one in await examine(built)}, built.short_of_room()
-        monkeypatch.setattr(room, "FREE_WARN_BYTES", 2**62)
-        after = {one.check: one.level for one in await examine(built)}, built.short_of_room()
+    async with open_application(settings_for(tmp_path / "recall.db", embedder="none")) as built:
+        before = {one.check: one.level for one in await examine(built)}, built.space_warnings()
+        monkeypatch.setattr(disk_space, "FREE_WARN_BYTES", 2**62)
+        after = {one.check: one.level for one in await examine(built)}, built.space_warnings()
 
     assert (before[0]["disk_space"], before[1]) == (OK, [])
     assert (after[0]["disk_space"], [one.check for one in after[1]]) == (WARN, ["disk_space"])
@@ -255,7 +261,7 @@ async def test_tables_that_postgres_has_not_looked_at_are_named(
 ) -> None:
     monkeypatch.setattr(inspection, "UNSEEN_BYTES", 0)
     found = []
-    async with house(settings_for(postgres_url, embedder="none")) as built:
+    async with open_application(settings_for(postgres_url, embedder="none")) as built:
         with psycopg.connect(postgres_url, autocommit=True) as owner:
             for sql in ("INSERT INTO namespaces VALUES ('alice', now(), 0, 0, 0)", "ANALYZE"):
                 owner.execute(sql)
@@ -272,7 +278,7 @@ async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
 ) -> None:
     """F-65, of Postgres: what is overwritten cannot be given free meanwhile."""
     monkeypatch.setattr(inspection, "OLD_READER_S", 0.0)
-    async with house(settings_for(postgres_url, embedder="none")) as built:
+    async with open_application(settings_for(postgres_url, embedder="none")) as built:
         with psycopg.connect(postgres_url) as other:
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             other.execute("SELECT * FROM namespaces")

@@ -15,12 +15,13 @@ from recall_server.domain.errors import (
     NotRestorable,
     Unauthenticated,
 )
-from recall_server.domain.model import Fact, Namespace
-from recall_server.domain.run import Mode, Request
-from recall_server.services.ingest import Submission
-from recall_server.storage.erasure import DELETED, KEPT
-from recall_server.storage.push import PushConfig
+from recall_server.domain.memory import Fact
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.task import Mode, Request
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage.queries import load
+from recall_server.storage.tables.erasure import DELETED, KEPT
+from recall_server.storage.tables.push import PushConfig
 from tests.conftest import NOON, Clock, Open
 from tests.security.erasing import (
     CONFIRM,
@@ -67,10 +68,10 @@ def tables(database: Path | str) -> set[str]:
 
 
 async def test_every_table_has_its_place_in_an_erasure(
-    open_house: Open, database: Path | str
+    open_app: Open, database: Path | str
 ) -> None:
     """A new table that the list does not name fails here (ERS-01)."""
-    async with open_house():
+    async with open_app():
         there = tables(database)
 
     assert set(DELETED) | set(KEPT) == there - {"schema_version", "server"}
@@ -78,106 +79,108 @@ async def test_every_table_has_its_place_in_an_erasure(
     assert {f"erase_all_{table}" for table in DELETED} <= set(load("sqlite"))
 
 
-async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_house: Open) -> None:
+async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) -> None:
     """ERS-01, ERS-02: everything of alice's goes at once, and nothing of bob's."""
-    async with open_house(extractor=lisbon()) as house:
-        token = await enter(house)
-        await enter(house, BOB)
+    async with open_app(extractor=lisbon()) as application:
+        token = await enter(application)
+        await enter(application, BOB)
         for tenant in (ALICE, BOB):
-            await house.services.ingest.remember(
-                tenant, Submission(LISBON, "life", "key"), entry=entry(house, tenant)
+            await application.services.ingest.remember(
+                tenant, Submission(LISBON, "life", "key"), entry=entry(application, tenant)
             )
-            run = await house.services.consolidate.start(
-                tenant, Request(Mode.INGEST, "life", text="Ben: tea."), entry=entry(house, tenant)
+            run = await application.services.consolidate.start(
+                tenant,
+                Request(Mode.INGEST, "life", text="Ben: tea."),
+                entry=entry(application, tenant),
             )
-            await house.services.ingest.remember(
-                tenant, Submission(HOSTILE, "life", "hostile"), entry=entry(house, tenant)
+            await application.services.ingest.remember(
+                tenant, Submission(HOSTILE, "life", "hostile"), entry=entry(application, tenant)
             )
-            await drained(house)
-            async with house.store.transaction(tenant) as tx:
+            await drained(application)
+            async with application.store.transaction(tenant) as tx:
                 await tx.pushes.put(
                     PushConfig(run.id, "p", "https://example.com", "", b"sealed", 0, NOON)
                 )
-        before, bobs = await rows(house.store), await rows(house.store, BOB)
+        before, bobs = await rows(application.store), await rows(application.store, BOB)
         assert all(before[table] for table in DELETED if table not in ELSEWHERE), before
 
-        erased = await erase_all(house)
+        erased = await erase_all(application)
 
-        after = await rows(house.store)
+        after = await rows(application.store)
         assert {t: n for t, n in erased.counts.items() if t not in ELSEWHERE} == {
             t: n for t, n in before.items() if t not in ELSEWHERE
         }
         # The promise to purge is all that is left.
         assert after == {**NOTHING, "operations": 1}
         assert erased.tokens_revoked == 1
-        assert await rows(house.store, BOB) == bobs
-        assert await found(house, "Lisbon river") == []
-        assert await found(house, "Lisbon river", BOB) != []
-        stats = await select(house.store, "SELECT documents, words FROM namespaces")
+        assert await rows(application.store, BOB) == bobs
+        assert await found(application, "Lisbon river") == []
+        assert await found(application, "Lisbon river", BOB) != []
+        stats = await select(application.store, "SELECT documents, words FROM namespaces")
         assert {"documents": 0, "words": 0} in stats
-        labels = await select(house.store, "SELECT namespace, label FROM api_tokens")
+        labels = await select(application.store, "SELECT namespace, label FROM api_tokens")
         assert {row["label"] for row in labels if row["namespace"] == "alice"} == {""}
         with pytest.raises(Unauthenticated):
-            await house.services.access.verify(token)
+            await application.services.access.verify(token)
 
 
 @pytest.mark.parametrize("confirm", ["", "delete my data", "DELETE MY DATA ", "yes"])
-async def test_nothing_is_erased_without_the_exact_words(open_house: Open, confirm: str) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, LISBON)
-        before = await rows(house.store)
+async def test_nothing_is_erased_without_the_exact_words(open_app: Open, confirm: str) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, LISBON)
+        before = await rows(application.store)
         with pytest.raises(ConfirmRequired):
-            await house.services.erase.namespace(ALICE, confirm, entry=entry(house))
+            await application.services.erase.namespace(ALICE, confirm, entry=entry(application))
 
-        assert await rows(house.store) == before
+        assert await rows(application.store) == before
 
 
-async def test_erasing_twice_gives_a_receipt_of_the_same_shape(open_house: Open) -> None:
+async def test_erasing_twice_gives_a_receipt_of_the_same_shape(open_app: Open) -> None:
     """ERS-06."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, LISBON)
-        first, again = await erase_all(house), await erase_all(house)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, LISBON)
+        first, again = await erase_all(application), await erase_all(application)
 
     assert set(first.counts) == set(again.counts)
     assert {**again.counts, "operations": 0} == NOTHING
     assert again.tokens_revoked == 0
 
 
-async def test_a_job_from_before_the_erasure_brings_nothing_back(open_house: Open) -> None:
+async def test_a_job_from_before_the_erasure_brings_nothing_back(open_app: Open) -> None:
     """ERS-03, with the positive control: the same job, undisturbed, makes a memory."""
-    async with open_house(extractor=lisbon()) as house:
-        await enter(house)
-        await remember(house, LISBON)
-        await drained(house)
-        assert (await rows(house.store))["memories"] == 2
-        await erase_all(house)
-        await drained(house)
+    async with open_app(extractor=lisbon()) as application:
+        await enter(application)
+        await remember(application, LISBON)
+        await drained(application)
+        assert (await rows(application.store))["memories"] == 2
+        await erase_all(application)
+        await drained(application)
 
-        await house.services.erase.allow(ALICE, LISBON, entry=entry(house))
-        await remember(house, LISBON)
-        extractor = house.extractor
+        await application.services.erase.allow(ALICE, LISBON, entry=entry(application))
+        await remember(application, LISBON)
+        extractor = application.extractor
         assert isinstance(extractor, Scripted)
 
         async def meanwhile() -> None:
             extractor.meanwhile = None
-            await erase_all(house)
+            await erase_all(application)
 
         extractor.meanwhile = meanwhile
-        await drained(house)
-        after = await rows(house.store)
+        await drained(application)
+        after = await rows(application.store)
 
     assert after == {**NOTHING, "operations": 1}  # the purge, done
 
 
-async def test_erased_text_is_refused_until_it_is_allowed(open_house: Open) -> None:
+async def test_erased_text_is_refused_until_it_is_allowed(open_app: Open) -> None:
     """ERS-07: as a whole, as a turn of another text, in other case and spacing; over A2A too."""
-    async with open_house(extractor=lisbon()) as house:
-        await enter(house)
-        await remember(house, LISBON, key="key")
-        await drained(house)
-        await erase_all(house)
+    async with open_app(extractor=lisbon()) as application:
+        await enter(application)
+        await remember(application, LISBON, key="key")
+        await drained(application)
+        await erase_all(application)
         again = [
             LISBON,
             LISBON.upper().replace(" ", "  "),
@@ -185,114 +188,116 @@ async def test_erased_text_is_refused_until_it_is_allowed(open_house: Open) -> N
         ]
         for text in again:
             with pytest.raises(ErasedContent):
-                await remember(house, text, key="key")
+                await remember(application, text, key="key")
             with pytest.raises(ErasedContent):
-                await house.services.consolidate.start(
-                    ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(house)
+                await application.services.consolidate.start(
+                    ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(application)
                 )
-        assert (await rows(house.store))["episodes"] == 0
-        await remember(house, "Ben: My dog is called Rex.")  # the positive control
+        assert (await rows(application.store))["episodes"] == 0
+        await remember(application, "Ben: My dog is called Rex.")  # the positive control
         for text in again:
-            await house.services.erase.allow(ALICE, text, entry=entry(house))
-            await remember(house, text)
+            await application.services.erase.allow(ALICE, text, entry=entry(application))
+            await remember(application, text)
 
-        assert (await rows(house.store))["episodes"] == 4
+        assert (await rows(application.store))["episodes"] == 4
 
 
-async def test_another_namespace_may_say_what_was_erased_here(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await enter(house, BOB)
-        await remember(house, LISBON)
-        await erase_all(house)
-        await house.services.ingest.remember(
-            BOB, Submission(LISBON, "life"), entry=entry(house, BOB)
+async def test_another_namespace_may_say_what_was_erased_here(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
+        await remember(application, LISBON)
+        await erase_all(application)
+        await application.services.ingest.remember(
+            BOB, Submission(LISBON, "life"), entry=entry(application, BOB)
         )
 
-        assert (await rows(house.store, BOB))["episodes"] == 1
+        assert (await rows(application.store, BOB))["episodes"] == 1
 
 
 async def test_an_erased_memory_takes_its_words_along_and_leaves_the_others(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """The episode keeps its length, so that the other citation still shows its exact words."""
-    async with open_house(extractor=lisbon()) as house:
-        await enter(house)
-        await remember(house, LISBON, key="key")
-        await drained(house)
-        anna = next(m for m in await memories(house) if "Anna" in m.text)
-        planned = await house.services.erase.memory(
-            ALICE, anna.id, dry_run=True, entry=entry(house)
+    async with open_app(extractor=lisbon()) as application:
+        await enter(application)
+        await remember(application, LISBON, key="key")
+        await drained(application)
+        anna = next(m for m in await memories(application) if "Anna" in m.text)
+        planned = await application.services.erase.memory(
+            ALICE, anna.id, dry_run=True, entry=entry(application)
         )
-        assert (await rows(house.store))["memories"] == 2
-        erased = await house.services.erase.memory(ALICE, anna.id, entry=entry(house))
+        assert (await rows(application.store))["memories"] == 2
+        erased = await application.services.erase.memory(ALICE, anna.id, entry=entry(application))
 
         assert planned.reached == erased.reached
         assert erased.reached.memory_ids == (anna.id,)
-        (left,) = await memories(house)
+        (left,) = await memories(application)
         assert (left.text, left.citation.quote) == (
             "Ben has a cat called Mog",
             "My cat is called Mog, by the way.",
         )
-        (episode,) = await select(house.store, "SELECT * FROM episodes")
+        (episode,) = await select(application.store, "SELECT * FROM episodes")
         assert len(episode["text"]) == len(LISBON)
         assert "Lisbon" not in episode["text"]
         assert (episode["idempotency_key"], episode["request_digest"]) == (episode["id"], "")
-        await drained(house)  # what stood beside the words gets a vector without them
-        assert await found(house, "Lisbon river") == ["Ben has a cat called Mog"]
-        terms = await select(house.store, "SELECT term FROM terms")
+        await drained(application)  # what stood beside the words gets a vector without them
+        assert await found(application, "Lisbon river") == ["Ben has a cat called Mog"]
+        terms = await select(application.store, "SELECT term FROM terms")
         assert not {"lisbon", "river"} & {row["term"] for row in terms}
-        assert len(await select(house.store, "SELECT item_id FROM embeddings")) == 1
+        assert len(await select(application.store, "SELECT item_id FROM embeddings")) == 1
         with pytest.raises(ErasedContent):
-            await remember(house, LISBON, key="key")
+            await remember(application, LISBON, key="key")
         with pytest.raises(MemoryNotFound):
-            await house.services.erase.memory(ALICE, anna.id, entry=entry(house))
+            await application.services.erase.memory(ALICE, anna.id, entry=entry(application))
         with pytest.raises(MemoryNotFound):
-            await house.services.erase.memory(BOB, left.id, entry=entry(house, BOB))
+            await application.services.erase.memory(BOB, left.id, entry=entry(application, BOB))
 
 
-async def test_what_rests_on_the_same_words_goes_too(open_house: Open) -> None:
+async def test_what_rests_on_the_same_words_goes_too(open_app: Open) -> None:
     text = "Anna: I live in Lisbon with my cat Mog."
     extractor = Scripted(
         Lisbon=candidate("Anna lives in Lisbon", "I live in Lisbon", text),
         Mog=candidate("Anna has a cat in Lisbon", "in Lisbon with my cat Mog", text),
     )
-    async with open_house(extractor=extractor) as house:
-        await enter(house)
-        await remember(house, text)
-        await drained(house)
-        first = next(m for m in await memories(house) if "cat" not in m.text)
-        planned = await house.services.erase.memory(
-            ALICE, first.id, dry_run=True, entry=entry(house)
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, text)
+        await drained(application)
+        first = next(m for m in await memories(application) if "cat" not in m.text)
+        planned = await application.services.erase.memory(
+            ALICE, first.id, dry_run=True, entry=entry(application)
         )
         assert len(planned.reached.memory_ids) == 2
-        await house.services.erase.memory(ALICE, first.id, entry=entry(house))
+        await application.services.erase.memory(ALICE, first.id, entry=entry(application))
 
-        assert (await rows(house.store))["memories"] == 0
-        (episode,) = await select(house.store, "SELECT text FROM episodes")
+        assert (await rows(application.store))["memories"] == 0
+        (episode,) = await select(application.store, "SELECT text FROM episodes")
         assert episode["text"] == "Anna: " + "█" * 16 + " with my cat Mog."
 
 
-async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_house: Open) -> None:
-    async with open_house(extractor=lisbon()) as house:
-        await enter(house)
-        await remember(house, LISBON)
-        await remember(house, "Ben: ÄNNA and I met Annabel on Monday.\nBen: It rained a lot.")
-        await house.services.consolidate.start(
-            ALICE, Request(Mode.INGEST, "life", text="Ben: Anna's key."), entry=entry(house)
+async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_app: Open) -> None:
+    async with open_app(extractor=lisbon()) as application:
+        await enter(application)
+        await remember(application, LISBON)
+        await remember(application, "Ben: ÄNNA and I met Annabel on Monday.\nBen: It rained a lot.")
+        await application.services.consolidate.start(
+            ALICE, Request(Mode.INGEST, "life", text="Ben: Anna's key."), entry=entry(application)
         )
-        kept = await house.services.consolidate.start(
-            ALICE, Request(Mode.INGEST, "life", text="Ben: Annabel called."), entry=entry(house)
+        kept = await application.services.consolidate.start(
+            ALICE,
+            Request(Mode.INGEST, "life", text="Ben: Annabel called."),
+            entry=entry(application),
         )
-        await drained(house)
-        erased = await house.services.erase.subject(ALICE, "anna", entry=entry(house))
-        await drained(house)
+        await drained(application)
+        erased = await application.services.erase.subject(ALICE, "anna", entry=entry(application))
+        await drained(application)
 
-        texts = [r["text"] for r in await select(house.store, "SELECT text FROM episodes")]
-        runs = await select(house.store, "SELECT id FROM runs")
-        turns = await select(house.store, "SELECT speaker FROM turns")
-        left = [memory.text for memory in await memories(house)]
-        seen = await found(house, "Anna Lisbon Monday")
+        texts = [r["text"] for r in await select(application.store, "SELECT text FROM episodes")]
+        runs = await select(application.store, "SELECT id FROM runs")
+        turns = await select(application.store, "SELECT speaker FROM turns")
+        left = [memory.text for memory in await memories(application)]
+        seen = await found(application, "Anna Lisbon Monday")
     assert len(erased.reached.task_ids) == 1
     assert [run["id"] for run in runs] == [kept.id]
     assert not any("Anna:" in text or "ÄNNA" in text or "Lisbon" in text for text in texts)
@@ -303,67 +308,69 @@ async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_house
     assert not any("Lisbon" in text or "ÄNNA" in text for text in seen)
 
 
-async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_house: Open) -> None:
+async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: Open) -> None:
     """ERS-06: no oracle."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, LISBON)
-        erased = await house.services.erase.subject(ALICE, "Zoe", entry=entry(house))
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, LISBON)
+        erased = await application.services.erase.subject(ALICE, "Zoe", entry=entry(application))
 
     assert set(erased.counts.values()) == {0}
     assert erased.receipt
 
 
-async def test_a_struck_job_is_begun_again_from_what_is_left(open_house: Open) -> None:
+async def test_a_struck_job_is_begun_again_from_what_is_left(open_app: Open) -> None:
     """ERS-03 for a memory: the model answers late, with what it read before."""
     extractor = lisbon()
-    async with open_house(extractor=extractor) as house:
-        await enter(house)
-        await remember(house, LISBON)
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, LISBON)
 
         async def meanwhile() -> None:
             extractor.meanwhile = None
-            await house.services.erase.subject(ALICE, "Anna", entry=entry(house))
+            await application.services.erase.subject(ALICE, "Anna", entry=entry(application))
 
         extractor.meanwhile = meanwhile
-        await drained(house)
+        await drained(application)
 
-        assert [memory.text for memory in await memories(house)] == ["Ben has a cat called Mog"]
+        assert [memory.text for memory in await memories(application)] == [
+            "Ben has a cat called Mog"
+        ]
 
 
 async def test_an_ordinary_transaction_can_neither_change_nor_remove_what_was_said(
-    open_house: Open, database: Path | str
+    open_app: Open, database: Path | str
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, LISBON)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, LISBON)
         statements = ["UPDATE episodes SET text = 'x'"]
         if not isinstance(database, Path):
             statements += ["DELETE FROM episodes", "DELETE FROM memories", "DELETE FROM turns"]
         for statement in statements:
             with pytest.raises((sqlite3.Error, Exception), match=r"never changed|may not do"):
-                async with house.store.driver.transaction(
+                async with application.store.driver.transaction(
                     namespace=ALICE, write=True
                 ) as connection:
                     await connection.fetch(statement, {})
 
-        assert (await rows(house.store))["episodes"] == 1
+        assert (await rows(application.store))["episodes"] == 1
 
 
-async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_house: Open) -> None:
+async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open) -> None:
     """Of another replica neither, which learns of it by the next search."""
-    async with open_house() as house, open_house() as replica:
-        await enter(house)
-        await remember(house, LISBON)
-        await drained(house)
-        for one in (house, replica):
+    async with open_app() as application, open_app() as replica:
+        await enter(application)
+        await remember(application, LISBON)
+        await drained(application)
+        for one in (application, replica):
             assert await found(one, "Lisbon river near")
-        await erase_all(house)
-        await remember(house, "Ben: a new beginning.")
-        await drained(house)
+        await erase_all(application)
+        await remember(application, "Ben: a new beginning.")
+        await drained(application)
         await found(replica, "Lisbon river near")
 
-        for one in (house, replica):
+        for one in (application, replica):
             for held in one.store._cache._held.values():
                 assert all(matrix.codes.count <= 1 for matrix in held._matrices.values())
                 assert len(held.documents.ids) <= 1
@@ -371,33 +378,33 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_house: Op
 
 
 async def test_what_was_forgotten_can_be_taken_back_for_a_while(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """H07; what was erased cannot."""
-    async with open_house(extractor=lisbon(), forget_days=1) as house:
-        recall = house.services.recall
-        await enter(house)
-        await remember(house, LISBON)
-        await drained(house)
-        one = next(m for m in await memories(house) if "Anna" in m.text)
-        await recall.forget(ALICE, one.id, entry=entry(house))
-        assert "Anna lives in Lisbon" not in await found(house, "Lisbon")
+    async with open_app(extractor=lisbon(), forget_days=1) as application:
+        recall = application.services.recall
+        await enter(application)
+        await remember(application, LISBON)
+        await drained(application)
+        one = next(m for m in await memories(application) if "Anna" in m.text)
+        await recall.forget(ALICE, one.id, entry=entry(application))
+        assert "Anna lives in Lisbon" not in await found(application, "Lisbon")
         # No list shows it any more, so whoever mistypes its id is not sent to one.
         with pytest.raises(MemoryNotFound, match="audit tail"):
-            await recall.restore(ALICE, "mem_mistyped", entry=entry(house))
-        await recall.restore(ALICE, one.id, entry=entry(house))
-        assert "Anna lives in Lisbon" in await found(house, "Lisbon")
+            await recall.restore(ALICE, "mem_mistyped", entry=entry(application))
+        await recall.restore(ALICE, one.id, entry=entry(application))
+        assert "Anna lives in Lisbon" in await found(application, "Lisbon")
         with pytest.raises(NotRestorable):
-            await recall.restore(ALICE, one.id, entry=entry(house))
-        await recall.forget(ALICE, one.id, entry=entry(house))
+            await recall.restore(ALICE, one.id, entry=entry(application))
+        await recall.forget(ALICE, one.id, entry=entry(application))
         clock.pass_(timedelta(days=2))
         with pytest.raises(NotRestorable):
-            await recall.restore(ALICE, one.id, entry=entry(house))
+            await recall.restore(ALICE, one.id, entry=entry(application))
         with pytest.raises(MemoryNotFound):
-            await recall.restore(BOB, one.id, entry=entry(house, BOB))
-        await house.services.erase.memory(ALICE, one.id, entry=entry(house))
+            await recall.restore(BOB, one.id, entry=entry(application, BOB))
+        await application.services.erase.memory(ALICE, one.id, entry=entry(application))
         with pytest.raises(MemoryNotFound):
-            await recall.restore(ALICE, one.id, entry=entry(house))
+            await recall.restore(ALICE, one.id, entry=entry(application))
 
 
 def test_confirmation_is_what_the_papers_say() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from recall_server.domain.model import namespace
-from recall_server.domain.rights import DEFAULT_SCOPES, Rights, Scope
-from recall_server.doors import asgi
-from recall_server.providers.keys import verified
-from recall_server.serve import bound, listening
-from recall_server.services.access import Wanted
-from recall_server.services.purge import RECEIPT_TYP
+from recall_server.api.app import create_app
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
+from recall_server.integrations.crypto.keys import verified
+from recall_server.server import bound, listening
+from recall_server.services.auth.access import Wanted
+from recall_server.services.erasure.purge import RECEIPT_TYP
 from tests.conftest import Open
 from tests.processes import recall
 from tests.surface.conftest import LEGACY, Json, Running, data, told
@@ -24,10 +24,10 @@ MAY_ERASE = Wanted(Rights(DEFAULT_SCOPES | {Scope.ERASE}))
 
 
 @pytest.fixture
-async def running(open_house: Open) -> AsyncIterator[Running]:
+async def running(open_app: Open) -> AsyncIterator[Running]:
     async with (
-        open_house(port=0) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 
@@ -92,7 +92,7 @@ async def test_one_memory_is_erased_over_mcp_and_another_over_http(running: Runn
             await http.post("/v1/erasure", json=given)
             for given in ({**body, "subject": "x"}, {"subject": "!"}, {"everything": True}, {})
         ]
-        records = await running.house.services.audit.newest(namespace("alice"), 50)
+        records = await running.application.services.audit.newest(namespace("alice"), 50)
 
     assert forgotten["memory_ids"] == [one["id"]]
     assert planned["memory_ids"] == erased["memory_ids"] == [other["id"]]

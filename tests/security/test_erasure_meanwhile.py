@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
+from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.erasure import Subject
-from recall_server.domain.model import Citation, Episode, Fact, Span
-from recall_server.domain.run import Mode, Request
-from recall_server.services import reaching
-from recall_server.services.erase import Erased
-from recall_server.services.reaching import Looking, Room, Somebody
+from recall_server.domain.memory import Fact
+from recall_server.domain.task import Mode, Request
+from recall_server.services.erasure import targets
+from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure.targets import Room, Somebody, TargetScan
 from recall_server.storage.store import Transaction
 from tests.conftest import NOON, Open
 from tests.security.erasing import candidate, found, rows, select
@@ -42,22 +43,22 @@ Between = Callable[[], Awaitable[object]]
 
 def between(monkeypatch: pytest.MonkeyPatch, write: Between) -> None:
     """`write` after the first look, of the next erasure alone."""
-    look = Looking.look
+    look = TargetScan.look
 
-    async def looked(self: Looking, tx: Transaction) -> object:
-        monkeypatch.setattr(Looking, "look", look)
+    async def looked(self: TargetScan, tx: Transaction) -> object:
+        monkeypatch.setattr(TargetScan, "look", look)
         affected = await look(self, tx)
         await write()
         return affected
 
-    monkeypatch.setattr(Looking, "look", looked)
+    monkeypatch.setattr(TargetScan, "look", looked)
 
 
-async def erase(house: House, name: str = NAME) -> Erased:
-    return await house.services.erase.subject(ALICE, name, entry=entry(house))
+async def erase(application: Application, name: str = NAME) -> Erased:
+    return await application.services.erase.subject(ALICE, name, entry=entry(application))
 
 
-async def imported(house: House, text: str, *, id_: str) -> None:
+async def imported(application: Application, text: str, *, id_: str) -> None:
     """A text under an id of its own, as an import writes it."""
     episode = Episode(
         id=id_,
@@ -68,130 +69,134 @@ async def imported(house: House, text: str, *, id_: str) -> None:
         content_hash=hashlib.sha256(text.encode()).hexdigest(),
         job_id=f"job_{id_}",
     )
-    async with house.store.transaction(ALICE) as tx:
+    async with application.store.transaction(ALICE) as tx:
         await tx.lock()
         await tx.episodes.add(episode, episode.id, "")
 
 
 async def test_what_is_said_of_somebody_meanwhile_is_erased_with_them(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text, its memory, a task, a text under an older id, and what a memory that was found has
     come to rest on; the control: what others said meanwhile stays.
     """
-    async with open_house(extractor=extractor()) as house:
-        await enter(house)
-        await remember(house, FIRST)
-        await remember(house, BEN)
-        await drained(house)
-        (lisbon,) = [one for one in await memories(house) if "Lisbon" in one.text]
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
+        await remember(application, FIRST)
+        await remember(application, BEN)
+        await drained(application)
+        (lisbon,) = [one for one in await memories(application) if "Lisbon" in one.text]
         asked = Request(Mode.INGEST, "life", text="Ann: Tell me of her.")
-        changed = await house.services.consolidate.start(ALICE, asked, entry=entry(house))
+        changed = await application.services.consolidate.start(
+            ALICE, asked, entry=entry(application)
+        )
 
         async def write() -> None:
-            await remember(house, f"Ann: {NAME} plays chess on Mondays.")
-            await remember(house, "Cleo: The kite flew over the old mill.")
-            await imported(house, f"Ann: I met {NAME} in the market.", id_="ep_0")
-            told = await remember(house, "Dan: She has moved there for good.")
-            async with house.store.transaction(ALICE) as tx:
+            await remember(application, f"Ann: {NAME} plays chess on Mondays.")
+            await remember(application, "Cleo: The kite flew over the old mill.")
+            await imported(application, f"Ann: I met {NAME} in the market.", id_="ep_0")
+            told = await remember(application, "Dan: She has moved there for good.")
+            async with application.store.transaction(ALICE) as tx:
                 cited = Citation(told.episode_id, Span(5, 34))
                 await tx.memories.cite(lisbon.id, cited)
             request = Request(Mode.INGEST, "life", text=f"Ann: {NAME} has a boat.")
-            await house.services.consolidate.start(ALICE, request, entry=entry(house))
-            async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await application.services.consolidate.start(ALICE, request, entry=entry(application))
+            async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch(
                     f"UPDATE runs SET messages = '[\"{NAME}\"]', version = version + 1 "
                     f"WHERE id = '{changed.id}'",
                     {},
                 )
-            await drained(house)
-            assert NAME in str(await everything(house))
+            await drained(application)
+            assert NAME in str(await everything(application))
 
         between(monkeypatch, write)
-        erased = await erase(house)
-        await drained(house)
+        erased = await erase(application)
+        await drained(application)
 
-        assert NAME not in str(await everything(house))
-        assert "moved there" not in str(await everything(house))
+        assert NAME not in str(await everything(application))
+        assert "moved there" not in str(await everything(application))
         assert erased.counts["runs"] == 2
         assert erased.counts["memories"] == 2
-        texts = {row["text"] for row in await select(house.store, "SELECT text FROM episodes")}
+        texts = {
+            row["text"] for row in await select(application.store, "SELECT text FROM episodes")
+        }
         assert any("kite" in text for text in texts)
-        assert "Ben keeps a heron" in await found(house, "heron")
-        again = await erase(house)
+        assert "Ben keeps a heron" in await found(application, "heron")
+        again = await erase(application)
         assert set(again.counts.values()) == {0}
 
 
 async def test_as_many_that_come_as_go_meanwhile_are_seen(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their number alone says nothing, once another erasure has taken some away."""
-    async with open_house(extractor=extractor()) as house:
-        await enter(house)
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
         for number, name in enumerate(("Rosa", "Rolf")):
-            await imported(house, f"Ann: {name} lives in Porto.", id_=f"ep_9{number}")
-        await put(house, OTTER, RED)
-        before = await rows(house.store)
+            await imported(application, f"Ann: {name} lives in Porto.", id_=f"ep_9{number}")
+        await put(application, OTTER, RED)
+        before = await rows(application.store)
 
         async def write() -> None:
-            await house.services.erase.container(ALICE, RED, entry=entry(house))
-            await imported(house, f"Ann: {NAME} has a boat.\nAnn: It is red.", id_="ep_0")
+            await application.services.erase.container(ALICE, RED, entry=entry(application))
+            await imported(application, f"Ann: {NAME} has a boat.\nAnn: It is red.", id_="ep_0")
 
         between(monkeypatch, write)
-        erased = await erase(house)
-        assert (await rows(house.store))["episodes"] == before["episodes"]
+        erased = await erase(application)
+        assert (await rows(application.store))["episodes"] == before["episodes"]
         assert erased.counts["episodes"] == 1
-        assert NAME not in str(await everything(house))
+        assert NAME not in str(await everything(application))
 
 
 async def test_what_is_put_into_a_container_meanwhile_is_erased_with_it(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_house(extractor=extractor()) as house:
-        await enter(house)
-        await put(house, FIRST, RED)
-        await put(house, OTTER, "")
-        await drained(house)
-        before = await rows(house.store)
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
+        await put(application, FIRST, RED)
+        await put(application, OTTER, "")
+        await drained(application)
+        before = await rows(application.store)
 
         async def write() -> None:
-            await put(house, "Cleo: The kite flew over the old mill.", RED)
-            await start(house, "Cleo: The kite is blue and white.", RED)
+            await put(application, "Cleo: The kite flew over the old mill.", RED)
+            await start(application, "Cleo: The kite is blue and white.", RED)
 
         between(monkeypatch, write)
-        erased = await house.services.erase.container(ALICE, RED, entry=entry(house))
+        erased = await application.services.erase.container(ALICE, RED, entry=entry(application))
         assert (erased.counts["episodes"], erased.counts["runs"]) == (2, 1)
-        after = await rows(house.store)
+        after = await rows(application.store)
         assert (after["episodes"], before["episodes"]) == (1, 2)
-        assert "kite" not in str(await everything(house))
+        assert "kite" not in str(await everything(application))
 
 
 async def test_the_second_look_reads_what_is_new_only(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a memory that sorts anywhere, of a text that sorts last, and of the tasks."""
-    async with open_house(extractor=extractor()) as house:
-        await enter(house)
+    async with open_app(extractor=extractor()) as application:
+        await enter(application)
         for number in range(120):
-            await imported(house, f"Ann: {NAME} has {number} boats.", id_=f"ep_{number:04}")
-        looking = Looking(Somebody(Subject(NAME)))
-        for_container = Looking(Room("nowhere", NOON))
+            await imported(application, f"Ann: {NAME} has {number} boats.", id_=f"ep_{number:04}")
+        looking = TargetScan(Somebody(Subject(NAME)))
+        for_container = TargetScan(Room("nowhere", NOON))
         read: list[str] = []
-        pages = reaching._Read.more
+        pages = targets._Read.more
 
-        async def noted(self: reaching._Read, tx: Transaction, *, erased: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        async def noted(self: targets._Read, tx: Transaction, *, erased: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202
             async for page in pages(self, tx, erased=erased):
                 read.extend(row["id"] for row in page)
                 yield page
 
-        monkeypatch.setattr(reaching._Read, "more", noted)
-        first = await looking.look(house.store.alone(ALICE))
+        monkeypatch.setattr(targets._Read, "more", noted)
+        first = await looking.look(application.store.alone(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120
         read.clear()
-        await imported(house, f"Ann: {NAME} has a cat.", id_="ep_0005b")
-        await imported(house, "Ann: I have a cat.", id_="ep_9")
-        async with house.store.transaction(ALICE, write=False) as tx:
+        await imported(application, f"Ann: {NAME} has a cat.", id_="ep_0005b")
+        await imported(application, "Ann: I have a cat.", id_="ep_9")
+        async with application.store.transaction(ALICE, write=False) as tx:
             second = await looking.look(tx)
             nothing = await for_container.look(tx)
         assert sorted(read) == ["ep_0005b", "ep_9"]

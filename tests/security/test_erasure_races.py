@@ -6,8 +6,9 @@ import random
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable, ErasedContent
-from recall_server.domain.model import Candidate, Extraction, MemoryType
-from recall_server.providers.extraction import Passage
+from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.memory import MemoryType
+from recall_server.integrations.extraction.extractor import Passage
 from tests.conftest import Open
 from tests.security.erasing import NOTHING, erase_all, rows, select
 from tests.services.conversation import ALICE, drained, enter, entry, remember
@@ -43,31 +44,31 @@ def said(number: int) -> str:
 
 
 @pytest.mark.slow
-async def test_two_hundred_erasures_during_extraction_bring_nothing_back(open_house: Open) -> None:
+async def test_two_hundred_erasures_during_extraction_bring_nothing_back(open_app: Open) -> None:
     """The purge of files is not run here: what must not come back are rows."""
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     resurrected, made, fenced = 0, 0, 0
-    async with open_house(extractor=Slow(rng), worker_jobs=1) as house:
-        await enter(house)
+    async with open_app(extractor=Slow(rng), worker_jobs=1) as application:
+        await enter(application)
 
         async def purge_nothing() -> str:
             return ""
 
-        house.store.purge = purge_nothing  # type: ignore[method-assign]
+        application.store.purge = purge_nothing  # type: ignore[method-assign]
         for number in range(ROUNDS):
-            await remember(house, said(number))
-            work = asyncio.create_task(drained(house))
+            await remember(application, said(number))
+            work = asyncio.create_task(drained(application))
             for _ in range(rng.randrange(60)):
                 await asyncio.sleep(0 if rng.random() < 0.8 else 0.001)
-            before = await rows(house.store)
-            await erase_all(house)
+            before = await rows(application.store)
+            await erase_all(application)
             made += before["memories"]
             fenced += not work.done()
             await work
-            left = await rows(house.store)
+            left = await rows(application.store)
             resurrected += {**left, "operations": 0} != NOTHING
-        stats = await select(house.store, "SELECT documents, words FROM namespaces")
+        stats = await select(application.store, "SELECT documents, words FROM namespaces")
     print(f"{fenced} of {ROUNDS} erasures met work under way; {made} memories were there by then")
     assert resurrected == 0
     assert [dict(row) for row in stats] == [{"documents": 0, "words": 0}]
@@ -78,34 +79,38 @@ async def test_two_hundred_erasures_during_extraction_bring_nothing_back(open_ho
 
 @pytest.mark.slow
 async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """A store that comes after the erasure of the same text is refused; one before it is erased;
     one of another text is either there as a whole or was erased.
     """
     rng = random.Random(SEED)
-    async with open_house(extractor=Slow(rng)) as house:
-        await enter(house)
+    async with open_app(extractor=Slow(rng)) as application:
+        await enter(application)
         for number in range(80):
-            await remember(house, said(number))
+            await remember(application, said(number))
 
             async def again(number: int = number) -> None:
                 for _ in range(rng.randrange(20)):
                     await asyncio.sleep(0)
                 try:
-                    await remember(house, said(number))
+                    await remember(application, said(number))
                 except (ErasedContent, DatabaseUnavailable):
                     return
 
             async def other(number: int = number) -> None:
                 for _ in range(rng.randrange(20)):
                     await asyncio.sleep(0)
-                await remember(house, f"Cleo: kite number {number} flew over the old mill.")
+                await remember(application, f"Cleo: kite number {number} flew over the old mill.")
 
-            await asyncio.gather(again(), other(), erase_all(house))
-            texts = [r["text"] for r in await select(house.store, "SELECT text FROM episodes")]
-            left = await rows(house.store)
-            (stats,) = await select(house.store, "SELECT documents FROM namespaces")
+            await asyncio.gather(again(), other(), erase_all(application))
+            texts = [
+                r["text"] for r in await select(application.store, "SELECT text FROM episodes")
+            ]
+            left = await rows(application.store)
+            (stats,) = await select(application.store, "SELECT documents FROM namespaces")
             assert texts in ([], [f"Cleo: kite number {number} flew over the old mill."])
             assert left["turns"] == len(texts) == stats["documents"]
-            await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))
+            await application.services.erase.namespace(
+                ALICE, "DELETE MY DATA", entry=entry(application)
+            )

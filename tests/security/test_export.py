@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from recall_server.app import House, house
-from recall_server.domain import portable
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.domain import export_format
 from recall_server.domain.errors import (
     ExportBusy,
     ExportDamaged,
@@ -24,8 +25,9 @@ from recall_server.domain.errors import (
     LimitReached,
     NotFound,
 )
-from recall_server.domain.model import Namespace, Query, SearchMode
-from recall_server.services.ingest import Submission
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query, SearchMode
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Transaction
 from tests.conftest import Chance, Clock, Open, settings_for
 from tests.engines import Postgres
@@ -51,14 +53,14 @@ QUESTIONS = ("Where does Caroline live?", "favourite colour", "café", "tabs", "
 
 
 @asynccontextmanager
-async def opened(database: Database, clock: Clock) -> AsyncIterator[House]:
-    async with house(
+async def opened(database: Database, clock: Clock) -> AsyncIterator[Application]:
+    async with open_application(
         settings_for(database), embedder=HashEmbedder(), now=clock, chance=Chance()
     ) as built:
         yield built
 
 
-async def answers(built: House) -> list[list[tuple[str, float]]]:
+async def answers(built: Application) -> list[list[tuple[str, float]]]:
     """Ids and scores of all questions in all modes."""
     found = []
     for text in QUESTIONS:
@@ -107,10 +109,10 @@ async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
 
 
 async def test_every_text_is_exact_and_no_character_of_it_steers_a_terminal(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """EXP-01, VAL-06, LOG-05."""
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
 
@@ -118,9 +120,9 @@ async def test_every_text_is_exact_and_no_character_of_it_steers_a_terminal(
     assert re.fullmatch(rb"[\n -~]+", file)
 
 
-async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_house: Open) -> None:
+async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open) -> None:
     """EXP-01, ISO-17: the other one's are there, and in their own export."""
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         other = Namespace("alice2")
         for name in (BOB, other):
@@ -140,9 +142,9 @@ async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_house: Op
     assert {e["kind"] for e in records(bobs)} >= {"episode", "memory", "audit"}
 
 
-async def test_it_is_of_one_moment_while_writes_go_on(open_house: Open) -> None:
+async def test_it_is_of_one_moment_while_writes_go_on(open_app: Open) -> None:
     """EXP-02: the writes are in the next one."""
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         before = carried(await exported(built))
         entry = line_of(built, ALICE, "export_namespace")
@@ -163,10 +165,10 @@ async def test_it_is_of_one_moment_while_writes_go_on(open_house: Open) -> None:
 
 
 async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """EXP-02: two at once."""
-    async with open_house() as built:
+    async with open_app() as built:
         for name in (ALICE, BOB):
             await enter(built, name)
         first = built.services.export.stream(ALICE, entry=line_of(built, ALICE, "export_namespace"))
@@ -180,9 +182,9 @@ async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
     assert records(whole)[-1]["kind"] == records(others)[-1]["kind"] == "end"
 
 
-async def test_each_export_and_import_leaves_its_line_and_a_stranger_none(open_house: Open) -> None:
+async def test_each_export_and_import_leaves_its_line_and_a_stranger_none(open_app: Open) -> None:
     """I10."""
-    async with open_house() as built:
+    async with open_app() as built:
         await enter(built)
         file = await exported(built)
         await taken_in(built, file, BOB)
@@ -196,9 +198,9 @@ async def test_each_export_and_import_leaves_its_line_and_a_stranger_none(open_h
     assert [one.operation for one in bobs] == ["import_namespace"]
 
 
-async def test_what_concerns_one_person_is_all_that_is_told_of_them(open_house: Open) -> None:
+async def test_what_concerns_one_person_is_all_that_is_told_of_them(open_app: Open) -> None:
     """EXP-01, GDPR 15: neither what others said nor what is remembered of them."""
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built, subject="caroline")
         mels = await exported(built, subject="Mel")
@@ -217,16 +219,16 @@ async def test_what_concerns_one_person_is_all_that_is_told_of_them(open_house: 
     assert records(file)[-1]["counts"]["excerpt"] == len(said)
 
 
-async def test_what_concerns_one_person_is_not_taken_in(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_what_concerns_one_person_is_not_taken_in(open_app: Open) -> None:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built, subject="Caroline")
         with pytest.raises(ExportUnsupported, match="one person"):
             await taken_in(built, file, BOB)
 
 
-async def test_taking_it_in_twice_changes_nothing(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_taking_it_in_twice_changes_nothing(open_app: Open) -> None:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         first = await taken_in(built, file, BOB)
@@ -245,8 +247,8 @@ async def test_taking_it_in_twice_changes_nothing(open_house: Open) -> None:
     assert (words.documents, words.words) == (alices.documents, alices.words)
 
 
-async def test_what_is_left_after_an_erasure_can_be_taken_in_elsewhere(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_what_is_left_after_an_erasure_can_be_taken_in_elsewhere(open_app: Open) -> None:
+    async with open_app() as built:
         await lived(built)
         (memory, *_) = await memories(built)
         entry = line_of(built, ALICE, "erase_memory")
@@ -262,9 +264,9 @@ async def test_what_is_left_after_an_erasure_can_be_taken_in_elsewhere(open_hous
 
 
 async def test_what_has_become_of_a_memory_since_is_not_undone_by_its_export(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         active = next(m for m in records(file, "memory") if m["status"] == "active")
@@ -279,9 +281,9 @@ async def test_what_has_become_of_a_memory_since_is_not_undone_by_its_export(
 
 
 async def test_another_content_under_the_same_id_is_told_of_and_never_overwritten(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         manifest, *lines = [one for one in records(file) if one["kind"] != "end"]
@@ -305,7 +307,7 @@ def _changed(record: Json) -> Json:
 
 
 async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """EXP-01, L3: the seam through which every text goes before it is written."""
     seen: list[str] = []
@@ -314,7 +316,7 @@ async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
         seen.extend(texts)
         return {place for place, text in enumerate(texts) if "Porto" in text}
 
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         built.services = replace(
@@ -335,9 +337,9 @@ async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
 
 
 async def test_a_file_of_another_namespace_goes_where_the_operator_says_and_nowhere_else(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         before = carried(file)
@@ -350,8 +352,8 @@ async def test_a_file_of_another_namespace_goes_where_the_operator_says_and_nowh
     assert still == before
 
 
-async def test_vectors_are_promised_until_they_are_there_and_then_no_more(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_vectors_are_promised_until_they_are_there_and_then_no_more(open_app: Open) -> None:
+    async with open_app() as built:
         await lived(built)
         await drained(built)
         file = await exported(built)
@@ -469,11 +471,11 @@ DAMAGES: dict[str, tuple[Damage, type[Exception], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_what_is_damaged_is_named_by_its_line_and_writes_nothing_of_itself(
-    open_house: Open, damage: str
+    open_app: Open, damage: str
 ) -> None:
     """EXP-02. The whole file, as the positive control, is taken in."""
     change, kind, said = DAMAGES[damage]
-    async with open_house() as built:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         broken = change(file.splitlines(keepends=True))
@@ -490,8 +492,8 @@ async def test_what_is_damaged_is_named_by_its_line_and_writes_nothing_of_itself
     assert whole == carried(file)
 
 
-async def test_a_memory_must_rest_on_words_that_are_there(open_house: Open) -> None:
-    async with open_house() as built:
+async def test_a_memory_must_rest_on_words_that_are_there(open_app: Open) -> None:
+    async with open_app() as built:
         await lived(built)
         file = await exported(built)
         manifest, memory = records(file)[0], records(file, "memory")[0]
@@ -527,20 +529,20 @@ NOT_CARRIED = {
     "revoked_children": "keys to the door, not what is behind it",
 }
 CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
-    "episodes": (portable.Episode, set()),
-    "memories": (portable.Memory, {"entity_key", "attribute_key"}),  # follow from the fact
+    "episodes": (export_format.Episode, set()),
+    "memories": (export_format.Memory, {"entity_key", "attribute_key"}),  # follow from the fact
     "runs": (
-        portable.Task,
+        export_format.Task,
         # Bookkeeping.
         {"version", "round", "events", "topic", "agent_id", "container", "stored_bytes"},
     ),
     "push_configs": (
-        portable.Recipient,
+        export_format.Recipient,
         # Secrets and bookkeeping.
         {"scheme", "secret", "delivered_seq", "failures", "claimed_by", "claimed_until", "run_id"},
     ),
     "tool_call_records": (
-        portable.Audit,
+        export_format.Audit,
         {"seq", "prev", "digest", "mac", "detail_digest"},  # of the chain
     ),
 }
@@ -563,21 +565,21 @@ async def test_no_table_and_no_column_is_forgotten(tmp_path: Path, clock: Clock)
 
 
 def test_the_form_is_told_as_a_json_schema() -> None:
-    schema = portable.schema()
+    schema = export_format.schema()
 
     kinds = {
         one["properties"]["kind"]["const"]
         for one in schema["$defs"].values()
         if "kind" in one.get("properties", {})
     }
-    assert kinds == set(portable.ORDER)
+    assert kinds == set(export_format.ORDER)
 
 
 @pytest.mark.slow
-async def test_memory_does_not_grow_with_what_is_carried(open_house: Open) -> None:
+async def test_memory_does_not_grow_with_what_is_carried(open_app: Open) -> None:
     """EXP-01: six times as many lines take no more memory, out or in."""
     peaks = {}
-    async with open_house() as built:
+    async with open_app() as built:
         for name, count in (("small", 400), ("large", 2_400)):
             namespace, file = Namespace(name), many(count)
             await enter(built, namespace)
@@ -592,7 +594,7 @@ async def test_memory_does_not_grow_with_what_is_carried(open_house: Open) -> No
         assert large < 1.5 * small
 
 
-async def _counted(built: House, namespace: Namespace) -> None:
+async def _counted(built: Application, namespace: Namespace) -> None:
     entry = line_of(built, namespace, "export_namespace")
     lines = 0
     async for piece in built.services.export.stream(namespace, entry=entry):

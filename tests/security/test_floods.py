@@ -32,7 +32,7 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
             )
             for name in ("alice", "bob")
         ]
-        share = running.house.settings.streams_per_namespace
+        share = running.application.settings.streams_per_namespace
         kept = []  # a stream that nobody holds is closed
 
         async def subscribed(wire: Wire, task_id: str) -> None:
@@ -49,7 +49,7 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
             refused[answer.status_code, "Retry-After" in answer.headers] += 1
         async with asyncio.timeout(WITHIN_S):
             await subscribed(bob, (await bob.task())["id"])
-        running.house.stop()
+        running.application.stop()
 
     assert refused == {(429, True): STREAMS - share}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import Invalid, NotFound, OnHold
-from recall_server.domain.model import Namespace
-from recall_server.services.tasks import HELD_REST
+from recall_server.domain.namespace import Namespace
+from recall_server.services.tasks.tasks import HELD_REST
 from tests.conftest import Clock, Open
 from tests.security.books import recall
 from tests.security.erasing import CONFIRM, erase_all, rows
@@ -24,67 +24,70 @@ BOB = Namespace("bob")
 REASON = "Case 17 K 4"
 
 
-async def hold(house: House, namespace: Namespace = ALICE) -> None:
-    line = house.services.audit.begin(namespace, "set_hold", "cli", None)
-    await house.services.holds.place(namespace, REASON, entry=line)
+async def hold(application: Application, namespace: Namespace = ALICE) -> None:
+    line = application.services.audit.begin(namespace, "set_hold", "cli", None)
+    await application.services.holds.place(namespace, REASON, entry=line)
 
 
-async def lift(house: House, namespace: Namespace = ALICE) -> None:
-    line = house.services.audit.begin(namespace, "lift_hold", "cli", None)
-    await house.services.holds.lift(namespace, entry=line)
+async def lift(application: Application, namespace: Namespace = ALICE) -> None:
+    line = application.services.audit.begin(namespace, "lift_hold", "cli", None)
+    await application.services.holds.lift(namespace, entry=line)
 
 
-async def test_nothing_of_a_namespace_on_hold_is_erased(open_house: Open) -> None:
+async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
     """ERS-10: neither all nor a memory nor a subject, until it is lifted; another's is."""
-    async with open_house() as house:
+    async with open_app() as application:
         for owner in (ALICE, BOB):
-            await enter(house, owner)
-        await remember(house, "User: I live in Lisbon.")
-        await drained(house)
-        (memory,) = await memories(house)
-        await hold(house)
-        before = await rows(house.store)
-        erasing = house.services.erase
+            await enter(application, owner)
+        await remember(application, "User: I live in Lisbon.")
+        await drained(application)
+        (memory,) = await memories(application)
+        await hold(application)
+        before = await rows(application.store)
+        erasing = application.services.erase
         for refused in (
-            erasing.namespace(ALICE, CONFIRM, entry=entry(house)),
-            erasing.memory(ALICE, memory.id, entry=entry(house)),
-            erasing.subject(ALICE, "Lisbon", entry=entry(house)),
+            erasing.namespace(ALICE, CONFIRM, entry=entry(application)),
+            erasing.memory(ALICE, memory.id, entry=entry(application)),
+            erasing.subject(ALICE, "Lisbon", entry=entry(application)),
         ):
             with pytest.raises(OnHold, match=REASON):
                 await refused
-        assert {**await rows(house.store), "audit_details": 0} == {**before, "audit_details": 0}
-        shown = await erasing.memory(ALICE, memory.id, dry_run=True, entry=entry(house))
+        assert {**await rows(application.store), "audit_details": 0} == {
+            **before,
+            "audit_details": 0,
+        }
+        shown = await erasing.memory(ALICE, memory.id, dry_run=True, entry=entry(application))
         assert shown.counts["memories"] == 1
-        assert [(one.namespace, one.because) for one in await house.services.holds.all()] == [
+        assert [(one.namespace, one.because) for one in await application.services.holds.all()] == [
             (ALICE, REASON)
         ]
-        await erase_all(house, BOB)  # the positive control
+        await erase_all(application, BOB)  # the positive control
 
-        await lift(house)
-        await erase_all(house)
-        assert await house.services.holds.all() == []
-        book = await house.services.audit.newest(ALICE, 100)
+        await lift(application)
+        await erase_all(application)
+        assert await application.services.holds.all() == []
+        book = await application.services.audit.newest(ALICE, 100)
     assert {line.operation for line in book} >= {"lift_hold", "set_hold"}
 
 
-async def test_a_hold_needs_a_namespace_and_a_reason(open_house: Open) -> None:
-    async with open_house() as house:
+async def test_a_hold_needs_a_namespace_and_a_reason(open_app: Open) -> None:
+    async with open_app() as application:
         with pytest.raises(NotFound):
-            await hold(house)
-        await enter(house)
+            await hold(application)
+        await enter(application)
         with pytest.raises(NotFound):
-            await lift(house)
+            await lift(application)
         with pytest.raises(Invalid):
-            await house.services.holds.place(ALICE, " ", entry=entry(house))
-        await hold(house)
-        await hold(house)  # again is no harm
+            await application.services.holds.place(ALICE, " ", entry=entry(application))
+        await hold(application)
+        await hold(application)  # again is no harm
 
 
 async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running) -> None:
     """ERS-10, at every door that erases."""
     token = await running.token()
     async with running.http(token) as http, running.client(token, LEGACY) as client:
-        await hold(running.house)
+        await hold(running.application)
         for body in ({"confirm": CONFIRM}, {"subject": "Lisbon"}):
             answer = await http.post("/v1/erasure", json=body)
             assert answer.status_code == 409
@@ -92,10 +95,10 @@ async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running
             assert REASON in answer.json()["message"]
         refused = await told(client, "delete_namespace_data", confirm=CONFIRM)
         assert refused["code"] == "ON_HOLD"
-        await lift(running.house)
+        await lift(running.application)
         answer = await http.post("/v1/erasure", json={"subject": "Lisbon"})
         assert answer.status_code == 200
-    book = await running.house.services.audit.newest(ALICE, 100)
+    book = await running.application.services.audit.newest(ALICE, 100)
     lines = sorted(line.operation for line in book if line.code == "ON_HOLD")
     assert lines == ["delete_namespace_data", "delete_namespace_data", "erase_subject"]
 
@@ -106,23 +109,23 @@ async def test_a_task_on_hold_outlives_its_days(running: Running, clock: Clock) 
         wire = Wire(http)
         task = await wire.task()
         await running.extract()
-        await hold(running.house)
-        clock.pass_(timedelta(days=running.house.settings.task_days + 1))
+        await hold(running.application)
+        clock.pass_(timedelta(days=running.application.settings.task_days + 1))
         await running.extract()
         token = await running.token()
         http.headers["Authorization"] = f"Bearer {token}"
         assert (await wire.result("GetTask", id=task["id"]))["id"] == task["id"]
-        await lift(running.house)
+        await lift(running.application)
         clock.pass_(HELD_REST)
         await running.extract()
         assert await wire.fault("GetTask", id=task["id"]) == "TASK_NOT_FOUND"
 
 
 async def test_the_operator_sets_lists_and_lifts_a_hold(
-    database: Path | str, open_house: Open
+    database: Path | str, open_app: Open
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
 
     def commands() -> list[tuple[int, str]]:
         asked = [
@@ -141,8 +144,8 @@ async def test_the_operator_sets_lists_and_lifts_a_hold(
     assert [one["reason"] for one in json.loads(listed[1])] == [REASON]
     assert refused[0] == 2
     assert "ON_HOLD" in refused[1]
-    async with open_house() as house:
-        book = await house.services.audit.newest(ALICE, 100)
+    async with open_app() as application:
+        book = await application.services.audit.newest(ALICE, 100)
     assert [line.code for line in book if line.operation == "delete_namespace_data"] == [
         None,
         "ON_HOLD",

@@ -7,7 +7,11 @@ import resource
 
 import pytest
 
-from recall_server.surface.edge import HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX
+from recall_server.api.middleware.request_validation import (
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    URL_BYTES_MAX,
+)
 from tests.security.conftest import Serve, answered, connected, head, rest, statuses
 from tests.surface.conftest import WITHIN_S, request
 
@@ -153,7 +157,7 @@ async def test_half_a_request_does_nothing(serve: Serve) -> None:
                         head(*lines, "Content-Length: 5000", target=path, method="POST") + part
                     )
                     await writer.drain()
-        lines_written = await running.house.services.audit.newest(None, 10)
+        lines_written = await running.application.services.audit.newest(None, 10)
         assert statuses(await answered(running, head(CLOSE))) == [200]
 
     assert [line.operation for line in lines_written] == ["create_token"]

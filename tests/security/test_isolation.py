@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 
-from recall_server.domain.model import namespace
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
-from recall_server.surface import tools
-from recall_server.surface.tools import TOOLS
+from recall_server.api.app import create_app
+from recall_server.api.mcp import tools
+from recall_server.api.mcp.tools import TOOLS
+from recall_server.domain.namespace import namespace
+from recall_server.server import bound, listening
 from tests.conftest import Open
 from tests.security.asking import operations
 from tests.security.isolation import (
@@ -37,15 +37,15 @@ on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-async def replicas(database: Path | str, open_house: Open) -> AsyncIterator[list[Running]]:
+async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[Running]]:
     """One server on a file; two on Postgres, of which the second asks before the first."""
     async with AsyncExitStack() as stack:
         found = []
         for _ in range(1 if isinstance(database, Path) else 2):
             # A busy machine is no slow client.
-            built = await stack.enter_async_context(open_house(port=0, header_s=60.0))
+            built = await stack.enter_async_context(open_app(port=0, header_s=60.0))
             address = await stack.enter_async_context(
-                listening(asgi(built), built.settings, bound(built.settings))
+                listening(create_app(built), built.settings, bound(built.settings))
             )
             found.append(Running(built, address))
         yield found
@@ -96,7 +96,7 @@ async def test_anothers_id_is_answered_like_one_that_never_was(replicas: list[Ru
     assert await rows(one) == before
     async with other.http(alice.child) as http:
         assert (await http.get("/v1/whoami")).status_code == 200
-    book = await one.house.services.audit.newest(namespace("bob"), 1_000)
+    book = await one.application.services.audit.newest(namespace("bob"), 1_000)
     assert len([line for line in book if line.outcome == "error"]) > len(CASES)
     assert not {id_ for line in book for id_ in line.ids} & set(alice.ids.values())
 

@@ -7,12 +7,12 @@ import pytest
 import typer
 from typer.main import get_command
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.cli.commands import app
-from recall_server.domain.model import Namespace
-from recall_server.domain.quarantine import Held
-from recall_server.domain.run import Mode, Request
-from recall_server.services.ingest import Submission
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security.quarantine import Held
+from recall_server.domain.task import Mode, Request
+from recall_server.services.memory.ingest import Submission
 from tests.security.books import Database, Said, inside, line, recall
 from tests.security.isolation import ORDER, rows, unlike
 from tests.services.conversation import drained, enter
@@ -79,7 +79,7 @@ def test_every_command_that_takes_a_namespace_is_held_to_the_wall() -> None:
 def _furnish(database: Database) -> dict[str, str]:
     """One of everything, Alice's."""
 
-    async def act(built: House) -> dict[str, str]:
+    async def act(built: Application) -> dict[str, str]:
         services = built.services
         await enter(built, ALICE)
         await enter(built, BOB)
@@ -114,12 +114,12 @@ def _furnish(database: Database) -> dict[str, str]:
     return found
 
 
-async def _remember(built: House, text: str) -> None:
+async def _remember(built: Application, text: str) -> None:
     await built.services.ingest.remember(ALICE, Submission(text, "life"), entry=line(built))
 
 
 def _rows(database: Database) -> dict[str, str]:
-    async def act(built: House) -> dict[str, str]:
+    async def act(built: Application) -> dict[str, str]:
         return await rows(Running(built, ""))
 
     found: dict[str, str] = inside(database, act)

@@ -9,8 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.domain.model import Source, namespace
-from recall_server.services.ingest import Submission
+from recall_server.domain.episode import Source
+from recall_server.domain.namespace import namespace
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage import queries
 from tests.security.isolation import ALL, CONFIG, call, furnished, rows, store
 from tests.surface.bindings import HOOK, Wire
@@ -126,13 +127,13 @@ async def test_anothers_words_and_vectors_move_no_score(running: Running) -> Non
 
         before = await seen()
         for number in range(50):
-            entry = running.house.services.audit.begin(
+            entry = running.application.services.audit.begin(
                 namespace("bob"), "store_memory", "test", None
             )
             text = (
                 f"Bob: The quokka of number {number} likes quokka jam.\nBob: quokka jam {number}."
             )
-            await running.house.services.ingest.remember(
+            await running.application.services.ingest.remember(
                 namespace("bob"), Submission(text, "life", None, Source()), entry=entry
             )
         await running.extract()
@@ -145,7 +146,7 @@ async def test_anothers_words_and_vectors_move_no_score(running: Running) -> Non
 
 async def _untouched(running: Running) -> None:
     """Each search counts as an access, which those after it would see."""
-    async with running.house.store.driver.transaction(namespace="alice", write=True) as raw:
+    async with running.application.store.driver.transaction(namespace="alice", write=True) as raw:
         for table in ("memories", "turns"):
             await raw.send(f"UPDATE {table} SET access_count = 0", {})
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import Namespace
+from recall_server.domain.namespace import Namespace
 from recall_server.storage.store import Store
 from tests.engines import Postgres
 from tests.security.isolation import furnished, rows
@@ -165,9 +165,9 @@ async def test_a_job_that_names_anothers_work_does_nothing_to_it(
     waiting = await _jobs(running, "alice", "queued")
     assert waiting
     shown: list[str] = []
-    handlers = running.house.worker._handlers
+    handlers = running.application.worker._handlers
     before, had = await rows(running), await _counts(running, BOB)
-    ingest = running.house.services.ingest
+    ingest = running.application.services.ingest
     extract = ingest.extractor.extract
 
     async def noted(passage: Any) -> Any:
@@ -192,14 +192,18 @@ async def test_a_job_that_names_anothers_work_does_nothing_to_it(
 
 
 async def _jobs(running: Running, namespace: str, state: str = "") -> list[Any]:
-    async with running.house.store.driver.transaction(namespace=namespace, write=False) as raw:
+    async with running.application.store.driver.transaction(
+        namespace=namespace, write=False
+    ) as raw:
         found = await raw.fetch("SELECT * FROM operations", {})
     return [row for row in found if row["namespace"] == namespace and state in ("", row["state"])]
 
 
 async def _counts(running: Running, namespace: Namespace) -> dict[str, int]:
     found = {}
-    async with running.house.store.driver.transaction(namespace=namespace, write=False) as raw:
+    async with running.application.store.driver.transaction(
+        namespace=namespace, write=False
+    ) as raw:
         for table in (
             "episodes",
             "turns",
@@ -216,7 +220,7 @@ async def _counts(running: Running, namespace: Namespace) -> dict[str, int]:
 
 async def _move(running: Running, one: str, other: str) -> None:
     """All jobs of one, due again, in the name of another: as the owner of the database may."""
-    async with running.house.store.driver.migration() as raw:
+    async with running.application.store.driver.migration() as raw:
         await raw.script(
             f"UPDATE operations SET namespace = '{other}', state = 'queued', attempt = 0, "
             f"failures = 0, due_at = '2020-01-01T00:00:00+00:00' WHERE namespace = '{one}'"
@@ -224,5 +228,5 @@ async def _move(running: Running, one: str, other: str) -> None:
 
 
 async def _run_one(running: Running) -> bool:
-    running.house.worker._stopping = False
-    return await running.house.worker.run_once()
+    running.application.worker._stopping = False
+    return await running.application.worker.run_once()

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from recall_server.domain.errors import Unauthenticated
-from recall_server.domain.model import Namespace
-from recall_server.services.scan import scan
+from recall_server.domain.namespace import Namespace
+from recall_server.services.erasure.leak_scan import scan
 from tests.surface.conftest import Running, request
 
 ALICE = Namespace("alice")
@@ -15,7 +15,7 @@ AT_ONCE = 100
 
 async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) -> None:
     """AUTH-02: what HTTP would not carry, too; each in the same words."""
-    token, access = await running.token(), running.house.services.access
+    token, access = await running.token(), running.application.services.access
     said = set()
     for spelled in ("", " ", token + "\n", token + "\r\n", token + "\0", " " + token, token + " ",
                     token.lower(), token.swapcase(), token + "é", token[:-1] + "\uff11",
@@ -33,8 +33,8 @@ async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None
     token, info = await running.issued("alice")
     async with running.http(token) as http:
         assert (await http.get("/v1/whoami")).status_code == 200
-    found = await scan(running.house.store, [token, token[4:], token[4:20], token[20:36]], [])
-    control = await scan(running.house.store, [info.accessor], [])
+    found = await scan(running.application.store, [token, token[4:], token[4:20], token[20:36]], [])
+    control = await scan(running.application.store, [info.accessor], [])
 
     assert {(place.word, place.form) for place in found.places} == {(0, "sha256")}
     assert control.places
@@ -60,7 +60,7 @@ async def test_nothing_is_done_for_a_token_after_it_was_revoked(running: Running
         await running.revoke(info)
     after = await write(AT_ONCE, token)
     statuses = [one.result() for one in writes]
-    book = await running.house.services.audit.newest(ALICE, 10 * AT_ONCE)
+    book = await running.application.services.audit.newest(ALICE, 10 * AT_ONCE)
     revoked = next(line.link.seq for line in book if line.operation == "revoke_token" and line.link)
     stored = [
         line.link.seq

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.utils import base64url_encode
 from structlog.testing import capture_logs
 
-from recall_server.domain.model import namespace
-from recall_server.doors import asgi
-from recall_server.providers import key_set
-from recall_server.providers.jwts import NotValid, read
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.domain.namespace import namespace
+from recall_server.integrations.crypto import key_set
+from recall_server.integrations.crypto.jwt import NotValid, read
+from recall_server.server import bound, listening
 from tests.conftest import NOON, Clock, Open
 from tests.fakes import Manner, Reply
 from tests.receiver import Receiver
@@ -52,15 +52,15 @@ async def corp() -> AsyncIterator[Provider]:
 
 
 @pytest.fixture
-def trusting(open_house: Open, tmp_path: Path) -> Trusting:
+def trusting(open_app: Open, tmp_path: Path) -> Trusting:
     """A server that trusts these issuers: what its file says of them."""
 
     @asynccontextmanager
     async def opened(*entries: Json) -> AsyncIterator[Running]:
         file = issuers_file(tmp_path, *entries)
         async with (
-            open_house(port=0, issuers_file=file, public_url=PUBLIC_URL) as built,
-            listening(asgi(built), built.settings, bound(built.settings)) as address,
+            open_app(port=0, issuers_file=file, public_url=PUBLIC_URL) as built,
+            listening(create_app(built), built.settings, bound(built.settings)) as address,
         ):
             running = Running(built, address)
             for name in ("alice", "bob"):
@@ -107,7 +107,7 @@ async def test_a_token_of_the_issuer_opens_what_the_operator_said(
             forgets = await http.get("/v1/conflicts")
         async with running.http(corp.token(tenant="ACME-2")) as http:
             other = (await http.get("/v1/whoami")).json()["data"]
-        lines = await running.house.services.audit.newest(ALICE, 10)
+        lines = await running.application.services.audit.newest(ALICE, 10)
 
     accessor = whoami["accessor"]
     assert whoami["namespace"] == "alice"
@@ -415,7 +415,7 @@ async def test_a_token_can_be_revoked_by_its_name(corp: Provider, trusting: Trus
     """JWT-13: by issuer, user and `jti`, however it is spelled."""
     async with trusting(corp.entry()) as running:
         accessor = (await asks(running, corp.token())).json()["data"]["accessor"]
-        services = running.house.services
+        services = running.application.services
         entry = services.audit.begin(ALICE, "revoke_child", "cli", None)
         assert await services.delegation.revoke(ALICE, accessor, "token-1", entry=entry)
 
@@ -552,7 +552,7 @@ async def test_what_is_open_ends_with_the_key_that_opened_it(
 ) -> None:
     """JWT-18: as the edge asks of an open stream, every second."""
     async with trusting(corp.entry()) as running:
-        access = running.house.services.access
+        access = running.application.services.access
         good = await access.verify(corp.token())
         short = await access.verify(corp.token(exp=corp.now + 60))
         assert await access.stands(good)
@@ -564,7 +564,7 @@ async def test_what_is_open_ends_with_the_key_that_opened_it(
         clock.pass_(9 * MINUTE)  # fetched again, beside who asks
         async with asyncio.timeout(5):
             while await access.stands(good):
-                await running.house.check()
+                await running.application.check()
         assert await status(running, corp.token()) == 401
         assert await status(running, corp.token({"kid": "k2"}, key=private("fresh"))) == 200
     assert corp.fetches == 2
@@ -578,7 +578,7 @@ async def test_a_token_is_too_old_for_server_namespace_issuer_or_by_itself(
         name="strict", issuer="https://strict.example.com", not_before="2026-03-01T12:00:01Z"
     )
     async with trusting(corp.entry(), strict) as running:
-        access = running.house.services.access
+        access = running.application.services.access
         for server, tenant, issuer, token in product((False, True), repeat=4):
             for of, late in ((None, server), (ALICE, tenant)):
                 at = NOON + SECOND if late else NOON

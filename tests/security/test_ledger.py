@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
-from recall_server.domain.model import Namespace
-from recall_server.providers.keys import verified
-from recall_server.services.ingest import Submission
-from recall_server.services.purge import RECEIPT_TYP
-from recall_server.services.scan import scan
+from recall_server.domain.namespace import Namespace
+from recall_server.integrations.crypto.keys import verified
+from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Open, settings_for
 from tests.engines import KEY_FILE, Postgres
 from tests.security.books import recall
@@ -38,44 +38,48 @@ CANARIES = {
 KEPT = "jd8fwn3xtq6mzy5ckh2rpbgu"
 
 
-async def remember(house: House, owner: Namespace, text: str, container: str = "") -> str:
+async def remember(
+    application: Application, owner: Namespace, text: str, container: str = ""
+) -> str:
     submission = Submission(text, "life", None, container=container)
-    accepted = await house.services.ingest.remember(owner, submission, entry=entry(house, owner))
+    accepted = await application.services.ingest.remember(
+        owner, submission, entry=entry(application, owner)
+    )
     return accepted.episode_id
 
 
-async def furnish(house: House) -> None:
+async def furnish(application: Application) -> None:
     for owner in (ALICE, BOB, CAROL, DORA, ERIN):
-        await enter(house, owner)
-    await remember(house, ALICE, f"User: I live in {CANARIES[ALICE]}.\nUser: I keep a heron.")
-    await remember(house, BOB, f"User: {SUBJECT} likes chess.\nUser: I like rowing.")
-    await remember(house, CAROL, f"User: I work at {CANARIES[CAROL]}.")
-    await remember(house, DORA, f"User: I work at {KEPT}.")
-    await remember(house, ERIN, f"User: I work at {CANARIES[ERIN]}.", "red")
-    await remember(house, ERIN, "User: I like sailing.", "blue")
-    await drained(house)
+        await enter(application, owner)
+    await remember(application, ALICE, f"User: I live in {CANARIES[ALICE]}.\nUser: I keep a heron.")
+    await remember(application, BOB, f"User: {SUBJECT} likes chess.\nUser: I like rowing.")
+    await remember(application, CAROL, f"User: I work at {CANARIES[CAROL]}.")
+    await remember(application, DORA, f"User: I work at {KEPT}.")
+    await remember(application, ERIN, f"User: I work at {CANARIES[ERIN]}.", "red")
+    await remember(application, ERIN, "User: I like sailing.", "blue")
+    await drained(application)
 
 
-async def erase(house: House) -> None:
+async def erase(application: Application) -> None:
     """A memory, a subject, a namespace, and a container."""
-    erasing = house.services.erase
-    kept = await select(house.store, "SELECT id, text FROM memories")
+    erasing = application.services.erase
+    kept = await select(application.store, "SELECT id, text FROM memories")
     (memory,) = [one for one in kept if CANARIES[ALICE] in one["text"]]
-    await erasing.memory(ALICE, memory["id"], entry=entry(house))
-    await erasing.subject(BOB, SUBJECT, entry=entry(house, BOB))
-    await erase_all(house, CAROL)
-    await erasing.container(ERIN, "red", entry=entry(house, ERIN))
-    await drained(house)
+    await erasing.memory(ALICE, memory["id"], entry=entry(application))
+    await erasing.subject(BOB, SUBJECT, entry=entry(application, BOB))
+    await erase_all(application, CAROL)
+    await erasing.container(ERIN, "red", entry=entry(application, ERIN))
+    await drained(application)
 
 
-async def traces(house: House, words: list[str], *paths: Path) -> set[int]:
+async def traces(application: Application, words: list[str], *paths: Path) -> set[int]:
     """Which of the words left anything in the files of this database; on Postgres, where all
     databases of a server stand beside each other, in none of another's.
     """
-    places = (await scan(house.store, words, paths)).places
-    if house.store.engine == "postgres":
+    places = (await scan(application.store, words, paths)).places
+    if application.store.engine == "postgres":
         sql = "SELECT oid FROM pg_database WHERE datname = current_database()"
-        ((oid,),) = [row.values() for row in await select(house.store, sql)]
+        ((oid,),) = [row.values() for row in await select(application.store, sql)]
         places = [
             one for one in places if f"/base/{oid}/" in one.where or "/base/" not in one.where
         ]
@@ -112,7 +116,7 @@ def backup(database: Path | str, request: pytest.FixtureRequest) -> Iterator[Pat
 
 async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
     database: Path | str,
-    open_house: Open,
+    open_app: Open,
     ledger: Path,
     key_file: Path,
     request: pytest.FixtureRequest,
@@ -120,22 +124,22 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
     """ERS-08."""
     given = {"erasure_file": ledger, "key_file": key_file}
     words = list(CANARIES.values())
-    async with open_house(**given) as house:
-        await furnish(house)
+    async with open_app(**given) as application:
+        await furnish(application)
     with backup(database, request) as restored:
-        async with open_house(**given) as house:
-            await erase(house)
-            assert await traces(house, words, ledger) == set()
+        async with open_app(**given) as application:
+            await erase(application)
+            assert await traces(application, words, ledger) == set()
         assert len(ledger.read_text().split("ers_")) == 5
-        async with open_house(**given):
+        async with open_app(**given):
             pass  # a database that knows of all is served
 
         refused = await asyncio.to_thread(_command, restored, ledger, key_file, "status")
         assert refused.code == 2
         assert "recall erase-again" in refused.err
         assert "[DATABASE_UNUSABLE]" in refused.err
-        async with _house(restored, key_file, ledger.with_name("none")) as house:
-            assert await traces(house, words) == {0, 1, 2, 3}  # the positive control
+        async with _house(restored, key_file, ledger.with_name("none")) as application:
+            assert await traces(application, words) == {0, 1, 2, 3}  # the positive control
 
         again = await asyncio.to_thread(
             _command, restored, ledger, key_file, "erase-again", "--json"
@@ -143,24 +147,26 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
         assert again.code == 0, again.err
         done = json.loads(again.out)
         assert [one["physical"] for one in done] == ["done"] * 4
-        async with _house(restored, key_file, ledger) as house:
-            assert await traces(house, [*words, KEPT]) == {4}
-            assert await found(house, KEPT, DORA)
-            assert any("rowing" in text for text in await found(house, "rowing", BOB))
-            assert any("sailing" in text for text in await found(house, "sailing", ERIN))
-            assert any("heron" in text for text in await found(house, "heron", ALICE))
-            tokens = await house.services.access.tokens(CAROL)
+        async with _house(restored, key_file, ledger) as application:
+            assert await traces(application, [*words, KEPT]) == {4}
+            assert await found(application, KEPT, DORA)
+            assert any("rowing" in text for text in await found(application, "rowing", BOB))
+            assert any("sailing" in text for text in await found(application, "sailing", ERIN))
+            assert any("heron" in text for text in await found(application, "heron", ALICE))
+            tokens = await application.services.access.tokens(CAROL)
             assert [one.revoked_at is None for one in tokens] == [False]
             for one in done:
-                claims = verified(one["receipt"], house.key.public, RECEIPT_TYP)
+                claims = verified(one["receipt"], application.key.public, RECEIPT_TYP)
                 assert claims["physical"]["state"] == "done"
         assert (await asyncio.to_thread(_command, restored, ledger, key_file, "status")).code == 0
 
 
 def _house(database: Path | str, key_file: Path, ledger: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    from recall_server.app import house  # noqa: PLC0415
+    from recall_server.bootstrap import open_application  # noqa: PLC0415
 
-    return house(settings_for(database, key_file=key_file, erasure_file=ledger, embedder="none"))
+    return open_application(
+        settings_for(database, key_file=key_file, erasure_file=ledger, embedder="none")
+    )
 
 
 def _command(database: Path | str, ledger: Path, key_file: Path, *command: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
@@ -171,19 +177,19 @@ def _command(database: Path | str, ledger: Path, key_file: Path, *command: str):
 
 
 async def test_an_erasure_is_not_done_before_the_ledger_has_it(
-    open_house: Open, ledger: Path, key_file: Path, tmp_path: Path
+    open_app: Open, ledger: Path, key_file: Path, tmp_path: Path
 ) -> None:
     """ERS-08: what cannot be noted stays pending, and is noted once."""
-    async with open_house(erasure_file=ledger, key_file=key_file) as house:
-        await enter(house)
-        await remember(house, ALICE, "User: I keep a heron.")
+    async with open_app(erasure_file=ledger, key_file=key_file) as application:
+        await enter(application)
+        await remember(application, ALICE, "User: I keep a heron.")
         ledger.symlink_to(tmp_path / "stolen")
-        erased = await erase_all(house)
+        erased = await erase_all(application)
         with pytest.raises(Unavailable, match="RECALL_ERASURE_FILE"):
-            await house.services.purge.at_once(ALICE, erased.id)
+            await application.services.purge.at_once(ALICE, erased.id)
         ledger.unlink()
         for _ in range(2):
-            done = await house.services.purge.at_once(ALICE, erased.id)
+            done = await application.services.purge.at_once(ALICE, erased.id)
             assert done.stage == "done"
 
     assert not (tmp_path / "stolen").exists()
@@ -192,37 +198,37 @@ async def test_an_erasure_is_not_done_before_the_ledger_has_it(
 
 
 async def test_a_line_of_the_ledger_that_was_changed_is_told(
-    open_house: Open, ledger: Path, key_file: Path
+    open_app: Open, ledger: Path, key_file: Path
 ) -> None:
     """What anybody wrote there erases nothing; what a full disk cut off is passed over."""
-    async with open_house(erasure_file=ledger, key_file=key_file) as house:
-        await enter(house)
-        erased = await erase_all(house)
-        await drained(house)
+    async with open_app(erasure_file=ledger, key_file=key_file) as application:
+        await enter(application)
+        erased = await erase_all(application)
+        await drained(application)
     good = ledger.read_text()
     ledger.write_text(good + f"\n{erased.id[:-1]}")
-    async with open_house(erasure_file=ledger, key_file=key_file):
+    async with open_app(erasure_file=ledger, key_file=key_file):
         pass
     other = erased.id[:-1] + ("0" if erased.id[-1] != "0" else "1")
     for line in (f"{other} {good.split()[1]}", f"{other} gAAAA"):
         ledger.write_text(f"{good}\n{line}\n")
         with pytest.raises(DatabaseUnusable, match="was changed"):
-            async with open_house(erasure_file=ledger, key_file=key_file):
+            async with open_app(erasure_file=ledger, key_file=key_file):
                 pass
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_beside_a_file_the_ledger_stands_by_itself(
-    database: Path, open_house: Open, tmp_path: Path
+    database: Path, open_app: Open, tmp_path: Path
 ) -> None:
     """ERS-08, without a setting."""
-    async with open_house() as house:
-        await furnish(house)
+    async with open_app() as application:
+        await furnish(application)
     kept = tmp_path / "kept.db"
     shutil.copy(database, kept)
-    async with open_house() as house:
-        await erase(house)
+    async with open_app() as application:
+        await erase(application)
     shutil.copy(kept, database)
     with pytest.raises(DatabaseUnusable, match="erase-again"):
-        async with open_house():
+        async with open_app():
             pass

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from recall_server.domain.errors import RateLimited
-from recall_server.domain.model import Namespace
-from recall_server.providers.embedding import Vectors
-from recall_server.services import windows
-from recall_server.services.rates import Rates
+from recall_server.domain.namespace import Namespace
+from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.services.limits import sliding_window
+from recall_server.services.limits.rates import Rates
 from recall_server.storage.store import Store
 from tests.conftest import Clock
 from tests.fakes import HashEmbedder
@@ -136,7 +136,7 @@ async def test_a_million_strangers_fill_no_memory(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AUTH-12."""
-    monkeypatch.setattr(windows, "KEYS_MAX", 100)
+    monkeypatch.setattr(sliding_window, "KEYS_MAX", 100)
     rates = Rates(store, clock, token_calls=1, namespace_calls=1, bad_tokens=1)
     for number in range(1_000):
         await rates.bad_token(f"10.0.{number // 250}.{number % 250}")
@@ -233,7 +233,7 @@ async def test_who_only_waits_for_a_task_takes_nobodys_turn(serve: Serve) -> Non
         token = await running.token()
         async with running.http(token) as http:
             waiting = asyncio.create_task(Wire(http).task(now=False))
-            bell = running.house.services.tasks.runs.bell
+            bell = running.application.services.tasks.runs.bell
             async with asyncio.timeout(WITHIN_S):
                 while not bell._waiting:
                     await http.get("/health")

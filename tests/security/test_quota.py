@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import QuotaExceeded
-from recall_server.domain.model import Namespace, Query
-from recall_server.domain.run import Mode, Request, RunState
-from recall_server.services.ingest import Submission
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query
+from recall_server.domain.task import Mode, Request, TaskState
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Clock, Open
 from tests.security.conftest import Serve
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
@@ -21,106 +22,112 @@ FACT = "Ana: I live in Lisbon."
 FULL = len(FACT.encode())
 
 
-async def room(house: House, namespace: Namespace = ALICE) -> int:
-    async with house.store.driver.transaction(namespace=namespace, write=False) as raw:
+async def room(application: Application, namespace: Namespace = ALICE) -> int:
+    async with application.store.driver.transaction(namespace=namespace, write=False) as raw:
         (row,) = await raw.fetch(
             "SELECT stored_bytes FROM namespaces WHERE namespace = '" + namespace + "'", {}
         )
     return int(row["stored_bytes"])
 
 
-async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_house: Open) -> None:
+async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Open) -> None:
     """DOS-08. Control: another namespace writes, and so does this one with more room."""
-    async with open_house(namespace_bytes_max=FULL) as house:
-        await enter(house)
-        await enter(house, BOB)
-        first = await remember(house, FACT, key="first")
+    async with open_app(namespace_bytes_max=FULL) as application:
+        await enter(application)
+        await enter(application, BOB)
+        first = await remember(application, FACT, key="first")
         with pytest.raises(QuotaExceeded):
-            await remember(house, "Ana: x")
-        again = await remember(house, FACT, key="first")
+            await remember(application, "Ana: x")
+        again = await remember(application, FACT, key="first")
         with pytest.raises(QuotaExceeded):
-            await house.services.consolidate.start(
-                ALICE, Request(Mode.INGEST, "life", text="Ana: I ski."), entry=entry(house)
+            await application.services.consolidate.start(
+                ALICE, Request(Mode.INGEST, "life", text="Ana: I ski."), entry=entry(application)
             )
-        await house.services.ingest.remember(BOB, Submission(FACT, "life"), entry=entry(house, BOB))
-        await drained(house)
-        (memory,) = await memories(house)
-        found = await house.services.recall.search(ALICE, Query("Lisbon"), entry=entry(house))
-        file = await exported(house)
+        await application.services.ingest.remember(
+            BOB, Submission(FACT, "life"), entry=entry(application, BOB)
+        )
+        await drained(application)
+        (memory,) = await memories(application)
+        found = await application.services.recall.search(
+            ALICE, Query("Lisbon"), entry=entry(application)
+        )
+        file = await exported(application)
         merge = Request(Mode.MERGE, "life")
-        await house.services.consolidate.start(ALICE, merge, entry=entry(house))
-        await drained(house)
-        await house.services.erase.memory(ALICE, memory.id, entry=entry(house))
-        await drained(house)
+        await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+        await drained(application)
+        await application.services.erase.memory(ALICE, memory.id, entry=entry(application))
+        await drained(application)
 
         assert again.cached
         assert again.episode_id == first.episode_id
         assert found.hits
         assert FACT.encode() in file
-        assert await memories(house) == []
+        assert await memories(application) == []
         # Its place is kept by blanks: to write and to erase in turn makes no room.
-        assert await room(house) == FULL
-        await house.services.erase.namespace(ALICE, "DELETE MY DATA", entry=entry(house))
-        assert await room(house) == 0
-    async with open_house(namespace_bytes_max=0) as house:
-        await enter(house)
-        await remember(house, "Ana: I like jam very much indeed." * 10)
+        assert await room(application) == FULL
+        await application.services.erase.namespace(
+            ALICE, "DELETE MY DATA", entry=entry(application)
+        )
+        assert await room(application) == 0
+    async with open_app(namespace_bytes_max=0) as application:
+        await enter(application)
+        await remember(application, "Ana: I like jam very much indeed." * 10)
 
 
-async def test_what_is_written_at_once_has_the_room_only_once(open_house: Open) -> None:
+async def test_what_is_written_at_once_has_the_room_only_once(open_app: Open) -> None:
     """DOS-08."""
-    async with open_house(namespace_bytes_max=3 * FULL) as house:
-        await enter(house)
+    async with open_app(namespace_bytes_max=3 * FULL) as application:
+        await enter(application)
         done = await asyncio.gather(
-            *(remember(house, FACT, key=str(number)) for number in range(12)),
+            *(remember(application, FACT, key=str(number)) for number in range(12)),
             return_exceptions=True,
         )
 
         assert sum(isinstance(one, QuotaExceeded) for one in done) == 9
-        assert await room(house) == 3 * FULL
+        assert await room(application) == 3 * FULL
 
 
-async def test_what_was_counted_is_what_is_there(open_house: Open, clock: Clock) -> None:
+async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -> None:
     """DOS-08: bytes, not characters; of tasks until they are discarded; of what is taken in."""
     text = "Ana: Ich wohne in Köln. 🙂"
-    async with open_house(task_days=1) as house:
-        await enter(house)
-        await remember(house, text)
+    async with open_app(task_days=1) as application:
+        await enter(application)
+        await remember(application, text)
         task = Request(Mode.INGEST, "life", text=text, dry_run=True)
-        await house.services.consolidate.start(ALICE, task, entry=entry(house))
-        await drained(house)
-        assert await room(house) == 2 * len(text.encode())
+        await application.services.consolidate.start(ALICE, task, entry=entry(application))
+        await drained(application)
+        assert await room(application) == 2 * len(text.encode())
         clock.pass_(timedelta(days=1))
-        await drained(house)
-        assert await room(house) == len(text.encode())
-        file = await exported(house)
-        await taken_in(house, file, BOB)
-        assert await room(house, BOB) == len(text.encode())
+        await drained(application)
+        assert await room(application) == len(text.encode())
+        file = await exported(application)
+        await taken_in(application, file, BOB)
+        assert await room(application, BOB) == len(text.encode())
 
 
-async def test_a_task_that_was_taken_on_finds_its_room(open_house: Open) -> None:
+async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
     """DOS-08: the text that it becomes has the room that it had itself."""
-    async with open_house(namespace_bytes_max=FULL) as house:
-        await enter(house)
+    async with open_app(namespace_bytes_max=FULL) as application:
+        await enter(application)
         task = Request(Mode.INGEST, "life", text=FACT)
-        run = await house.services.consolidate.start(ALICE, task, entry=entry(house))
-        await drained(house)
-        ended = await house.services.tasks.get(ALICE, run.id)
+        run = await application.services.consolidate.start(ALICE, task, entry=entry(application))
+        await drained(application)
+        ended = await application.services.tasks.get(ALICE, run.id)
 
-        assert ended.status.state is RunState.COMPLETED
-        assert await room(house) == FULL
+        assert ended.status.state is TaskState.COMPLETED
+        assert await room(application) == FULL
 
 
-async def test_an_import_ends_where_the_room_does(open_house: Open) -> None:
+async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
     """DOS-08."""
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, FACT)
-        file = await exported(house)
-    async with open_house(namespace_bytes_max=FULL - 1) as house:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, FACT)
+        file = await exported(application)
+    async with open_app(namespace_bytes_max=FULL - 1) as application:
         with pytest.raises(QuotaExceeded):
-            await taken_in(house, file, BOB)
-        assert await room(house, BOB) == 0
+            await taken_in(application, file, BOB)
+        assert await room(application, BOB) == 0
 
 
 async def test_the_doors_say_so(serve: Serve) -> None:

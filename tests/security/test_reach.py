@@ -6,9 +6,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.domain.model import MemoryType
-from recall_server.domain.rights import DEFAULT_SCOPES, Reach, Rights
-from recall_server.services.access import Wanted
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
+from recall_server.services.auth.access import Wanted
 from tests.surface.agents import at_work
 from tests.surface.bindings import Wire, message
 from tests.surface.conftest import Running, request
@@ -21,7 +21,7 @@ HERON, OTTER = "Bea: I prefer the heron.", "Bea: I prefer the otter."
 
 
 def limited(**parts: Any) -> Wanted:
-    return Wanted(Rights(DEFAULT_SCOPES, Reach(**parts)))
+    return Wanted(Rights(DEFAULT_SCOPES, AccessScope(**parts)))
 
 
 AT_WORK = limited(topics=frozenset({WORK}))

@@ -10,12 +10,13 @@ from urllib.parse import quote
 
 import pytest
 
+from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Fact, Source
-from recall_server.domain.needles import Needles
-from recall_server.domain.run import Mode, Request
-from recall_server.services.ingest import Submission
-from recall_server.services.scan import scan
+from recall_server.domain.memory import Fact
+from recall_server.domain.security.leak_patterns import LeakPatterns
+from recall_server.domain.task import Mode, Request
+from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import NOON, Open
 from tests.security.erasing import candidate, erase_all, select
 from tests.services.conversation import ALICE, drained, enter, entry
@@ -50,12 +51,12 @@ def test_a_word_is_found_in_every_disguise(disguise: object) -> None:
     (word,) = canaries("one").values()
     hidden = disguise(word)  # type: ignore[operator]
 
-    assert Needles([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
-    assert not Needles([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
+    assert LeakPatterns([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
+    assert not LeakPatterns([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
 
 
 def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
-    needles = Needles(["Ærøskøbing-Straße"])
+    needles = LeakPatterns(["Ærøskøbing-Straße"])
 
     for text in (json.dumps("Ærøskøbing-Straße"), "ÆRØSKØBING-STRASSE", quote("Straße-øøø")):
         assert bool(needles.find(text.encode())) == ("øøø" not in text and "%" not in text)
@@ -66,7 +67,7 @@ def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
 def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
     before: bytes, after: bytes
 ) -> None:
-    needles = Needles(["Zanzibar"])
+    needles = LeakPatterns(["Zanzibar"])
 
     assert needles.find(b"-" * 9 + base64.b64encode(before + b"Zanzibar" + after) + b"-" * 9)
     assert not needles.find(b"-" * 9 + base64.b64encode(before + b"Portugal" + after) + b"-" * 9)
@@ -74,10 +75,10 @@ def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
 
 def test_a_word_too_short_to_tell_is_refused() -> None:
     with pytest.raises(Invalid):
-        Needles(["tea"])
+        LeakPatterns(["tea"])
 
 
-async def test_no_fragment_is_left_after_erasure_and_purge(open_house: Open) -> None:
+async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> None:
     """ERS-01. The control: before, each canary is found on its own."""
     words = canaries(
         "text", "topic", "session", "agent", "client", "key", "speaker", "memory", "entity",
@@ -91,27 +92,27 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_house: Open) -> 
             "later", "big green box", said, Fact(words["entity"], "lives_in", words["retired"])
         ),
     )
-    async with open_house(extractor=extractor) as house:
-        issued = house.services.audit.begin(ALICE, "create_token", "test", None)
-        await house.services.access.issue(ALICE, label=words["label"], entry=issued)
+    async with open_app(extractor=extractor) as application:
+        issued = application.services.audit.begin(ALICE, "create_token", "test", None)
+        await application.services.access.issue(ALICE, label=words["label"], entry=issued)
         source = Source(words["session"], words["agent"], words["client"])
         submission = Submission(said, words["topic"], words["key"], source)
-        await house.services.ingest.remember(ALICE, submission, entry=entry(house))
-        await house.services.consolidate.start(
+        await application.services.ingest.remember(ALICE, submission, entry=entry(application))
+        await application.services.consolidate.start(
             ALICE,
             Request(Mode.INGEST, "life", text=f"Ben: {words['run']} is a word."),
-            entry=entry(house),
+            entry=entry(application),
         )
-        await drained(house)
-        control = await scan(house.store, list(words.values()), [])
+        await drained(application)
+        control = await scan(application.store, list(words.values()), [])
         seen = {place.word for place in control.places}
         assert [store for number, store in enumerate(words) if number not in seen] == []
 
-        erased = await erase_all(house)
-        between = await scan(house.store, list(words.values()), [])
-        await drained(house)
-        after = await scan(house.store, list(words.values()), [])
-        async with house.store.transaction(ALICE, write=False) as tx:
+        erased = await erase_all(application)
+        between = await scan(application.store, list(words.values()), [])
+        await drained(application)
+        after = await scan(application.store, list(words.values()), [])
+        async with application.store.transaction(ALICE, write=False) as tx:
             erasure = await tx.erasures.get(erased.id)
 
     assert between.places  # deleting alone does not do it
@@ -121,21 +122,21 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_house: Open) -> 
     assert (erasure.stage, erasure.left_behind, erasure.purged_at) == ("done", "", NOON)
 
 
-async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_house: Open) -> None:
+async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Open) -> None:
     """ERS-01: numbers tell what was said, too. The control: before, each vector is found."""
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
-            await house.services.ingest.remember(
-                ALICE, Submission(text, "life"), entry=entry(house)
+            await application.services.ingest.remember(
+                ALICE, Submission(text, "life"), entry=entry(application)
             )
-        await drained(house)
-        kept = await select(house.store, "SELECT vector FROM embeddings")
+        await drained(application)
+        kept = await select(application.store, "SELECT vector FROM embeddings")
         vectors = [bytes(row["vector"]) for row in kept]
-        control = await scan(house.store, [], [], vectors)
-        await erase_all(house)
-        await drained(house)
-        after = await scan(house.store, [], [], vectors)
+        control = await scan(application.store, [], [], vectors)
+        await erase_all(application)
+        await drained(application)
+        after = await scan(application.store, [], [], vectors)
 
     assert len(vectors) > 1
     assert {place.word for place in control.places} == set(range(len(vectors)))
@@ -143,19 +144,17 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_house: O
     assert after.places == []
 
 
-async def test_a_deleted_file_that_is_held_open_is_searched(
-    open_house: Open, tmp_path: Path
-) -> None:
+async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_path: Path) -> None:
     """ERS-01: what has no name any more is still on the disk. Once it is let go of, it is not."""
     (word,) = canaries("held").values()
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         with (tmp_path / "old").open("wb") as held:
             held.write(b"." * 100 + word.encode())
             held.flush()
             (tmp_path / "old").unlink()
-            found = await scan(house.store, [word], [])
-        after = await scan(house.store, [word], [])
+            found = await scan(application.store, [word], [])
+        after = await scan(application.store, [word], [])
 
     assert {place.word for place in found.places} == {0}
     assert all(place.where.startswith("/proc/") for place in found.places)
@@ -164,7 +163,7 @@ async def test_a_deleted_file_that_is_held_open_is_searched(
 
 
 async def test_another_process_that_holds_the_database_open_is_looked_at(
-    open_house: Open, tmp_path: Path
+    open_app: Open, tmp_path: Path
 ) -> None:
     """ERS-01: on SQLite any that has the file open; one that has not is nobody's business."""
     (word,) = canaries("other").values()
@@ -173,9 +172,9 @@ async def test_another_process_that_holds_the_database_open_is_looked_at(
         "gone = open(sys.argv[1], 'w+b'); gone.write(sys.argv[2][::-1].encode()); gone.flush();"
         "os.unlink(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
     )
-    async with open_house() as house:
-        await enter(house)
-        (first, *_) = await house.store.driver.files()
+    async with open_app() as application:
+        await enter(application)
+        (first, *_) = await application.store.driver.files()
         database = first / "PG_VERSION" if first.is_dir() else first
         for opened, expected in (([str(database)], {0}), ([], set())):
             process = await asyncio.create_subprocess_exec(
@@ -186,26 +185,26 @@ async def test_another_process_that_holds_the_database_open_is_looked_at(
             )
             assert process.stdout is not None
             await process.stdout.readline()
-            found = await scan(house.store, [word], [])
+            found = await scan(application.store, [word], [])
             await process.communicate(b"")
             assert {place.word for place in found.places} == expected
 
 
-async def test_a_file_beside_the_database_is_searched_too(open_house: Open, tmp_path: Path) -> None:
+async def test_a_file_beside_the_database_is_searched_too(open_app: Open, tmp_path: Path) -> None:
     (word,) = canaries("log").values()
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "old.log").write_bytes(b"." * 5_000_000 + word.encode())
-    async with open_house() as house:
-        await enter(house)
-        found = await scan(house.store, [word], [folder])
+    async with open_app() as application:
+        await enter(application)
+        found = await scan(application.store, [word], [folder])
 
     assert {place.where for place in found.places} == {str(folder / "old.log")}
     assert {place.at for place in found.places if place.at == 5_000_000}
 
 
 async def test_rows_are_searched_where_files_cannot_be_read(
-    open_house: Open, database: Path | str, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, database: Path | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(database, Path):
         return  # the file is the database
@@ -214,14 +213,14 @@ async def test_rows_are_searched_where_files_cannot_be_read(
     async def unreadable() -> list[Path]:
         return []
 
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         submission = Submission(f"Ben: {word} it is.", "life")
-        await house.services.ingest.remember(ALICE, submission, entry=entry(house))
-        monkeypatch.setattr(house.store.driver, "files", unreadable)
-        before = await scan(house.store, [word], [])
-        await erase_all(house)
-        after = await scan(house.store, [word], [])
+        await application.services.ingest.remember(ALICE, submission, entry=entry(application))
+        monkeypatch.setattr(application.store.driver, "files", unreadable)
+        before = await scan(application.store, [word], [])
+        await erase_all(application)
+        after = await scan(application.store, [word], [])
 
     assert {place.where for place in before.places} >= {"table episodes", "table postings"}
     assert (after.places, after.rows > 0) == ([], True)

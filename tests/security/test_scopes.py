@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from recall_server.api.caller import Caller
+from recall_server.api.perform import Calls
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import InsufficientScope
-from recall_server.domain.model import AuditEntry, namespace
-from recall_server.domain.rights import NEEDED, Rights, Scope
-from recall_server.services.access import Wanted
-from recall_server.surface.call import Calls
-from recall_server.surface.caller import Caller
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import NEEDED, Rights, Scope
+from recall_server.services.auth.access import Wanted
 from tests.security.asking import Operation, operations
 from tests.surface.agents import at_work
 from tests.surface.bindings import Wire
@@ -127,7 +128,10 @@ async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: R
         stored = await http.post("/mcp", headers=headers, json=body)  # the positive control
 
     assert (refused.status_code, stored.status_code) == (403, 200)
-    store, lines = running.house.store, await running.house.services.audit.newest(alice, 10)
+    store, lines = (
+        running.application.store,
+        await running.application.services.audit.newest(alice, 10),
+    )
     async with store.transaction(alice, write=False) as tx:
         assert (await tx.words.statistics()).documents == 1
     told = [(line.operation, line.accessor == info.accessor, line.code) for line in lines]
@@ -139,7 +143,7 @@ async def test_an_operation_that_the_table_does_not_name_is_refused_to_all(
     running: Running,
 ) -> None:
     """Fail closed: a door that forgets to say what it needs is shut."""
-    calls = Calls(running.house.services.audit, 5.0)
+    calls = Calls(running.application.services.audit, 5.0)
     await running.token("alice")
     admin = Caller(namespace("alice"), "acc_x", Rights(frozenset({Scope.ADMIN})))
 

@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recall_server.app import House, house
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
+from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import Extraction, Query, Source, Status
+from recall_server.domain.extraction import Extraction
+from recall_server.domain.memory import Status
 from recall_server.domain.plan import Choice
-from recall_server.domain.quarantine import Held
-from recall_server.domain.run import Mode, Request, Run, RunState
-from recall_server.providers.extraction import Passage
-from recall_server.services.ingest import Submission
-from recall_server.services.sources import BadSource, Purged
+from recall_server.domain.query import Query
+from recall_server.domain.security.quarantine import Held
+from recall_server.domain.task import Mode, Request, Task, TaskState
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.services.erasure.purge_source import BadSource, Purged
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Clock, Open, settings_for
 from tests.security.test_trust import Stating, cities, tell
 from tests.services.conversation import ALICE, drained, enter, entry, memories
@@ -37,52 +41,54 @@ class Reading(Stating):
         return await super().extract(passage)
 
 
-async def purge(house: House, source: BadSource, *, dry_run: bool = False) -> Purged:
-    found = await house.services.sources.purge(ALICE, source, dry_run=dry_run, entry=entry(house))
-    await drained(house)
+async def purge(application: Application, source: BadSource, *, dry_run: bool = False) -> Purged:
+    found = await application.services.sources.purge(
+        ALICE, source, dry_run=dry_run, entry=entry(application)
+    )
+    await drained(application)
     return found
 
 
-async def found(house: House, query: str) -> list[str]:
-    answer = await house.services.recall.search(ALICE, Query(query), entry=entry(house))
+async def found(application: Application, query: str) -> list[str]:
+    answer = await application.services.recall.search(ALICE, Query(query), entry=entry(application))
     return [hit.item.text for hit in answer.hits]
 
 
-async def poisoned(house: House, clock: Clock, *, agent: str | None = "mole") -> str:
+async def poisoned(application: Application, clock: Clock, *, agent: str | None = "mole") -> str:
     """What Ana said, and what came of it after an agent has lied."""
-    await tell(house, "Ana: Ana lives in Lisbon.")
-    await tell(house, "Ana: Cid lives in Braga.")
+    await tell(application, "Ana: Ana lives in Lisbon.")
+    await tell(application, "Ana: Cid lives in Braga.")
     clock.pass_(DAY)
     episode = await tell(
-        house,
+        application,
         "Ana: Ana lives in Moscow. Bob lives in Oslo. Cid lives in Braga.",
         session="bad",
         agent=agent,
     )
     clock.pass_(DAY)
-    await tell(house, "Bob: Bob lives in Oslo.")
+    await tell(application, "Bob: Bob lives in Oslo.")
     return episode
 
 
 @pytest.mark.parametrize("named", ["agent", "session", "episode"])
 async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
-    open_house: Open, clock: Clock, named: str
+    open_app: Open, clock: Clock, named: str
 ) -> None:
     """A dry run tells the same and changes nothing."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        episode = await poisoned(house, clock)
-        assert set(await cities(house)) == {"Moscow", "Oslo", "Braga"}
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        episode = await poisoned(application, clock)
+        assert set(await cities(application)) == {"Moscow", "Oslo", "Braga"}
         source = {
             "agent": BadSource(agent_id="mole"),
             "session": BadSource(session_id="bad"),
             "episode": BadSource(episode_id=episode),
         }[named]
-        before = await memories(house)
-        planned = await purge(house, source, dry_run=True)
-        assert await memories(house) == before
-        done = await purge(house, source)
-        after = await cities(house)
+        before = await memories(application)
+        planned = await purge(application, source, dry_run=True)
+        assert await memories(application) == before
+        done = await purge(application, source)
+        after = await cities(application)
 
         assert planned.counts() == done.counts()
         assert {m.fact.value for m in done.removed.values() if m.fact} == {"Moscow", "Oslo"}
@@ -94,211 +100,217 @@ async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
         assert after["Oslo"].citation.speaker == "Bob"
         assert all(one.citation.episode_id != episode for one in after.values())
         assert after["Braga"].reinforcements == 0
-        assert any("Lisbon" in text for text in await found(house, "Where does Ana live?"))
-        assert not any("Moscow" in text for text in await found(house, "Moscow"))
-        held = await house.services.quarantine.list(
-            ALICE, state=Held.REJECTED, limit=10, offset=0, entry=entry(house)
+        assert any("Lisbon" in text for text in await found(application, "Where does Ana live?"))
+        assert not any("Moscow" in text for text in await found(application, "Moscow"))
+        held = await application.services.quarantine.list(
+            ALICE, state=Held.REJECTED, limit=10, offset=0, entry=entry(application)
         )
         assert [one.reasons for one in held.found] == [("source: purged by an operator",)]
 
 
-async def test_another_source_is_left_as_it_is(open_house: Open, clock: Clock) -> None:
+async def test_another_source_is_left_as_it_is(open_app: Open, clock: Clock) -> None:
     """Control: nothing came from there."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await poisoned(house, clock)
-        before = await memories(house)
-        done = await purge(house, BadSource(agent_id="mole", session_id="another"))
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await poisoned(application, clock)
+        before = await memories(application)
+        done = await purge(application, BadSource(agent_id="mole", session_id="another"))
 
         assert not any(done.counts().values())
-        assert await memories(house) == before
+        assert await memories(application) == before
         with pytest.raises(Invalid):
             BadSource()
 
 
-async def test_what_came_after_a_lie_still_holds(open_house: Open, clock: Clock) -> None:
+async def test_what_came_after_a_lie_still_holds(open_app: Open, clock: Clock) -> None:
     """The chain is closed over what goes: what stood before has given way to what came after."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await poisoned(house, clock)
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await poisoned(application, clock)
         clock.pass_(DAY)
-        await tell(house, "Ana: Ana lives in Porto.")
-        done = await purge(house, BadSource(agent_id="mole"))
-        after = await cities(house)
-        told = await house.services.recall.history(ALICE, after["Porto"].id, entry=entry(house))
+        await tell(application, "Ana: Ana lives in Porto.")
+        done = await purge(application, BadSource(agent_id="mole"))
+        after = await cities(application)
+        told = await application.services.recall.history(
+            ALICE, after["Porto"].id, entry=entry(application)
+        )
 
         assert not done.restored
         assert [one.fact.value for one in told.chain if one.fact] == ["Lisbon", "Porto"]
         assert told.chain[0].status is Status.SUPERSEDED
 
 
-async def test_a_merge_that_rests_on_a_bad_source_is_undone(open_house: Open, clock: Clock) -> None:
+async def test_a_merge_that_rests_on_a_bad_source_is_undone(open_app: Open, clock: Clock) -> None:
     """Consolidated memories that cite it are rebuilt without it."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
         for name, agent in (("Una", "good"), ("Uno", "mole"), ("Ume", "good")):
-            await tell(house, f"Ana: {name} lives in Lisbon.", agent=agent)
-        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await tell(application, f"Ana: {name} lives in Lisbon.", agent=agent)
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("UPDATE memories SET entity = 'One'", {})
         merge = Request(Mode.MERGE, "life", similarity_threshold=0.1)
-        await house.services.consolidate.start(ALICE, merge, entry=entry(house))
-        await drained(house)
-        (merged,) = await memories(house)
-        done = await purge(house, BadSource(agent_id="mole"))
+        await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+        await drained(application)
+        (merged,) = await memories(application)
+        done = await purge(application, BadSource(agent_id="mole"))
 
         assert merged.id in done.removed
-        assert {one.text for one in await memories(house)} == {
+        assert {one.text for one in await memories(application)} == {
             "Una lives in Lisbon.",
             "Ume lives in Lisbon.",
         }
 
 
 async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """Neither a text that waits to be read, nor a task that waits for an answer."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(DAY)
-        await house.services.ingest.remember(
+        await application.services.ingest.remember(
             ALICE,
             Submission("Ana: Bob lives in Kiel.", "life", source=Source(None, "mole")),
-            entry=entry(house),
+            entry=entry(application),
         )
         request = Request(
             Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
         )
-        run = await house.services.consolidate.start(ALICE, request, entry=entry(house))
-        done = await purge(house, BadSource(agent_id="mole"))
+        run = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        done = await purge(application, BadSource(agent_id="mole"))
 
         assert done.runs == [run.id]
-        assert set(await cities(house)) == {"Lisbon"}
-        assert not await house.services.tasks.questions(ALICE, limit=10)
+        assert set(await cities(application)) == {"Lisbon"}
+        assert not await application.services.tasks.questions(ALICE, limit=10)
 
 
 async def test_what_a_worker_has_just_read_of_a_bad_source_does_not_arrive(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """Control: what it reads of another one does."""
     reading = Reading()
-    async with open_house(extractor=reading) as house:
-        await enter(house)
+    async with open_app(extractor=reading) as application:
+        await enter(application)
 
         async def purge_once() -> None:
             reading.meanwhile = None
             source = BadSource(agent_id="mole")
-            await house.services.sources.purge(ALICE, source, dry_run=False, entry=entry(house))
+            await application.services.sources.purge(
+                ALICE, source, dry_run=False, entry=entry(application)
+            )
 
         for agent, remembered in (("mole", set[str]()), ("good", {"Lisbon"})):
             reading.meanwhile = purge_once
-            await tell(house, "Ana: Ana lives in Lisbon.", agent=agent)
-            assert set(await cities(house)) == remembered
+            await tell(application, "Ana: Ana lives in Lisbon.", agent=agent)
+            assert set(await cities(application)) == remembered
 
 
-async def test_a_persons_merge_with_a_lie_is_undone(open_house: Open, clock: Clock) -> None:
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
+async def test_a_persons_merge_with_a_lie_is_undone(open_app: Open, clock: Clock) -> None:
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(DAY)
         request = Request(
             Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
         )
-        await house.services.consolidate.start(ALICE, request, entry=entry(house))
-        await drained(house)
-        (asked,) = await house.services.tasks.questions(ALICE, limit=10)
-        await house.services.tasks.resolve(
-            ALICE, asked.question.id, Choice.MERGE, "Ana lives in both.", entry=entry(house)
+        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await drained(application)
+        (asked,) = await application.services.tasks.questions(ALICE, limit=10)
+        await application.services.tasks.resolve(
+            ALICE, asked.question.id, Choice.MERGE, "Ana lives in both.", entry=entry(application)
         )
-        await drained(house)
-        assert [one.text for one in await memories(house)] == ["Ana lives in both."]
-        await purge(house, BadSource(agent_id="mole"))
+        await drained(application)
+        assert [one.text for one in await memories(application)] == ["Ana lives in both."]
+        await purge(application, BadSource(agent_id="mole"))
 
-        assert set(await cities(house)) == {"Lisbon"}
+        assert set(await cities(application)) == {"Lisbon"}
 
 
-async def ask(house: House, text: str) -> Run:
+async def ask(application: Application, text: str) -> Task:
     """A person's own task, which comes to wait for an answer."""
-    run = await house.services.consolidate.start(
-        ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(house)
+    run = await application.services.consolidate.start(
+        ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(application)
     )
-    await drained(house)
-    return await house.services.tasks.get(ALICE, run.id)
+    await drained(application)
+    return await application.services.tasks.get(ALICE, run.id)
 
 
-async def kept(house: House) -> str:
+async def kept(application: Application) -> str:
     """All that is kept of tasks."""
-    async with house.store.transaction(ALICE, write=False) as tx:
+    async with application.store.transaction(ALICE, write=False) as tx:
         return str([task async for task in tx.looking.runs()])
 
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
-    open_house: Open, clock: Clock, *, known: bool
+    open_app: Open, clock: Clock, *, known: bool
 ) -> None:
     """What it asks, has asked and is watched by shows nothing of it any longer; it asks about what
     holds again, or has no question left. The control: another's question stays as it is.
     """
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
         if known:
-            await tell(house, "Ana: Ana lives in Lisbon.")
-        await tell(house, "Ana: Cid lives in Braga.")
+            await tell(application, "Ana: Ana lives in Lisbon.")
+        await tell(application, "Ana: Cid lives in Braga.")
         clock.pass_(DAY)
-        await tell(house, "Ana: Ana lives in Moscow.", agent="mole")
-        other = await ask(house, "Ana: Cid lives in Faro.")
-        run = await ask(house, "Ana: Ana lives in Porto.")
+        await tell(application, "Ana: Ana lives in Moscow.", agent="mole")
+        other = await ask(application, "Ana: Cid lives in Faro.")
+        run = await ask(application, "Ana: Ana lives in Porto.")
         assert [one.existing[0].text for one in run.status.questions] == ["Ana lives in Moscow."]
-        assert "Moscow" in await kept(house)
-        planned = await purge(house, BadSource(agent_id="mole"), dry_run=True)
-        assert (await house.services.tasks.get(ALICE, run.id)).version == run.version
-        done = await purge(house, BadSource(agent_id="mole"))
+        assert "Moscow" in await kept(application)
+        planned = await purge(application, BadSource(agent_id="mole"), dry_run=True)
+        assert (await application.services.tasks.get(ALICE, run.id)).version == run.version
+        done = await purge(application, BadSource(agent_id="mole"))
 
         assert planned.counts() == done.counts()
         assert (done.runs, done.asked_again) == ([], [run.id])
-        assert "Moscow" not in await kept(house)
-        after = await house.services.tasks.get(ALICE, run.id)
+        assert "Moscow" not in await kept(application)
+        after = await application.services.tasks.get(ALICE, run.id)
         if known:
             (question,) = after.status.questions
             assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
-            await house.services.tasks.resolve(
-                ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(house)
+            await application.services.tasks.resolve(
+                ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(application)
             )
-            await drained(house)
-            after = await house.services.tasks.get(ALICE, run.id)
-        assert after.status.state is RunState.COMPLETED
-        assert set(await cities(house)) == {"Porto", "Braga"}
-        assert await house.services.tasks.get(ALICE, other.id) == other
+            await drained(application)
+            after = await application.services.tasks.get(ALICE, run.id)
+        assert after.status.state is TaskState.COMPLETED
+        assert set(await cities(application)) == {"Porto", "Braga"}
+        assert await application.services.tasks.get(ALICE, other.id) == other
         events = [
-            event async for event in house.services.tasks.watch(ALICE, run.id, 0) if event.status
+            event
+            async for event in application.services.tasks.watch(ALICE, run.id, 0)
+            if event.status
         ]
         assert events[-1].final
 
 
-async def test_an_answer_about_a_lie_is_taken_back_with_it(open_house: Open, clock: Clock) -> None:
+async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock: Clock) -> None:
     """Of a task that was asked two things, the answer about the other one holds."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
-        await tell(house, "Ana: Cid lives in Braga.")
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
+        await tell(application, "Ana: Cid lives in Braga.")
         clock.pass_(DAY)
-        await tell(house, "Ana: Ana lives in Moscow.", agent="mole")
-        run = await ask(house, "Ana: Ana lives in Porto. Cid lives in Faro.")
+        await tell(application, "Ana: Ana lives in Moscow.", agent="mole")
+        run = await ask(application, "Ana: Ana lives in Porto. Cid lives in Faro.")
         lie, braga = sorted(run.status.questions, key=lambda one: "Cid" in one.new.text)
-        tasks = house.services.tasks
-        await tasks.resolve(ALICE, lie.id, Choice.MERGE, "Ana is a spy.", entry=entry(house))
-        await purge(house, BadSource(agent_id="mole"))
-        assert "Moscow" not in await kept(house)
-        assert "spy" not in await kept(house)
+        tasks = application.services.tasks
+        await tasks.resolve(ALICE, lie.id, Choice.MERGE, "Ana is a spy.", entry=entry(application))
+        await purge(application, BadSource(agent_id="mole"))
+        assert "Moscow" not in await kept(application)
+        assert "spy" not in await kept(application)
         after = await tasks.get(ALICE, run.id)
         assert after.status.questions == (braga,)
-        await tasks.resolve(ALICE, braga.id, Choice.KEEP_NEW, None, entry=entry(house))
-        await drained(house)
+        await tasks.resolve(ALICE, braga.id, Choice.KEEP_NEW, None, entry=entry(application))
+        await drained(application)
         (question,) = (await tasks.get(ALICE, run.id)).status.questions
         assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
-        await tasks.resolve(ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(house))
-        await drained(house)
-        assert set(await cities(house)) == {"Porto", "Faro"}
+        await tasks.resolve(ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(application))
+        await drained(application)
+        assert set(await cities(application)) == {"Porto", "Faro"}
 
 
 def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
@@ -307,7 +319,7 @@ def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
 
     async def fill() -> None:
         settings = settings_for(file, embedder="none")
-        async with house(settings, extractor=Stating()) as built:
+        async with open_application(settings, extractor=Stating()) as built:
             await enter(built)
             await tell(built, "Ana: Ana lives in Lisbon.")
             await tell(built, "Ana: Bob lives in Oslo\x1b[2J.", agent="mole")

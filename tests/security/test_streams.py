@@ -51,7 +51,7 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
                 except AssertionError:  # the server has not heard yet
                     continue
                 break
-        running.house.stop()
+        running.application.stop()
 
     for answer in refused:
         assert answer.status_code == 429

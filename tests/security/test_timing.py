@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.bench.load import Measured
 from recall_server.bench.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, Run, mann_whitney
 from recall_server.bench.timing_report import met
 from recall_server.domain.errors import Unauthenticated
-from recall_server.domain.model import Namespace
-from recall_server.domain.tokens import new_token
-from recall_server.services.access import Wanted
-from recall_server.services.ingest import Submission
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security.tokens import new_token
+from recall_server.services.auth.access import Wanted
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
 from tests.conftest import Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry
@@ -33,8 +33,8 @@ class Asked:
 
     statements: list[str] = field(default_factory=list)
 
-    def of(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-        driver = house.store.driver
+    def of(self, application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+        driver = application.store.driver
         transaction, alone = driver.transaction, driver.alone
 
         async def noted_alone(sql: str, params: Any, **given: Any) -> Any:
@@ -64,12 +64,12 @@ class Asked:
 
 
 async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
-    open_house: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AUTH-02, AUTH-11: unknown, revoked and expired ones cost the one look-up that a good one
     does; one that cannot be ours costs none.
     """
-    async with open_house() as built:
+    async with open_app() as built:
         access = built.services.access
         good, revoked = await enter(built), await enter(built)
         expired, _ = await access.issue(
@@ -99,10 +99,10 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
     assert asked.taken() == []
 
 
-async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_house: Open) -> None:
+async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> None:
     """AUTH-11: never by going through them."""
     async with (
-        open_house() as built,
+        open_app() as built,
         built.store.driver.transaction(namespace=None, write=False) as connection,
     ):
         plan = "EXPLAIN QUERY PLAN " if built.store.engine == "sqlite" else "EXPLAIN "
@@ -121,12 +121,12 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_house: Open) -
 
 
 async def test_to_store_what_another_has_is_to_store_what_nobody_has(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ISO-14: the same statements and the same work, to the last job; no look-up of a text, a
     vector or an answer goes beyond the namespace. What oneself has is another matter.
     """
-    async with open_house() as built:
+    async with open_app() as built:
         await enter(built)
         await enter(built, BOB)
         asked = Asked()

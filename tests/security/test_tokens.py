@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from recall_server.domain.errors import LastAdmin
-from recall_server.domain.model import Namespace, namespace
-from recall_server.domain.rights import Reach, Rights, Scope, TokenInfo
-from recall_server.domain.tokens import new_token
-from recall_server.services.access import Wanted
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
+from recall_server.domain.security.tokens import new_token
+from recall_server.services.auth.access import Wanted
 from tests.conftest import NOON, Clock
 from tests.surface.conftest import Running
 
@@ -24,8 +24,8 @@ on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 Json = dict[str, Any]
 
 
-def wanted(*scopes: Scope, reach: Reach | None = None, **given: Any) -> Wanted:
-    return Wanted(Rights(frozenset(scopes), reach or Reach()), **given)
+def wanted(*scopes: Scope, reach: AccessScope | None = None, **given: Any) -> Wanted:
+    return Wanted(Rights(frozenset(scopes), reach or AccessScope()), **given)
 
 
 MANAGER = wanted(Scope.TOKENS, Scope.READ, Scope.WRITE)
@@ -57,11 +57,11 @@ async def _refused(running: Running, token: str, method: str, path: str, body: A
 
 
 async def _not_before(running: Running, of: Namespace | None, at: datetime) -> None:
-    await running.house.services.access.not_before(of, at, entry=None)
+    await running.application.services.access.not_before(of, at, entry=None)
 
 
 async def _lines(running: Running, operation: str) -> list[Json]:
-    lines = await running.house.services.audit.newest(ALICE, 1_000)
+    lines = await running.application.services.audit.newest(ALICE, 1_000)
     return [line.counts for line in lines if line.operation == operation]
 
 
@@ -168,8 +168,8 @@ async def test_revoking_a_token_revokes_all_that_came_of_it(running: Running) ->
     grandchild = await _done(running, child["token"], "POST", "", {"scopes": ["memory:read"]})
     family = [token, child["token"], grandchild["token"]]
     assert [await _status(running, one) for one in (*family, stranger)] == [200] * 4
-    entry = running.house.services.audit.begin(ALICE, "revoke_token", "cli", None)
-    await running.house.services.access.revoke(info, children_only=True, entry=entry)
+    entry = running.application.services.audit.begin(ALICE, "revoke_token", "cli", None)
+    await running.application.services.access.revoke(info, children_only=True, entry=entry)
     assert [await _status(running, one) for one in family] == [200, 401, 401]
     await running.revoke(info)
 
@@ -178,7 +178,7 @@ async def test_revoking_a_token_revokes_all_that_came_of_it(running: Running) ->
 
 async def test_the_last_admin_goes_by_force_only(running: Running) -> None:
     """AUTH-06."""
-    services = running.house.services
+    services = running.application.services
     _, first = await running.issued("alice", wanted(Scope.ADMIN))
     token, last = await running.issued("alice", wanted(Scope.ADMIN))
 
@@ -209,7 +209,7 @@ WIDER: list[Json] = [
 
 async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> None:
     """I20."""
-    reach = Reach(frozenset({"work"}), agent_id="planner")
+    reach = AccessScope(frozenset({"work"}), agent_id="planner")
     narrow = wanted(Scope.TOKENS, Scope.READ, reach=reach, expires_in=HOUR)
     token, info = await running.issued("alice", narrow)
     _, admin = await running.issued("alice", wanted(Scope.ADMIN))
@@ -239,7 +239,7 @@ async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> No
 async def test_an_admin_issues_what_it_likes_but_no_further_than_it_reaches(
     running: Running,
 ) -> None:
-    reach = Reach(frozenset({"work"}))
+    reach = AccessScope(frozenset({"work"}))
     limited = wanted(Scope.ADMIN, reach=reach, expires_in=HOUR)
     token = await running.token("alice", limited)
     body = {"scopes": ["memory:erase"], "expires_in_s": 7_200, "uses": 3}
@@ -254,7 +254,7 @@ async def test_an_admin_issues_what_it_likes_but_no_further_than_it_reaches(
 async def test_a_rotated_token_is_good_until_the_overlap_ends(
     running: Running, clock: Clock
 ) -> None:
-    services = running.house.services
+    services = running.application.services
     life = wanted(Scope.TOKENS, Scope.READ, expires_in=3 * HOUR)
     token, info = await running.issued("alice", life)
     child = await _done(running, token, "POST", "", {"scopes": ["memory:read"]})
@@ -297,7 +297,7 @@ async def test_when_a_token_was_last_used_is_known_to_the_minute(
     token, info = await running.issued("alice")
 
     async def last() -> datetime | None:
-        return (await running.house.services.access.find(info.accessor)).last_used_at
+        return (await running.application.services.access.find(info.accessor)).last_used_at
 
     assert await last() is None
     await _asks(running, token)
@@ -313,7 +313,7 @@ async def test_when_a_token_was_last_used_is_known_to_the_minute(
 @on_sqlite
 async def test_whoami_tells_a_token_what_it_may_do(running: Running) -> None:
     """I20."""
-    reach = Reach(frozenset({"work"}), agent_id="planner")
+    reach = AccessScope(frozenset({"work"}), agent_id="planner")
     token, info = await running.issued("alice", wanted(Scope.READ, reach=reach, expires_in=HOUR))
 
     assert (await _asks(running, token)).json()["data"] == {

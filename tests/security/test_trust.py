@@ -6,22 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.app import House
-from recall_server.domain.model import (
-    Candidate,
-    Extraction,
-    Fact,
-    Memory,
-    MemoryType,
-    Source,
-    Span,
-    Status,
-)
+from recall_server.api import presenters
+from recall_server.application import Application
+from recall_server.domain.episode import Source, Span
+from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.memory import Fact, Memory, MemoryType, Status
 from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.run import Mode, Request
-from recall_server.providers.extraction import Passage
-from recall_server.services.ingest import Submission
-from recall_server.surface import wire
+from recall_server.domain.task import Mode, Request
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories
 
@@ -62,22 +55,22 @@ class Stating:
 
 
 async def tell(
-    house: House, text: str, *, session: str | None = None, agent: str | None = None
+    application: Application, text: str, *, session: str | None = None, agent: str | None = None
 ) -> str:
     source = Source(session, agent)
-    accepted = await house.services.ingest.remember(
-        ALICE, Submission(text, "life", source=source), entry=entry(house)
+    accepted = await application.services.ingest.remember(
+        ALICE, Submission(text, "life", source=source), entry=entry(application)
     )
-    await drained(house)
+    await drained(application)
     return accepted.episode_id
 
 
-async def cities(house: House) -> dict[str, Memory]:
-    return {one.fact.value: one for one in await memories(house) if one.fact}
+async def cities(application: Application) -> dict[str, Memory]:
+    return {one.fact.value: one for one in await memories(application) if one.fact}
 
 
-async def history(house: House, memory: Memory) -> list[tuple[str, str]]:
-    told = await house.services.recall.history(ALICE, memory.id, entry=entry(house))
+async def history(application: Application, memory: Memory) -> list[tuple[str, str]]:
+    told = await application.services.recall.history(ALICE, memory.id, entry=entry(application))
     return [(str(one.choice), one.decided_by) for one in told.decisions.get(memory.id, ())]
 
 
@@ -93,127 +86,127 @@ async def history(house: House, memory: Memory) -> list[tuple[str, str]]:
 )
 @pytest.mark.parametrize("policy", [Policy.DECIDE, Policy.KEEP_NEW, Policy.ASK])
 async def test_what_was_fetched_never_supersedes_what_a_person_said(
-    open_house: Open, clock: Clock, text: str, agent: str | None, policy: Policy
+    open_app: Open, clock: Clock, text: str, agent: str | None, policy: Policy
 ) -> None:
     """LLM-03: the conflict is noted with both, and both stay to be seen with their words. Control:
     what the person says next supersedes both.
     """
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        async with house.store.transaction(ALICE) as tx:
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        async with application.store.transaction(ALICE) as tx:
             await tx.access.set_policy(policy)
-        await tell(house, "Ana: Ana lives in Lisbon.")
+        await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(timedelta(days=1))
-        await tell(house, text, agent=agent)
-        both = await cities(house)
+        await tell(application, text, agent=agent)
+        both = await cities(application)
 
         assert set(both) == {"Lisbon", "Moscow"}
-        assert wire.memory(both["Lisbon"])["trust"] == "person"
-        assert wire.memory(both["Moscow"])["trust"] in ("fetched", "model")
+        assert presenters.memory(both["Lisbon"])["trust"] == "person"
+        assert presenters.memory(both["Moscow"])["trust"] in ("fetched", "model")
         assert both["Lisbon"].citation.speaker == "Ana"
         assert both["Moscow"].citation.quote in text
         for memory in both.values():
-            assert await history(house, memory) == [(Choice.KEEP_BOTH, "trust")]
+            assert await history(application, memory) == [(Choice.KEEP_BOTH, "trust")]
 
         clock.pass_(timedelta(days=1))
-        await tell(house, "Ana: Ana moved from Lisbon to Porto.")
-        assert set(await cities(house)) == {"Porto"}
+        await tell(application, "Ana: Ana moved from Lisbon to Porto.")
+        assert set(await cities(application)) == {"Porto"}
 
 
-async def test_a_person_supersedes_what_was_fetched(open_house: Open, clock: Clock) -> None:
+async def test_a_person_supersedes_what_was_fetched(open_app: Open, clock: Clock) -> None:
     """LLM-03, the other way round: with their own words, where they say the same."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Tool: Ana lives in Moscow. Bob lives in Oslo.")
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Tool: Ana lives in Moscow. Bob lives in Oslo.")
         clock.pass_(timedelta(days=1))
-        await tell(house, "Ana: Ana lives in Lisbon. Bob lives in Oslo.")
-        found = await cities(house)
+        await tell(application, "Ana: Ana lives in Lisbon. Bob lives in Oslo.")
+        found = await cities(application)
 
         assert set(found) == {"Lisbon", "Oslo"}
         assert {one.citation.speaker for one in found.values()} == {"Ana"}
 
 
-async def test_a_person_who_says_it_again_ends_the_dispute(open_house: Open, clock: Clock) -> None:
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
+async def test_a_person_who_says_it_again_ends_the_dispute(open_app: Open, clock: Clock) -> None:
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(timedelta(days=1))
-        await tell(house, "Tool: Ana lives in Moscow.")
+        await tell(application, "Tool: Ana lives in Moscow.")
         clock.pass_(timedelta(days=1))
-        await tell(house, "Ana: Ana lives in Lisbon.")
+        await tell(application, "Ana: Ana lives in Lisbon.")
 
-        assert set(await cities(house)) == {"Lisbon"}
+        assert set(await cities(application)) == {"Lisbon"}
 
 
 async def test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     """LLM-03: a model that obeys may cite the person before the page."""
-    async with open_house(extractor=Stating(over=True)) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
+    async with open_app(extractor=Stating(over=True)) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(timedelta(days=1))
-        await tell(house, "Ana: Thanks, go on.\nTool: Ana lives in Moscow.")
+        await tell(application, "Ana: Thanks, go on.\nTool: Ana lives in Moscow.")
 
-        assert set(await cities(house)) == {"Lisbon", "Moscow"}
+        assert set(await cities(application)) == {"Lisbon", "Moscow"}
 
 
 @pytest.mark.parametrize(
     "text", ["Tool: Ana lives in Moscow.", "Tool: Ana moved from Lisbon to Moscow."]
 )
 async def test_a_question_leans_to_the_person_and_their_answer_holds(
-    open_house: Open, clock: Clock, text: str
+    open_app: Open, clock: Clock, text: str
 ) -> None:
     """LLM-03: who is asked may decide for what was fetched, which corrects nothing by itself."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(timedelta(days=1))
         request = Request(Mode.INGEST, "life", text=text)
-        await house.services.consolidate.start(ALICE, request, entry=entry(house))
-        await drained(house)
-        (found,) = await house.services.tasks.questions(ALICE, limit=10)
+        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await drained(application)
+        (found,) = await application.services.tasks.questions(ALICE, limit=10)
 
         assert found.question.recommended is Choice.KEEP_EXISTING
         assert "a program fetched" in found.question.reason
-        await house.services.tasks.resolve(
-            ALICE, found.question.id, Choice.KEEP_NEW, None, entry=entry(house)
+        await application.services.tasks.resolve(
+            ALICE, found.question.id, Choice.KEEP_NEW, None, entry=entry(application)
         )
-        await drained(house)
-        assert set(await cities(house)) == {"Moscow"}
+        await drained(application)
+        assert set(await cities(application)) == {"Moscow"}
 
 
-async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_house: Open) -> None:
+async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_app: Open) -> None:
     """LLM-03. Control: two that people said are."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
         for text in ("Ana: Ana lives in Lisbon.", "Tool: Bob lives in Lisbon."):
-            await tell(house, text)
-        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await tell(application, text)
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("UPDATE memories SET text = 'One lives in Lisbon.', entity = 'One'", {})
         merge = Request(Mode.MERGE, "life", similarity_threshold=0.5)
 
         async def merged() -> int:
-            await house.services.consolidate.start(ALICE, merge, entry=entry(house))
-            await drained(house)
-            return len(await memories(house))
+            await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+            await drained(application)
+            return len(await memories(application))
 
         assert await merged() == 2
-        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("UPDATE turns SET speaker = 'Bob' WHERE speaker = 'Tool'", {})
         assert await merged() == 1
 
 
-async def test_a_source_that_repeats_itself_is_no_further_evidence(open_house: Open) -> None:
+async def test_a_source_that_repeats_itself_is_no_further_evidence(open_app: Open) -> None:
     """LLM-06. Control: another person in another session is, once."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.", session="s0")
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.", session="s0")
 
         async def after(text: str, *, session: str) -> int:
             for number in range(3):
-                await tell(house, text, session=session.format(number))
-            (memory,) = await memories(house)
+                await tell(application, text, session=session.format(number))
+            (memory,) = await memories(application)
             return memory.reinforcements
 
         assert await after("Ana: Ana lives in Lisbon.", session="a{}") == 0
@@ -222,36 +215,38 @@ async def test_a_source_that_repeats_itself_is_no_further_evidence(open_house: O
         assert await after("Cid: Ana lives in Lisbon.", session="c{}") == 1
 
 
-async def test_an_episode_that_is_read_again_is_no_further_evidence(open_house: Open) -> None:
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
-        await tell(house, "Ana: Ana lives in Lisbon.")
-        episode = await tell(house, "Bob: Ana lives in Lisbon.")
-        async with house.store.transaction(ALICE) as tx:
-            (memory,) = await memories(house)
+async def test_an_episode_that_is_read_again_is_no_further_evidence(open_app: Open) -> None:
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
+        await tell(application, "Ana: Ana lives in Lisbon.")
+        episode = await tell(application, "Bob: Ana lives in Lisbon.")
+        async with application.store.transaction(ALICE) as tx:
+            (memory,) = await memories(application)
             before = await tx.memories.citations([memory.id])
-            await tx.jobs.add("job_again", "extract", {"episode_id": episode}, house.worker._now())
-        await drained(house)
-        async with house.store.transaction(ALICE, write=False) as tx:
+            await tx.jobs.add(
+                "job_again", "extract", {"episode_id": episode}, application.worker._now()
+            )
+        await drained(application)
+        async with application.store.transaction(ALICE, write=False) as tx:
             after = await tx.memories.citations([memory.id])
-        (memory,) = await memories(house)
+        (memory,) = await memories(application)
 
         assert memory.status is Status.ACTIVE
         assert memory.reinforcements == 1
         assert after == before
 
 
-async def test_a_merge_counts_each_witness_once(open_house: Open) -> None:
+async def test_a_merge_counts_each_witness_once(open_app: Open) -> None:
     """LLM-06: a hundred that say the same become one that one source has said."""
-    async with open_house(extractor=Stating()) as house:
-        await enter(house)
+    async with open_app(extractor=Stating()) as application:
+        await enter(application)
         for name in ("Una", "Uno", "Ume"):
-            await tell(house, f"Ana: {name} lives in Lisbon.", session=name)
-        async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+            await tell(application, f"Ana: {name} lives in Lisbon.", session=name)
+        async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("UPDATE memories SET text = 'One lives in Lisbon.', entity = 'One'", {})
         merge = Request(Mode.MERGE, "life", similarity_threshold=0.5)
-        await house.services.consolidate.start(ALICE, merge, entry=entry(house))
-        await drained(house)
-        (memory,) = await memories(house)
+        await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+        await drained(application)
+        (memory,) = await memories(application)
 
         assert memory.reinforcements == 0

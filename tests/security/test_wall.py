@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from recall_server.domain.model import Namespace
-from recall_server.services.ingest import Submission
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Open
 from tests.security.erasing import candidate
 from tests.services.conversation import ALICE, drained, enter, entry, remember
@@ -16,18 +16,18 @@ HERON = "For a long time a grey heron stood by the pond, and I by it."
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_a_statement_that_names_no_tenant_sees_one_only(
-    open_house: Open, database: str
+    open_app: Open, database: str
 ) -> None:
     """ISO-18. The control: both tenants' rows are there, as their owner sees."""
     said = "SELECT DISTINCT namespace FROM {} ORDER BY namespace"
     tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "namespaces")
-    async with open_house() as house:
-        await enter(house)
-        await enter(house, BOB)
-        await remember(house, "Anna: I live in Lisbon.")
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
+        await remember(application, "Anna: I live in Lisbon.")
         submission = Submission("Ben: I live in Porto.", "life")
-        await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
-        driver = house.store.driver
+        await application.services.ingest.remember(BOB, submission, entry=entry(application, BOB))
+        driver = application.store.driver
         doors = (
             driver.transaction(namespace=ALICE, write=False),
             driver.transaction(namespace=ALICE, write=True),
@@ -44,22 +44,24 @@ async def test_a_statement_that_names_no_tenant_sees_one_only(
                 assert owner.execute(said.format(table)).fetchall() == [(ALICE,), (BOB,)]
 
 
-async def test_anothers_words_take_no_place_in_a_search(open_house: Open) -> None:
+async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
     """ISO-16: those of bob's fit better, and are more than are looked at. The control: he finds
     them. They have the numbers of what else alice said, and would stand for it.
     """
-    async with open_house() as house:
-        await enter(house)
-        await enter(house, BOB)
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
         for number in range(6):
-            await remember(house, f"Anna: Otter number {number} swam off.")
-        await remember(house, f"Anna: {HERON}")
+            await remember(application, f"Anna: Otter number {number} swam off.")
+        await remember(application, f"Anna: {HERON}")
         for number in range(6):
             submission = Submission(f"Ben: Heron, heron {number}.", "life")
-            await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
+            await application.services.ingest.remember(
+                BOB, submission, entry=entry(application, BOB)
+            )
         pools = {}
         for tenant in (ALICE, BOB):
-            async with house.store.transaction(tenant, write=False) as tx:
+            async with application.store.transaction(tenant, write=False) as tx:
                 statistics = await tx.words.statistics(["heron"])
                 average = statistics.average_length
                 found = await tx.words.similar({"heron": 1.0}, average, limit=5)
@@ -69,21 +71,21 @@ async def test_anothers_words_take_no_place_in_a_search(open_house: Open) -> Non
     assert [one and one.speaker for one in pools[BOB]] == ["Ben"] * 5
 
 
-async def test_no_query_of_memories_finds_anothers_by_its_id(open_house: Open) -> None:
+async def test_no_query_of_memories_finds_anothers_by_its_id(open_app: Open) -> None:
     """ISO-01, below the verbs. The control: its own namespace finds it."""
     said = "Ben: I live in Porto."
     extractor = Scripted(Porto=candidate("Ben lives in Porto", "I live in Porto", said))
-    async with open_house(extractor=extractor) as house:
-        await enter(house)
-        await enter(house, BOB)
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await enter(application, BOB)
         submission = Submission(said, "life")
-        await house.services.ingest.remember(BOB, submission, entry=entry(house, BOB))
-        await drained(house)
-        async with house.store.transaction(BOB, write=False) as tx:
+        await application.services.ingest.remember(BOB, submission, entry=entry(application, BOB))
+        await drained(application)
+        async with application.store.transaction(BOB, write=False) as tx:
             (bobs,) = await tx.memories.page(limit=1, offset=0, type_="", topic="")
         seen = {}
         for tenant in (ALICE, BOB):
-            async with house.store.transaction(tenant, write=False) as tx:
+            async with application.store.transaction(tenant, write=False) as tx:
                 shelf, ids = tx.memories, [bobs.id]
                 by_ids = (shelf.get, shelf.active, shelf.items, shelf.citations)
                 seen[tenant] = [len(await read(ids)) for read in by_ids]

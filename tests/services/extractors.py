@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from recall_server.domain.model import Candidate, Extraction
-from recall_server.providers.extraction import Passage
+from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.integrations.extraction.extractor import Passage
 
 
 class Scripted:

@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from recall_server.app import House
-from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.domain.model import Episode, Query, Span, Turn
-from recall_server.providers.embedding import Vectors
-from recall_server.providers.http_vectors import HttpEmbedder
-from recall_server.services.embedding import (
+from recall_server.application import Application
+from recall_server.domain.episode import Episode, Span, Turn
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.query import Query
+from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
+from recall_server.services.memory.embedding import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
     ItemEmbedder,
@@ -58,12 +59,12 @@ class Watched(HashEmbedder):
         return await super().embed(texts)
 
 
-async def stored(house: House) -> dict[str, Vectors]:
-    assert house.embedder is not None
-    async with house.store.transaction(ALICE, write=False) as tx:
+async def stored(application: Application) -> dict[str, Vectors]:
+    assert application.embedder is not None
+    async with application.store.transaction(ALICE, write=False) as tx:
         ids = [row["id"] for row in await tx.handle.fetch("found_turns", after="", limit=99)]
         ids += [row["id"] for row in await tx.handle.fetch("found_memories", after="", limit=99)]
-        return await tx.vectors.of(house.embedder.model, ids)
+        return await tx.vectors.of(application.embedder.model, ids)
 
 
 def test_a_turn_is_embedded_with_its_speaker_behind_the_words_before_it() -> None:
@@ -125,54 +126,56 @@ def test_the_key_of_the_vectors_names_the_recipe() -> None:
     assert ItemEmbedder(HashEmbedder()).model == f"hash/64+{RECIPE}"
 
 
-async def test_turns_get_the_vectors_of_the_recipe(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        accepted = await remember(house, TALK)
-        await drained(house)
-        made = await stored(house)
-        assert house.embedder is not None
-        async with house.store.transaction(ALICE, write=False) as tx:
+async def test_turns_get_the_vectors_of_the_recipe(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, TALK)
+        await drained(application)
+        made = await stored(application)
+        assert application.embedder is not None
+        async with application.store.transaction(ALICE, write=False) as tx:
             kept = await tx.episodes.get(accepted.episode_id)
         assert kept is not None
         texts = of_turns(kept)
-        wanted = await house.embedder.vectors_of([texts[i] for i in made])
+        wanted = await application.embedder.vectors_of([texts[i] for i in made])
 
     assert made
     assert np.array_equal(np.array(list(made.values())), wanted)
 
 
-async def test_a_job_makes_only_the_vectors_that_are_missing(open_house: Open) -> None:
+async def test_a_job_makes_only_the_vectors_that_are_missing(open_app: Open) -> None:
     embedder = Watched()
-    async with open_house(embedder=embedder) as house:
-        await enter(house)
-        accepted = await remember(house, TALK)
-        await drained(house)
+    async with open_app(embedder=embedder) as application:
+        await enter(application)
+        accepted = await remember(application, TALK)
+        await drained(application)
         before = embedder.texts
-        async with house.store.transaction(ALICE) as tx:
+        async with application.store.transaction(ALICE) as tx:
             payload = {"episode_id": accepted.episode_id}
-            await tx.portable.promise("job_again", "embed", payload, house.services.audit.now())
-        await drained(house)
+            await tx.portable.promise(
+                "job_again", "embed", payload, application.services.audit.now()
+            )
+        await drained(application)
 
     assert embedder.texts == before > 0
 
 
 async def test_what_an_erased_turn_brought_into_the_next_ones_vector_goes_with_it(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
-        accepted = await remember(house, TALK)
-        await drained(house)
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, TALK)
+        await drained(application)
         first, second, third = (f"{accepted.episode_id}.{n}" for n in range(3))
-        before = await stored(house)
+        before = await stored(application)
         assert {first, second, third} <= set(before)
-        await house.services.erase.memory(ALICE, first, entry=entry(house))
-        at_once = await stored(house)
-        await drained(house)
-        after = await stored(house)
-        assert house.embedder is not None
-        (alone,) = await house.embedder.embed(["Ben: Yes, at noon."])
+        await application.services.erase.memory(ALICE, first, entry=entry(application))
+        at_once = await stored(application)
+        await drained(application)
+        after = await stored(application)
+        assert application.embedder is not None
+        (alone,) = await application.embedder.embed(["Ben: Yes, at noon."])
 
     assert not at_once, "whatever stood beside the words"
     assert set(after) == {second, third}
@@ -181,54 +184,62 @@ async def test_what_an_erased_turn_brought_into_the_next_ones_vector_goes_with_i
     assert np.array_equal(after[third], before[third])
 
 
-async def test_what_is_erased_while_a_vector_is_made_has_no_part_in_it(open_house: Open) -> None:
+async def test_what_is_erased_while_a_vector_is_made_has_no_part_in_it(open_app: Open) -> None:
     embedder = Watched()
-    async with open_house(embedder=embedder) as house:
-        await enter(house)
-        accepted = await remember(house, TALK)
+    async with open_app(embedder=embedder) as application:
+        await enter(application)
+        accepted = await remember(application, TALK)
 
         async def meanwhile() -> None:
-            await house.services.erase.memory(ALICE, f"{accepted.episode_id}.0", entry=entry(house))
+            await application.services.erase.memory(
+                ALICE, f"{accepted.episode_id}.0", entry=entry(application)
+            )
 
         embedder.meanwhile = meanwhile
-        await drained(house)
-        made = await stored(house)
+        await drained(application)
+        made = await stored(application)
         (alone,) = await embedder.embed(["Ben: Yes, at noon."])
 
     assert set(made) == {f"{accepted.episode_id}.{n}" for n in (1, 2)}
     assert np.array_equal(made[f"{accepted.episode_id}.1"], alone)
 
 
-async def test_without_an_answer_of_the_embedder_the_job_waits(open_house: Open) -> None:
+async def test_without_an_answer_of_the_embedder_the_job_waits(open_app: Open) -> None:
     embedder = HashEmbedder(failing=True)
-    async with open_house(embedder=embedder) as house:
-        await enter(house)
-        await remember(house, TALK)
-        await drained(house)
-        found = await house.services.recall.search(ALICE, Query("noon"), entry=entry(house))
+    async with open_app(embedder=embedder) as application:
+        await enter(application)
+        await remember(application, TALK)
+        await drained(application)
+        found = await application.services.recall.search(
+            ALICE, Query("noon"), entry=entry(application)
+        )
         with pytest.raises(EmbedderUnavailable):
             await embedder.load()
-        counts = await house.services.recall.stats(ALICE, entry=entry(house))
+        counts = await application.services.recall.stats(ALICE, entry=entry(application))
 
     assert found.degraded
     assert counts.backlog.pending_embeddings == 1
 
 
 async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
-    open_house: Open, clock: Clock
+    open_app: Open, clock: Clock
 ) -> None:
     down, text = Reply(status=503), "The heron stood by the pond."
     answer = json_reply({"data": [{"index": 0, "embedding": [0.6, 0.8]}]})
     async with ScriptedModel([down, down, answer, answer], path="/v1/embeddings") as endpoint:
         embedder = HttpEmbedder("m", url=f"{endpoint.url}/v1", api_key=None, timeout_s=30, batch=32)
-        async with open_house(embedder=embedder) as house:
-            await enter(house)
-            await remember(house, text)
-            await drained(house)
-            words = await house.services.recall.search(ALICE, Query("heron"), entry=entry(house))
+        async with open_app(embedder=embedder) as application:
+            await enter(application)
+            await remember(application, text)
+            await drained(application)
+            words = await application.services.recall.search(
+                ALICE, Query("heron"), entry=entry(application)
+            )
             clock.pass_(timedelta(minutes=20))
-            await drained(house)
-            both = await house.services.recall.search(ALICE, Query("heron"), entry=entry(house))
+            await drained(application)
+            both = await application.services.recall.search(
+                ALICE, Query("heron"), entry=entry(application)
+            )
 
     assert words.degraded is not None
     assert "answered 503" in words.degraded

@@ -6,10 +6,10 @@ be the same.
 
 from typing import Any
 
-from recall_server.app import House
-from recall_server.domain import ranking
-from recall_server.domain.model import Hit, Query, SearchMode
-from recall_server.services import finding
+from recall_server.application import Application
+from recall_server.domain.query import Hit, Query, SearchMode
+from recall_server.domain.search import ranking
+from recall_server.services.memory import indexing
 from tests.conftest import Open
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
@@ -21,10 +21,10 @@ TALK = (
 )
 
 
-async def index(house: House) -> list[list[dict[str, Any]]]:
+async def index(application: Application) -> list[list[dict[str, Any]]]:
     """The word index of Alice, row by row."""
     return [
-        await select(house.store, sql)
+        await select(application.store, sql)
         for sql in (
             """SELECT p.term, d.item_id, d.findable, p.occurrences, p.length FROM postings p
                JOIN documents d USING (namespace, slot) ORDER BY p.term, d.item_id""",
@@ -35,94 +35,96 @@ async def index(house: House) -> list[list[dict[str, Any]]]:
     ]
 
 
-async def made_anew(house: House) -> list[list[dict[str, Any]]]:
-    async with house.store.driver.transaction(namespace=ALICE, write=True) as raw:
+async def made_anew(application: Application) -> list[list[dict[str, Any]]]:
+    async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
         await raw.fetch("UPDATE namespaces SET words_stale = TRUE WHERE namespace = 'alice'", {})
-    await finding.renew(house.store)
-    return await index(house)
+    await indexing.renew(application.store)
+    return await index(application)
 
 
-async def test_an_index_made_anew_is_the_one_that_was_kept(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TALK)
-        assert await index(house) == await made_anew(house)
-        await drained(house)
-        extracted = await index(house)
-        assert extracted == await made_anew(house)
+async def test_an_index_made_anew_is_the_one_that_was_kept(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TALK)
+        assert await index(application) == await made_anew(application)
+        await drained(application)
+        extracted = await index(application)
+        assert extracted == await made_anew(application)
 
-        await remember(house, "Anna: I no longer live in Lisbon, I live in Porto now.")
-        await drained(house)
-        superseded = await index(house)
-        assert superseded == await made_anew(house) != extracted
+        await remember(application, "Anna: I no longer live in Lisbon, I live in Porto now.")
+        await drained(application)
+        superseded = await index(application)
+        assert superseded == await made_anew(application) != extracted
 
-        verbs = house.services.recall
-        (first, *_) = await memories(house)
-        await verbs.forget(ALICE, first.id, entry=entry(house))
-        forgotten = await index(house)
-        assert forgotten == await made_anew(house) != superseded
-        await verbs.restore(ALICE, first.id, entry=entry(house))
-        assert await index(house) == superseded
+        verbs = application.services.recall
+        (first, *_) = await memories(application)
+        await verbs.forget(ALICE, first.id, entry=entry(application))
+        forgotten = await index(application)
+        assert forgotten == await made_anew(application) != superseded
+        await verbs.restore(ALICE, first.id, entry=entry(application))
+        assert await index(application) == superseded
 
-        (ben, *_) = [memory for memory in await memories(house) if "Initech" in memory.text]
-        await house.services.erase.memory(ALICE, ben.id, entry=entry(house))
-        erased = await index(house)
-        assert erased == await made_anew(house) != superseded
+        (ben, *_) = [memory for memory in await memories(application) if "Initech" in memory.text]
+        await application.services.erase.memory(ALICE, ben.id, entry=entry(application))
+        erased = await index(application)
+        assert erased == await made_anew(application) != superseded
         assert "initech" not in str(erased)
 
 
-async def test_a_memory_is_found_by_the_words_of_its_turn_too(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TALK)
-        await drained(house)
+async def test_a_memory_is_found_by_the_words_of_its_turn_too(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TALK)
+        await drained(application)
 
         query = Query("Was the harbour lovely?", mode=SearchMode.KEYWORD)
-        answer = await house.services.recall.search(ALICE, query, entry=entry(house))
+        answer = await application.services.recall.search(ALICE, query, entry=entry(application))
         assert {hit.item.text.split()[0] for hit in answer.hits} == {"Ben"}
 
 
-async def test_what_was_erased_of_a_turn_finds_no_memory_that_stays(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TALK)
-        await drained(house)
+async def test_what_was_erased_of_a_turn_finds_no_memory_that_stays(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TALK)
+        await drained(application)
         ben = {
             m.fact.attribute: m
-            for m in await memories(house)
+            for m in await memories(application)
             if m.citation.speaker == "Ben"
             if m.fact
         }
         assert set(ben) == {"works_at", "allergic_to"}, "two memories rest on one turn"
 
-        await house.services.erase.memory(ALICE, ben["works_at"].id, entry=entry(house))
-        await drained(house)
+        await application.services.erase.memory(ALICE, ben["works_at"].id, entry=entry(application))
+        await drained(application)
 
-        words = {row["term"] for row in (await index(house))[0]}
+        words = {row["term"] for row in (await index(application))[0]}
         assert "initech" not in words
         assert {"peanut", "harbour", "@ben"} <= words
 
 
 async def test_a_hit_comes_with_the_turns_around_it_as_far_as_the_budget_goes(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await remember(house, TALK)
-        await drained(house)
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TALK)
+        await drained(application)
 
         async def asked(**given: int) -> list[Hit]:
             query = Query("allergic to peanuts", limit=1, mode=SearchMode.KEYWORD, **given)  # type: ignore[arg-type]
-            answer = await house.services.recall.search(ALICE, query, entry=entry(house))
+            answer = await application.services.recall.search(
+                ALICE, query, entry=entry(application)
+            )
             return list(answer.hits)
 
         (alone,) = await asked()
         (hit,) = await asked(neighbours=1)
         (tight,) = await asked(neighbours=1, max_tokens=ranking.tokens(alone))
-        await house.services.recall.forget(
+        await application.services.recall.forget(
             ALICE,
-            next(m.id for m in await memories(house) if "Lisbon" in m.text),
-            entry=entry(house),
+            next(m.id for m in await memories(application) if "Lisbon" in m.text),
+            entry=entry(application),
         )
         (after,) = await asked(neighbours=1)
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.domain.errors import RecallError
-from recall_server.domain.model import Namespace
-from recall_server.domain.run import Mode, Request
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.task import Mode, Request
 from tests.conftest import Clock, Open
 from tests.security.erasing import select
 from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
@@ -56,8 +56,8 @@ COUNTED_ANEW = (
 class Walk:
     """Steps that anybody may take, drawn by a seed."""
 
-    def __init__(self, house: House, seed: int) -> None:
-        self.house = house
+    def __init__(self, application: Application, seed: int) -> None:
+        self.application = application
         self.chance = random.Random(seed)
         self.forgotten: list[str] = []
         self.taken: set[str] = set()
@@ -83,36 +83,46 @@ class Walk:
 
     async def tell(self) -> None:
         count = self.chance.randint(1, 5)
-        await remember(self.house, "\n".join(self.chance.choices(LINES, k=count)))
+        await remember(self.application, "\n".join(self.chance.choices(LINES, k=count)))
 
     async def work(self) -> None:
-        await drained(self.house)
+        await drained(self.application)
 
     async def forget_memory(self) -> bool:
         if chosen := await self._memory():
-            await self.house.services.recall.forget(ALICE, chosen, entry=entry(self.house))
+            await self.application.services.recall.forget(
+                ALICE, chosen, entry=entry(self.application)
+            )
             self.forgotten.append(chosen)
         return bool(chosen)
 
     async def forget_turn(self) -> bool:
         if chosen := await self._one(OPEN_TURNS):
-            await self.house.services.recall.forget(ALICE, chosen, entry=entry(self.house))
+            await self.application.services.recall.forget(
+                ALICE, chosen, entry=entry(self.application)
+            )
         return bool(chosen)
 
     async def restore(self) -> bool:
         if self.forgotten:
             chosen = self.chance.choice(self.forgotten)
-            await self.house.services.recall.restore(ALICE, chosen, entry=entry(self.house))
+            await self.application.services.recall.restore(
+                ALICE, chosen, entry=entry(self.application)
+            )
         return bool(self.forgotten)
 
     async def erase(self) -> bool:
         if chosen := await self._memory():
-            await self.house.services.erase.memory(ALICE, chosen, entry=entry(self.house))
+            await self.application.services.erase.memory(
+                ALICE, chosen, entry=entry(self.application)
+            )
         return bool(chosen)
 
     async def release(self) -> bool:
         if chosen := await self._one(HELD):
-            await self.house.services.quarantine.release(ALICE, chosen, entry=entry(self.house))
+            await self.application.services.quarantine.release(
+                ALICE, chosen, entry=entry(self.application)
+            )
         return bool(chosen)
 
     async def hand_over(self) -> None:
@@ -122,57 +132,59 @@ class Walk:
         await self._consolidate(Request(Mode.MERGE, "life", similarity_threshold=0.3))
 
     async def _consolidate(self, request: Request) -> None:
-        await self.house.services.consolidate.start(ALICE, request, entry=entry(self.house))
-        await drained(self.house)
+        await self.application.services.consolidate.start(
+            ALICE, request, entry=entry(self.application)
+        )
+        await drained(self.application)
 
     async def _memory(self) -> str:
-        found = await memories(self.house, limit=50)
+        found = await memories(self.application, limit=50)
         return self.chance.choice(found).id if found else ""
 
     async def _one(self, sql: str) -> str:
-        rows = await select(self.house.store, sql)
+        rows = await select(self.application.store, sql)
         return str(self.chance.choice(rows)["id"]) if rows else ""
 
 
-async def counts(house: House, query: str) -> set[tuple[str, str, int]]:
-    rows = await select(house.store, query)
+async def counts(application: Application, query: str) -> set[tuple[str, str, int]]:
+    rows = await select(application.store, query)
     return {(row["type"], row["topic"], int(row["memories"])) for row in rows}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_whatever_is_done_the_index_is_the_one_that_would_be_made_anew(
-    open_house: Open, clock: Clock, seed: int
+    open_app: Open, clock: Clock, seed: int
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
-        walk = Walk(house, seed)
+    async with open_app() as application:
+        await enter(application)
+        walk = Walk(application, seed)
         for number in range(STEPS):
             clock.pass_(timedelta(minutes=number % 7))
             await walk.step()
-            assert await index(house) == await made_anew(house), (number, walk.taken)
-            found = {row["id"] for row in await select(house.store, FOUND)}
-            near = {row["id"] for row in await select(house.store, NEAR)}
+            assert await index(application) == await made_anew(application), (number, walk.taken)
+            found = {row["id"] for row in await select(application.store, FOUND)}
+            near = {row["id"] for row in await select(application.store, NEAR)}
             assert near <= found, (number, walk.taken)
-            counted = await counts(house, COUNTED)
-            assert counted == await counts(house, COUNTED_ANEW), (number, walk.taken)
-        await drained(house)
+            counted = await counts(application, COUNTED)
+            assert counted == await counts(application, COUNTED_ANEW), (number, walk.taken)
+        await drained(application)
 
-        assert {row["id"] for row in await select(house.store, NEAR)} == {
-            row["id"] for row in await select(house.store, FOUND)
+        assert {row["id"] for row in await select(application.store, NEAR)} == {
+            row["id"] for row in await select(application.store, FOUND)
         }
         assert len(walk.taken) >= 7, walk.taken
-        await _travels(house)
+        await _travels(application)
 
 
-async def _travels(house: House) -> None:
+async def _travels(application: Application) -> None:
     """What is taken in elsewhere is indexed by the same words."""
-    await enter(house, BOB)
-    await taken_in(house, await exported(house), BOB)
+    await enter(application, BOB)
+    await taken_in(application, await exported(application), BOB)
     words = "SELECT term, count(*) AS items FROM postings WHERE namespace = '{}' GROUP BY term"
 
     async def of(namespace: Namespace) -> dict[str, int]:
-        rows = await select(house.store, words.format(namespace), namespace)
+        rows = await select(application.store, words.format(namespace), namespace)
         return {row["term"]: row["items"] for row in rows}
 
     assert await of(BOB) == await of(ALICE)

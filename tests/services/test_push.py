@@ -9,24 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import Invalid, LimitReached, TaskNotFound
-from recall_server.domain.failures import (
+from recall_server.domain.external_errors import (
     PushConfigNotFound,
     PushUrlRefused,
     PushWaits,
     SecretKeyMissing,
 )
 from recall_server.domain.ids import new_id
-from recall_server.domain.model import AuditEntry, Job, JobState, Namespace
-from recall_server.domain.rights import TokenInfo
-from recall_server.domain.run import Mode, Request, Run, RunState, Status, Work
-from recall_server.providers.sealing import Sealer
-from recall_server.providers.webhook import Webhook
-from recall_server.services.audit import Audit
+from recall_server.domain.job import Job, JobState
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import TokenInfo
+from recall_server.domain.task import Mode, Request, Status, Task, TaskState, Work
+from recall_server.integrations.crypto.sealing import Sealer
+from recall_server.integrations.http.webhook import Webhook
+from recall_server.services.audit.audit import Audit
 from recall_server.services.cursors import Cursors
-from recall_server.services.push import PUSH_END, Push, PushEvent, PushRequest
-from recall_server.storage.push import CONFIGS_MAX, PUSH, PushConfig
+from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.push import CONFIGS_MAX, PUSH, PushConfig
 from recall_server.worker import FAILURES_MAX, Worker
 from tests.conftest import NOON, Chance, Clock
 from tests.fakes import Reply
@@ -60,15 +62,15 @@ class Desk:
 
     async def start(self, namespace: Namespace = ALICE) -> None:
         """The run, with its first event."""
-        status = Status(RunState.SUBMITTED, NOON)
+        status = Status(TaskState.SUBMITTED, NOON)
         request = Request(Mode.INGEST, "life")
         async with self.store.transaction(namespace) as tx:
             await tx.access.add_token(
                 TokenInfo(f"acc_{namespace}", namespace, NOON), f"hash of {namespace}"
             )
-            await tx.runs.add(Run(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
+            await tx.runs.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
 
-    async def happen(self, state: RunState = RunState.WORKING, *, fail: bool = False) -> None:
+    async def happen(self, state: TaskState = TaskState.WORKING, *, fail: bool = False) -> None:
         """One more event; `fail` rolls it back."""
         async with self.store.transaction(ALICE) as tx:
             run = await tx.runs.locked(TASK)
@@ -163,7 +165,7 @@ async def test_events_after_the_config_arrive_once_and_in_order(desk: Desk) -> N
         await desk.happen()
         await desk.drain()
         await desk.happen()
-        await desk.happen(RunState.COMPLETED)
+        await desk.happen(TaskState.COMPLETED)
         await desk.drain()
 
     assert told(receiver) == [2, 3, 4]
@@ -298,7 +300,7 @@ async def test_a_later_event_brings_what_was_given_up_before_it(desk: Desk) -> N
         await desk.happen()
         for _ in range(20):
             await desk.drain(after=LONG)
-        await desk.happen(RunState.COMPLETED)
+        await desk.happen(TaskState.COMPLETED)
         await desk.drain()
 
         assert await desk.buried() == ["PUSH_FAILED"]
@@ -478,7 +480,7 @@ async def test_after_the_end_first_the_secret_and_then_the_config_is_removed(des
         await desk.happen()
         await desk.drain()
         before = await desk.push.get(ALICE, TASK, "mine", entry=desk.entry())
-        await desk.happen(RunState.COMPLETED)
+        await desk.happen(TaskState.COMPLETED)
         await desk.drain()
         after = await desk.push.get(ALICE, TASK, "mine", entry=desk.entry())
         await desk.drain(after=timedelta(hours=25))
@@ -493,7 +495,7 @@ async def test_after_the_end_first_the_secret_and_then_the_config_is_removed(des
 async def test_what_is_given_up_at_the_end_is_removed_too(desk: Desk) -> None:
     async with Receiver(*[Reply(status=500)] * 50) as receiver:
         await desk.configure(receiver.url, token="secret")
-        await desk.happen(RunState.FAILED)
+        await desk.happen(TaskState.FAILED)
         for _ in range(30):
             await desk.drain(after=LONG)
 
@@ -504,7 +506,7 @@ async def test_what_is_given_up_at_the_end_is_removed_too(desk: Desk) -> None:
 async def test_a_config_for_a_run_that_has_ended_is_kept_for_a_day_and_told_nothing(
     desk: Desk,
 ) -> None:
-    await desk.happen(RunState.COMPLETED)
+    await desk.happen(TaskState.COMPLETED)
     async with Receiver() as receiver:
         await desk.configure(receiver.url, id="late")
         await desk.drain()

@@ -6,12 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from recall_server.app import House
-from recall_server.domain.failures import EmbedderUnavailable
-from recall_server.domain.model import AuditEntry, Namespace, Query, SearchMode
-from recall_server.providers.embedding import Vectors
-from recall_server.services import embedding
-from recall_server.services.ingest import Submission
+from recall_server.application import Application
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query, SearchMode
+from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.services.memory import embedding
+from recall_server.services.memory.ingest import Submission
 from recall_server.storage.rows import document
 from tests.conftest import Open
 from tests.fakes import HashEmbedder
@@ -43,15 +45,15 @@ class Other(HashEmbedder):
         return -await super().embed(texts)
 
 
-def lines(house: House, namespace: Namespace = ALICE) -> Entry:
-    return partial(house.services.audit.begin, namespace, door="cli", accessor=None)
+def lines(application: Application, namespace: Namespace = ALICE) -> Entry:
+    return partial(application.services.audit.begin, namespace, door="cli", accessor=None)
 
 
-async def known(house: House, namespace: Namespace = ALICE) -> dict[str, set[str]]:
+async def known(application: Application, namespace: Namespace = ALICE) -> dict[str, set[str]]:
     """The items that have a vector, by model."""
     found: dict[str, set[str]] = {}
     rows = await select(
-        house.store,
+        application.store,
         f"SELECT model, item_id FROM embeddings WHERE namespace = '{namespace}'",
         namespace,
     )
@@ -60,35 +62,37 @@ async def known(house: House, namespace: Namespace = ALICE) -> dict[str, set[str
     return found
 
 
-async def lived(house: House) -> None:
+async def lived(application: Application) -> None:
     """Two tenants with memories, turns, and something that was forgotten."""
-    await enter(house)
-    await enter(house, BOB)
-    await remember(house, TALK)
-    await remember(house, "Ana: I live in Lisbon. I like green tea.")
-    await house.services.ingest.remember(
-        BOB, Submission("Bob: I live in Oslo.", "life"), entry=entry(house, BOB)
+    await enter(application)
+    await enter(application, BOB)
+    await remember(application, TALK)
+    await remember(application, "Ana: I live in Lisbon. I like green tea.")
+    await application.services.ingest.remember(
+        BOB, Submission("Bob: I live in Oslo.", "life"), entry=entry(application, BOB)
     )
-    await drained(house)
+    await drained(application)
 
 
-async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_house: Open) -> None:
-    async with open_house() as house:
-        await lived(house)
-        before = await known(house)
+async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_app: Open) -> None:
+    async with open_app() as application:
+        await lived(application)
+        before = await known(application)
     heard: list[int] = []
-    async with open_house(embedder=Other()) as house:
-        assert await house.services.embedding.lacking(ALICE) == len(before["hash/64+2"])
-        made = await house.services.embedding.reembed(ALICE, entry=lines(house), told=heard.append)
-        after = await known(house)
-        bobs = await known(house, BOB)
-        again = await house.services.embedding.reembed(ALICE, entry=lines(house))
-        lacking = await house.services.embedding.lacking(ALICE)
-        found = await house.services.recall.search(
-            ALICE, Query("noon", mode=SearchMode.VECTOR), entry=entry(house)
+    async with open_app(embedder=Other()) as application:
+        assert await application.services.embedding.lacking(ALICE) == len(before["hash/64+2"])
+        made = await application.services.embedding.reembed(
+            ALICE, entry=lines(application), told=heard.append
+        )
+        after = await known(application)
+        bobs = await known(application, BOB)
+        again = await application.services.embedding.reembed(ALICE, entry=lines(application))
+        lacking = await application.services.embedding.lacking(ALICE)
+        found = await application.services.recall.search(
+            ALICE, Query("noon", mode=SearchMode.VECTOR), entry=entry(application)
         )
         book = await select(
-            house.store, "SELECT counts FROM tool_call_records WHERE operation = 'reembed'"
+            application.store, "SELECT counts FROM tool_call_records WHERE operation = 'reembed'"
         )
 
     assert made == heard[-1] == len(before["hash/64+2"]) > 3
@@ -100,19 +104,19 @@ async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_house: 
 
 
 async def test_who_is_stopped_goes_on_where_it_ended(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedding, "BATCH", 1)
-    async with open_house() as house:
-        await lived(house)
-        everything = (await known(house))["hash/64+2"]
-    async with open_house(embedder=Other(answers=2)) as house:
+    async with open_app() as application:
+        await lived(application)
+        everything = (await known(application))["hash/64+2"]
+    async with open_app(embedder=Other(answers=2)) as application:
         with pytest.raises(EmbedderUnavailable):
-            await house.services.embedding.reembed(ALICE, entry=lines(house))
-        some = (await known(house))["other/64+2"]
-    async with open_house(embedder=Other()) as house:
-        rest = await house.services.embedding.reembed(ALICE, entry=lines(house))
-        after = await known(house)
+            await application.services.embedding.reembed(ALICE, entry=lines(application))
+        some = (await known(application))["other/64+2"]
+    async with open_app(embedder=Other()) as application:
+        rest = await application.services.embedding.reembed(ALICE, entry=lines(application))
+        after = await known(application)
 
     assert len(some) == 2
     assert rest == len(everything) - 2
@@ -120,19 +124,19 @@ async def test_who_is_stopped_goes_on_where_it_ended(
 
 
 async def test_the_vectors_of_other_models_are_deleted_when_that_is_asked_for(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedding, "DROPPED_AT_ONCE", 2)
-    async with open_house() as house:
-        await lived(house)
-        before = await known(house)
-        bobs = await known(house, BOB)
-    async with open_house(embedder=Other()) as house:
-        await house.services.embedding.reembed(ALICE, entry=lines(house))
-        dropped = await house.services.embedding.drop_others(ALICE, entry=lines(house))
-        none = await house.services.embedding.drop_others(ALICE, entry=lines(house))
-        after = await known(house)
-        bobs_after = await known(house, BOB)
+    async with open_app() as application:
+        await lived(application)
+        before = await known(application)
+        bobs = await known(application, BOB)
+    async with open_app(embedder=Other()) as application:
+        await application.services.embedding.reembed(ALICE, entry=lines(application))
+        dropped = await application.services.embedding.drop_others(ALICE, entry=lines(application))
+        none = await application.services.embedding.drop_others(ALICE, entry=lines(application))
+        after = await known(application)
+        bobs_after = await known(application, BOB)
 
     assert dropped == len(before["hash/64+2"])
     assert none == 0
@@ -140,23 +144,23 @@ async def test_the_vectors_of_other_models_are_deleted_when_that_is_asked_for(
     assert bobs_after == bobs
 
 
-async def test_what_is_erased_meanwhile_has_no_part_in_any_vector(open_house: Open) -> None:
+async def test_what_is_erased_meanwhile_has_no_part_in_any_vector(open_app: Open) -> None:
     """No job is fenced here: the batch itself notices, and is made again."""
-    async with open_house() as house:
-        await enter(house)
-        accepted = await remember(house, TALK)
-        await drained(house)
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, TALK)
+        await drained(application)
     turns = [f"{accepted.episode_id}.{n}" for n in range(3)]
     embedder = Other()
-    async with open_house(embedder=embedder) as house:
+    async with open_app(embedder=embedder) as application:
 
         async def meanwhile() -> None:
-            await house.services.erase.memory(ALICE, turns[0], entry=entry(house))
+            await application.services.erase.memory(ALICE, turns[0], entry=entry(application))
 
         embedder.meanwhile = meanwhile
-        made = await house.services.embedding.reembed(ALICE, entry=lines(house))
-        after = await known(house)
-        async with house.store.transaction(ALICE, write=False) as tx:
+        made = await application.services.embedding.reembed(ALICE, entry=lines(application))
+        after = await known(application)
+        async with application.store.transaction(ALICE, write=False) as tx:
             (vector,) = (await tx.vectors.of("other/64+2", [turns[1]])).values()
         (alone,) = await embedder.embed(["Ben: Yes, at noon."])
 

@@ -13,33 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recall_server.app import House, house
-from recall_server.domain import ranking
-from recall_server.domain.findable import words_in
-from recall_server.domain.model import (
-    Citation,
-    Episode,
-    Hit,
-    ItemKind,
-    Memory,
-    MemoryType,
-    Namespace,
-    Part,
-    Query,
-    SearchMode,
-    Source,
-    Span,
-    Turn,
-)
-from recall_server.domain.rights import EVERYTHING, Reach
-from recall_server.providers.embedding import Vectors
-from recall_server.services import finding, search
-from recall_server.services.ingest import Submission
-from recall_server.services.recall import Found
-from recall_server.storage import matrix
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.domain.episode import Citation, Episode, Source, Span, Turn
+from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.query import Hit, ItemKind, Part, Query, SearchMode
+from recall_server.domain.search import ranking
+from recall_server.domain.search.index_entry import words_in
+from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.services.memory import indexing
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.search import search
+from recall_server.services.search.recall import Found
 from recall_server.storage.driver import Connection, Params, Row
-from recall_server.storage.episodes import turn_id
+from recall_server.storage.index import vector_cache
 from recall_server.storage.store import Store
+from recall_server.storage.tables.episodes import turn_id
 from tests.conftest import NOON, Chance, Clock, Open, settings_for
 from tests.engines import Postgres
 from tests.fakes import HashEmbedder
@@ -57,7 +48,7 @@ MODES = list(SearchMode)
 
 
 async def tell(
-    house: House,
+    application: Application,
     text: str,
     namespace: Namespace = ALICE,
     *,
@@ -65,27 +56,32 @@ async def tell(
     session: str | None = None,
     agent: str | None = None,
 ) -> None:
-    await house.services.ingest.remember(
+    await application.services.ingest.remember(
         namespace,
         Submission(text, topic, None, Source(session, agent)),
-        entry=entry(house, namespace),
+        entry=entry(application, namespace),
     )
 
 
 async def looked(
-    house: House, query: Query, namespace: Namespace = ALICE, reach: Reach = EVERYTHING
+    application: Application,
+    query: Query,
+    namespace: Namespace = ALICE,
+    reach: AccessScope = FULL_ACCESS,
 ) -> list[Hit]:
     """The answer to a question, without its being counted as read."""
-    asked = await search.ask(house.store, house.embedder, namespace, query, reach)
-    async with house.store.transaction(namespace, write=False, reach=reach) as tx:
-        narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+    asked = await search.ask(application.store, application.embedder, namespace, query, reach)
+    async with application.store.transaction(namespace, write=False, reach=reach) as tx:
+        narrowed = await search.narrow(tx, application.embedder, asked, NOON)
         narrowed = await search.shown(tx, narrowed, query)
     return ranking.fit_budget(narrowed.hits, query.max_tokens)
 
 
-async def answered(house: House, query: Query, reach: Reach = EVERYTHING) -> Found:
-    return await house.services.recall.search(
-        ALICE, query, cite=True, reach=reach, entry=entry(house)
+async def answered(
+    application: Application, query: Query, reach: AccessScope = FULL_ACCESS
+) -> Found:
+    return await application.services.recall.search(
+        ALICE, query, cite=True, reach=reach, entry=entry(application)
     )
 
 
@@ -129,10 +125,10 @@ SHAPES: tuple[Mapping[str, Any], ...] = (
 
 
 @asynccontextmanager
-async def alike(database: Database) -> AsyncIterator[House]:
+async def alike(database: Database) -> AsyncIterator[Application]:
     """A house that has heard all conversations, with ids and times that are the same anywhere."""
     clock = Clock()
-    async with house(
+    async with open_application(
         settings_for(database, extractor="rules"),
         embedder=HashEmbedder(),
         now=clock,
@@ -175,187 +171,197 @@ async def test_both_engines_give_the_same_hits_with_the_same_scores(
 # --- what a limited token learns ---
 
 
-async def _far_and_near(house: House, *, topic: str = "life", agent: str | None = None) -> None:
+async def _far_and_near(
+    application: Application, *, topic: str = "life", agent: str | None = None
+) -> None:
     """Two namespaces with the same words. In Alice's, what is elsewhere stands in the session of
     the heron; in Bob's it does not.
     """
     for namespace, session in ((ALICE, "shared"), (BOB, "other")):
-        await enter(house, namespace)
-        await tell(house, HERON, namespace, session="shared", agent="planner", topic="work")
-        await tell(house, FISH, namespace, session="apart", agent="planner",
+        await enter(application, namespace)
+        await tell(application, HERON, namespace, session="shared", agent="planner", topic="work")
+        await tell(application, FISH, namespace, session="apart", agent="planner",
                    topic="work")  # fmt: skip
-        await tell(house, QUOKKA, namespace, session=session, topic=topic, agent=agent)
+        await tell(application, QUOKKA, namespace, session=session, topic=topic, agent=agent)
 
 
 LIMITS = {
-    "topic": (Reach(topics=frozenset({"work"})), {"topic": "home", "agent": "planner"}),
-    "agent": (Reach(agent_id="planner"), {"topic": "work", "agent": "painter"}),
+    "topic": (AccessScope(topics=frozenset({"work"})), {"topic": "home", "agent": "planner"}),
+    "agent": (AccessScope(agent_id="planner"), {"topic": "work", "agent": "painter"}),
 }
 
 
 @pytest.mark.parametrize("limit", LIMITS)
 async def test_what_is_out_of_reach_lends_nothing_to_its_session(
-    open_house: Open, limit: str
+    open_app: Open, limit: str
 ) -> None:
     reach, elsewhere = LIMITS[limit]
-    async with open_house() as house:
-        await _far_and_near(house, **elsewhere)
-        await drained(house)
+    async with open_app() as application:
+        await _far_and_near(application, **elsewhere)
+        await drained(application)
         for mode in MODES:
             query = Query("quokka jam heron fish", mode=mode)
-            near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
+            near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
             assert scores(near) == scores(far)
             assert set(texts(near)) == {HERON, FISH}
 
         # The positive control: who reaches all of it is told otherwise.
         query = Query("quokka jam heron fish")
-        near, far = [await looked(house, query, one) for one in (ALICE, BOB)]
+        near, far = [await looked(application, query, one) for one in (ALICE, BOB)]
         assert scores(near) != scores(far)
 
 
-async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_house: Open) -> None:
+async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app: Open) -> None:
     preference, residence = "Ann: I prefer oolong tea.", "Ann: I live in Lisbon."
-    reach = Reach(types=frozenset({MemoryType.PREFERENCE}))
+    reach = AccessScope(types=frozenset({MemoryType.PREFERENCE}))
     without = frozenset({Part.SESSION, Part.COSINE})
     query = Query("Lisbon oolong porcelain", without=without)
-    async with open_house() as house:
+    async with open_app() as application:
         for namespace, told in (
             (ALICE, (f"{preference}\n{residence}",)),
             (BOB, (preference, residence)),
         ):
-            await enter(house, namespace)
+            await enter(application, namespace)
             for text in (*told, "Ann: I prefer porcelain."):
-                await tell(house, text, namespace, session="s")
-                await drained(house)
+                await tell(application, text, namespace, session="s")
+                await drained(application)
 
-        near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
+        near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
         assert scores(near) == scores(far)
         assert len(near) == 2
-        near, far = [await looked(house, query, one) for one in (ALICE, BOB)]
+        near, far = [await looked(application, query, one) for one in (ALICE, BOB)]
         assert scores(near) != scores(far), "the positive control"
 
 
-async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_house: Open) -> None:
+async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open) -> None:
     """The scale of the vectors goes from the farthest to the nearest within reach."""
-    reach = Reach(topics=frozenset({"work"}))
+    reach = AccessScope(topics=frozenset({"work"}))
     others = frozenset(Part) - {Part.COSINE}
-    async with open_house() as house:
+    async with open_app() as application:
         for namespace in (ALICE, BOB):
-            await enter(house, namespace)
-            await tell(house, HERON, namespace, topic="work")
-            await tell(house, FISH, namespace, topic="work")
-        await tell(house, QUOKKA, topic="home")
-        await drained(house)
+            await enter(application, namespace)
+            await tell(application, HERON, namespace, topic="work")
+            await tell(application, FISH, namespace, topic="work")
+        await tell(application, QUOKKA, topic="home")
+        await drained(application)
 
         for query in (
             Query("quokka jam", without=others),
             Query("quokka jam", mode=SearchMode.VECTOR),
         ):
-            near, far = [await looked(house, query, one, reach) for one in (ALICE, BOB)]
+            near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
             assert scores(near) == scores(far)
             assert {hit.scores.cosine for hit in near} != {None}
-            assert scores(await looked(house, query)) != scores(near)
+            assert scores(await looked(application, query)) != scores(near)
 
 
 @pytest.mark.parametrize("limit", ["topic", "agent", "type"])
 async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
-    open_house: Open, limit: str
+    open_app: Open, limit: str
 ) -> None:
     reach = {
-        "topic": Reach(topics=frozenset({"work"})),
-        "agent": Reach(agent_id="planner"),
-        "type": Reach(types=frozenset({MemoryType.PREFERENCE})),
+        "topic": AccessScope(topics=frozenset({"work"})),
+        "agent": AccessScope(agent_id="planner"),
+        "type": AccessScope(types=frozenset({MemoryType.PREFERENCE})),
     }[limit]
-    async with open_house() as house:
-        await enter(house)
-        await tell(house, "Ann: I prefer oolong.", topic="work", agent="planner")
-        await tell(house, "Ann: I live in Lisbon.\nBen: Oolong?", topic="home", agent="painter")
-        await drained(house)
-        await tell(house, "Ben: The oolong of Lisbon.", topic="home", agent="painter")
+    async with open_app() as application:
+        await enter(application)
+        await tell(application, "Ann: I prefer oolong.", topic="work", agent="planner")
+        await tell(
+            application, "Ann: I live in Lisbon.\nBen: Oolong?", topic="home", agent="painter"
+        )
+        await drained(application)
+        await tell(application, "Ben: The oolong of Lisbon.", topic="home", agent="painter")
         everything = await select(
-            house.store,
+            application.store,
             "SELECT id FROM memories WHERE namespace = 'alice'"
             " UNION ALL SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open'",
         )
         ids = [row["id"] for row in everything]
 
-        slots = [row["slot"] for row in await select(house.store, "SELECT slot FROM documents")]
-        async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
+        slots = [
+            row["slot"] for row in await select(application.store, "SELECT slot FROM documents")
+        ]
+        async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
             placed = [item.id for item in (await tx.findables.placed(slots)).values()]
-        async with house.store.transaction(ALICE, write=False) as tx:
+        async with application.store.transaction(ALICE, write=False) as tx:
             all_placed = [item.id for item in (await tx.findables.placed(slots)).values()]
         assert sorted(all_placed) == sorted(ids)
         assert len(ids) > len(placed) == 1
         for mode in MODES:
             query = Query("Lisbon oolong Ben Ann", mode=mode, neighbours=5, limit=50)
-            found = await answered(house, query, reach)
+            found = await answered(application, query, reach)
             assert [hit.item.id for hit in found.hits] == placed
             told = str(found.hits)
             assert "Lisbon" not in told
             assert "Ben" not in told
 
 
-async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_house: Open) -> None:
+async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_app: Open) -> None:
     """Though it fits better, and is more than is looked at."""
-    reach = Reach(topics=frozenset({"work"}))
-    async with open_house() as house:
-        await enter(house)
+    reach = AccessScope(topics=frozenset({"work"}))
+    async with open_app() as application:
+        await enter(application)
         for number in range(4):
             turns = [f"Ann: Quokka, quokka {turn} of {number}!" for turn in range(50)]
-            await tell(house, "\n".join(turns), topic="home")
+            await tell(application, "\n".join(turns), topic="home")
         words = "The one about the quokka, of which there is a great deal more to be told."
-        await tell(house, f"Cid: {words}", topic="work")
-        await drained(house)
+        await tell(application, f"Cid: {words}", topic="work")
+        await drained(application)
 
         for mode in MODES:
             query = Query("quokka quokka", mode=mode, limit=5)
-            assert texts(await looked(house, query, reach=reach)) == [f"Cid: {words}"], mode
-            assert len(await looked(house, query)) == 5
+            assert texts(await looked(application, query, reach=reach)) == [f"Cid: {words}"], mode
+            assert len(await looked(application, query)) == 5
 
 
 @pytest.mark.parametrize("held", ["rounded", "codes"])
 async def test_what_is_shown_was_compared_as_it_is_stored_however_little_of_it_is_held(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch, held: str
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         for text in CONVERSATIONS:
-            await tell(house, text)
-        await drained(house)
+            await tell(application, text)
+        await drained(application)
         for mode, question in product(MODES, QUESTIONS):
             query = Query(question, mode=mode, limit=5)
-            monkeypatch.setattr(matrix, "ROWS_UP_TO", 16_384)
-            house.store.forget(ALICE)
-            whole = {hit.item.id: hit.scores.cosine for hit in await looked(house, query)}
-            monkeypatch.setattr(matrix, "ROWS_UP_TO", 3)
+            monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 16_384)
+            application.store.forget(ALICE)
+            whole = {hit.item.id: hit.scores.cosine for hit in await looked(application, query)}
+            monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 3)
             if held == "codes":
-                monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 6)
-            house.store.forget(ALICE)
-            assert {hit.item.id: hit.scores.cosine for hit in await looked(house, query)} == whole
+                monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 6)
+            application.store.forget(ALICE)
+            assert {
+                hit.item.id: hit.scores.cosine for hit in await looked(application, query)
+            } == whole
 
 
-async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await tell(house, "Ann: I prefer oolong tea.")
-        await drained(house)
-        await tell(house, QUOKKA)
-        await drained(house)
-        (memory,) = await memories(house)
+async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await tell(application, "Ann: I prefer oolong tea.")
+        await drained(application)
+        await tell(application, QUOKKA)
+        await drained(application)
+        (memory,) = await memories(application)
 
         async def nearest() -> dict[str, float]:
             query = Query("oolong", mode=SearchMode.VECTOR)
-            hits = await looked(house, query)
+            hits = await looked(application, query)
             return {hit.item.id: hit.scores.cosine or 0.0 for hit in hits}
 
         async def placed(count: int) -> list[int]:
             """The numbers of the nearest, before anything is read of them."""
             query = Query("oolong", mode=SearchMode.VECTOR)
-            asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
+            asked = await search.ask(
+                application.store, application.embedder, ALICE, query, FULL_ACCESS
+            )
             assert asked.vector is not None
-            assert house.embedder is not None
-            model, dimensions = house.embedder.model, house.embedder.dimensions
-            async with house.store.transaction(ALICE, write=False) as tx:
+            assert application.embedder is not None
+            model, dimensions = application.embedder.model, application.embedder.dimensions
+            async with application.store.transaction(ALICE, write=False) as tx:
                 vectors = await tx.vectors.of_search(model, dimensions, asked.statistics)
                 allowed = await tx.words.allowed(await tx.words.documents(asked.statistics))
                 near = await vectors.nearest(asked.vector, allowed, count)
@@ -363,46 +369,48 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_house: O
 
         assert len(before := await nearest()) == 2
         _, second = await placed(2)
-        await house.services.recall.forget(ALICE, memory.id, entry=entry(house))
+        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
         assert set(await nearest()) == set(before) - {memory.id}
         assert await placed(1) == [second]
-        await house.services.recall.restore(ALICE, memory.id, entry=entry(house))
+        await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
         assert await nearest() == before
         assert await placed(1) != [second]
 
 
-async def test_another_namespaces_speakers_and_words_change_no_question(open_house: Open) -> None:
+async def test_another_namespaces_speakers_and_words_change_no_question(open_app: Open) -> None:
     query = Query("What did Ana's son say about the quokka?")
-    async with open_house() as house:
+    async with open_app() as application:
         for namespace in (ALICE, BOB):
-            await enter(house, namespace)
-        await tell(house, QUOKKA)
+            await enter(application, namespace)
+        await tell(application, QUOKKA)
 
-        async def asked(namespace: Namespace) -> search.Asked:
-            return await search.ask(house.store, house.embedder, namespace, query, EVERYTHING)
+        async def asked(namespace: Namespace) -> search.PreparedQuery:
+            return await search.ask(
+                application.store, application.embedder, namespace, query, FULL_ACCESS
+            )
 
-        before, hits = await asked(ALICE), await looked(house, query)
-        await tell(house, "Ana: The quokka is mine.\nAna: I said so.", BOB)
+        before, hits = await asked(ALICE), await looked(application, query)
+        await tell(application, "Ana: The quokka is mine.\nAna: I said so.", BOB)
         after = await asked(ALICE)
 
         assert (await asked(BOB)).named == {"@ana"}
         assert before.named == after.named == frozenset()
         assert (after.idf, after.statistics) == (before.idf, before.statistics)
         assert np.array_equal(after.vector, before.vector)  # type: ignore[arg-type]
-        assert await looked(house, query) == hits
+        assert await looked(application, query) == hits
 
 
 async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     asked = [*NAMESPACES, "quokka", "@ann"]
-    async with open_house() as house:
+    async with open_app() as application:
         seen = {}
         for namespace, turns in ((ALICE, 2), (BOB, 5)):
-            await enter(house, namespace)
-            await _long(house.store, namespace, turns, f"of {namespace}")
+            await enter(application, namespace)
+            await _long(application.store, namespace, turns, f"of {namespace}")
         for namespace in (ALICE, BOB):
-            async with house.store.transaction(namespace, write=False) as tx:
+            async with application.store.transaction(namespace, write=False) as tx:
                 documents = await tx.words.documents(await tx.words.statistics(asked))
                 (placed,) = (await tx.findables.placed([1])).values()
                 of = await tx.findables.of(["mem_1"])
@@ -456,62 +464,66 @@ async def _index(store: Store) -> list[Sequence[Any]]:
     ]
 
 
-async def test_an_older_index_is_made_anew_when_a_server_starts(open_house: Open) -> None:
+async def test_an_older_index_is_made_anew_when_a_server_starts(open_app: Open) -> None:
     query = Query("Ana quokka", mode=SearchMode.KEYWORD)
-    async with open_house() as house:
+    async with open_app() as application:
         for namespace in (ALICE, BOB):
-            await enter(house, namespace)
-            await tell(house, "Ana: I live in Lisbon with a quokka.\nBen: I see.", namespace)
-            await drained(house)
-            await tell(house, "Ben: Ana's quokka again.", namespace)
-        whole, hits = await _index(house.store), await looked(house, query)
+            await enter(application, namespace)
+            await tell(application, "Ana: I live in Lisbon with a quokka.\nBen: I see.", namespace)
+            await drained(application)
+            await tell(application, "Ben: Ana's quokka again.", namespace)
+        whole, hits = await _index(application.store), await looked(application, query)
         assert len(hits) == 2
         for namespace in (ALICE, BOB):
-            await _stale(house.store, namespace)
-        assert await looked(house, query) == []
+            await _stale(application.store, namespace)
+        assert await looked(application, query) == []
 
-    async with open_house() as house:
-        assert await _index(house.store) == whole
-        assert await looked(house, query) == hits
+    async with open_app() as application:
+        assert await _index(application.store) == whole
+        assert await looked(application, query) == hits
         # Once more there is nothing to do.
-        await finding.renew(house.store)
-        assert await _index(house.store) == whole
+        await indexing.renew(application.store)
+        assert await _index(application.store) == whole
 
 
-async def test_two_servers_that_start_at_once_make_an_index_once(open_house: Open) -> None:
-    async with open_house() as house, open_house() as other:
+async def test_two_servers_that_start_at_once_make_an_index_once(open_app: Open) -> None:
+    async with open_app() as application, open_app() as other:
         for namespace in (ALICE, BOB):
-            await enter(house, namespace)
+            await enter(application, namespace)
             for number in range(30):
-                await tell(house, f"Ana: Quokka {number} eats jam.\nBen: I see.", namespace)
-        whole = await _index(house.store)
+                await tell(application, f"Ana: Quokka {number} eats jam.\nBen: I see.", namespace)
+        whole = await _index(application.store)
         for namespace in (ALICE, BOB):
-            await _stale(house.store, namespace)
+            await _stale(application.store, namespace)
 
         await asyncio.gather(
-            *(finding.renew(store) for store in (house.store, other.store, house.store))
+            *(
+                indexing.renew(store)
+                for store in (application.store, other.store, application.store)
+            )
         )
 
         assert await _index(other.store) == whole
 
 
-async def test_what_is_told_while_an_index_is_made_anew_is_in_it(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
+async def test_what_is_told_while_an_index_is_made_anew_is_in_it(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
         for number in range(10):
-            await tell(house, f"Ana: Quokka {number} eats jam.")
-        await _stale(house.store, ALICE)
+            await tell(application, f"Ana: Quokka {number} eats jam.")
+        await _stale(application.store, ALICE)
 
         await asyncio.gather(
-            finding.renew(house.store), *(tell(house, f"Ben: Heron {n}.") for n in range(10))
+            indexing.renew(application.store),
+            *(tell(application, f"Ben: Heron {n}.") for n in range(10)),
         )
 
-        found = await looked(house, Query("quokka heron", limit=50, mode=SearchMode.KEYWORD))
+        found = await looked(application, Query("quokka heron", limit=50, mode=SearchMode.KEYWORD))
         assert len(found) == 20
-        kept = await _index(house.store)
-        await _stale(house.store, ALICE)
-        await finding.renew(house.store)
-        assert await _index(house.store) == kept
+        kept = await _index(application.store)
+        await _stale(application.store, ALICE)
+        await indexing.renew(application.store)
+        assert await _index(application.store) == kept
 
 
 # --- what may be lacking ---
@@ -526,16 +538,16 @@ class Silent(HashEmbedder):
         return np.zeros((len(texts), self.dimensions), dtype=np.float32)
 
 
-async def test_with_the_embedder_down_the_words_decide_in_every_mode(open_house: Open) -> None:
+async def test_with_the_embedder_down_the_words_decide_in_every_mode(open_app: Open) -> None:
     embedder = HashEmbedder()
-    async with open_house(embedder=embedder) as house:
-        await enter(house)
-        await tell(house, f"{QUOKKA}\n{HERON}")
+    async with open_app(embedder=embedder) as application:
+        await enter(application)
+        await tell(application, f"{QUOKKA}\n{HERON}")
         embedder.failing = True
 
-        by_words = await looked(house, Query("quokka", mode=SearchMode.KEYWORD))
+        by_words = await looked(application, Query("quokka", mode=SearchMode.KEYWORD))
         for mode in MODES:
-            found = await answered(house, Query("quokka", mode=mode))
+            found = await answered(application, Query("quokka", mode=mode))
             assert texts(found.hits)[0] == QUOKKA
             assert bool(found.degraded) == (mode is not SearchMode.KEYWORD)
             assert {hit.scores.cosine for hit in found.hits} == {None}
@@ -543,52 +555,52 @@ async def test_with_the_embedder_down_the_words_decide_in_every_mode(open_house:
                 assert scores(found.hits) == scores(by_words)
 
 
-async def test_a_question_without_a_direction_is_answered_by_its_words(open_house: Open) -> None:
-    async with open_house(embedder=Silent()) as house:
-        await enter(house)
-        await tell(house, f"{QUOKKA}\n{HERON}")
-        await drained(house)
+async def test_a_question_without_a_direction_is_answered_by_its_words(open_app: Open) -> None:
+    async with open_app(embedder=Silent()) as application:
+        await enter(application)
+        await tell(application, f"{QUOKKA}\n{HERON}")
+        await drained(application)
 
-        by_words = await looked(house, Query("quokka", mode=SearchMode.KEYWORD))
-        assert scores(await looked(house, Query("quokka"))) == scores(by_words)
+        by_words = await looked(application, Query("quokka", mode=SearchMode.KEYWORD))
+        assert scores(await looked(application, Query("quokka"))) == scores(by_words)
         for mode in (SearchMode.HYBRID, SearchMode.RECALL, SearchMode.KEYWORD):
-            assert texts(await looked(house, Query("quokka", mode=mode)))[0] == QUOKKA
-        assert await looked(house, Query("quokka", mode=SearchMode.VECTOR)) == []
+            assert texts(await looked(application, Query("quokka", mode=mode)))[0] == QUOKKA
+        assert await looked(application, Query("quokka", mode=SearchMode.VECTOR)) == []
 
 
-async def test_in_an_empty_namespace_nothing_is_found(open_house: Open) -> None:
+async def test_in_an_empty_namespace_nothing_is_found(open_app: Open) -> None:
     embedder = HashEmbedder()
-    async with open_house(embedder=embedder) as house:
-        await enter(house)
+    async with open_app(embedder=embedder) as application:
+        await enter(application)
         for mode, failing in product(MODES, (False, True)):
             embedder.failing = failing
             for text in ("quokka", ALL_STOP_WORDS, "?!", "in May 2023", "What did I say to Ana?"):
-                assert (await answered(house, Query(text, mode=mode))).hits == ()
+                assert (await answered(application, Query(text, mode=mode))).hits == ()
 
 
 async def test_a_question_of_stop_words_alone_is_answered_as_far_as_vectors_go(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await tell(house, f"{QUOKKA}\n{HERON}")
-        await drained(house)
+    async with open_app() as application:
+        await enter(application)
+        await tell(application, f"{QUOKKA}\n{HERON}")
+        await drained(application)
         for mode in MODES:
-            found = (await answered(house, Query(ALL_STOP_WORDS, mode=mode))).hits
+            found = (await answered(application, Query(ALL_STOP_WORDS, mode=mode))).hits
 
             assert len(found) == (0 if mode is SearchMode.KEYWORD else 2)
             assert all(math.isfinite(hit.scores.final) for hit in found)
 
 
-async def test_of_a_long_question_the_first_terms_count(open_house: Open) -> None:
+async def test_of_a_long_question_the_first_terms_count(open_app: Open) -> None:
     many = " ".join(f"word{number}" for number in range(300))
-    async with open_house() as house:
-        await enter(house)
-        await tell(house, QUOKKA)
-        await drained(house)
+    async with open_app() as application:
+        await enter(application)
+        await tell(application, QUOKKA)
+        await drained(application)
         for mode in MODES:
-            first = await looked(house, Query(f"quokka {many}", mode=mode))
-            last = await looked(house, Query(f"{many} quokka", mode=mode))
+            first = await looked(application, Query(f"quokka {many}", mode=mode))
+            last = await looked(application, Query(f"{many} quokka", mode=mode))
 
             by_words = [bool(hit.scores.keyword) for hit in first]
             assert by_words == [mode is not SearchMode.VECTOR]
@@ -597,25 +609,25 @@ async def test_of_a_long_question_the_first_terms_count(open_house: Open) -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_limits_thresholds_and_budgets_hold_in_every_mode(
-    open_house: Open, mode: SearchMode
+    open_app: Open, mode: SearchMode
 ) -> None:
-    async with open_house() as house:
-        await _told_much(house)
+    async with open_app() as application:
+        await _told_much(application)
         query = Query("quokka jam island", mode=mode, limit=50)
-        every = await looked(house, query)
+        every = await looked(application, query)
 
         assert len(every) == len({hit.item.id for hit in every}) == 50
-        assert len(await looked(house, replace(query, limit=1))) == 1
+        assert len(await looked(application, replace(query, limit=1))) == 1
         middle = sorted(hit.scores.final for hit in every)[25]
-        over = await looked(house, replace(query, score_threshold=middle))
+        over = await looked(application, replace(query, score_threshold=middle))
         assert over
         assert min(hit.scores.final for hit in over) >= middle
-        assert await looked(house, replace(query, max_tokens=0)) == []
+        assert await looked(application, replace(query, max_tokens=0)) == []
         for tokens in (1, 8, 40, 10_000):
-            within = await looked(house, replace(query, max_tokens=tokens))
+            within = await looked(application, replace(query, max_tokens=tokens))
             assert sum(-(-len(text) // 4) for text in texts(within)) <= tokens
             assert [hit for hit in every if hit in within] == within
-        found = await answered(house, replace(query, max_tokens=40, neighbours=5))
+        found = await answered(application, replace(query, max_tokens=40, neighbours=5))
         around = [said.text for hit in found.hits for said in hit.around]
         assert sum(-(-len(text) // 4) for text in (*texts(found.hits), *around)) <= 40
 
@@ -699,24 +711,24 @@ async def _long(store: Store, namespace: Namespace, turns: int, words: str = "")
         await tx.episodes.add(episode, "key", "digest")
         for one in (memory, *others):
             await tx.memories.add(one)
-        await finding.show(tx, [one.id for one in (memory, *others)])
+        await indexing.show(tx, [one.id for one in (memory, *others)])
 
 
 async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """Nor more of any: on Postgres one that takes ten seconds would be stopped."""
     query = Query("quokka", limit=50, mmr_lambda=1.0)
-    async with open_house() as house:
+    async with open_app() as application:
         counts = {}
         for namespace, turns in ((ALICE, 2_000), (BOB, 1)):
-            await enter(house, namespace)
-            await _long(house.store, namespace, turns)
-            counted = Counted(house.store.driver)
+            await enter(application, namespace)
+            await _long(application.store, namespace, turns)
+            counted = Counted(application.store.driver)
             store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
-            asked = await search.ask(store, house.embedder, namespace, query, EVERYTHING)
+            asked = await search.ask(store, application.embedder, namespace, query, FULL_ACCESS)
             async with store.transaction(namespace, write=False) as tx:
-                narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+                narrowed = await search.narrow(tx, application.embedder, asked, NOON)
                 found = await search.shown(tx, narrowed, asked.query)
                 counts[namespace] = len(counted.statements)
                 placed = await tx.findables.placed([one.slot for one in found.best])
@@ -729,39 +741,39 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
         assert counts[ALICE] == counts[BOB] <= 8
 
 
-async def _told_much(house: House) -> None:
-    await enter(house)
+async def _told_much(application: Application) -> None:
+    await enter(application)
     for number in range(6):
         turns = [f"Ann: Quokka {number} of island {turn} eats jam." for turn in range(10)]
-        await tell(house, "\n".join(turns))
-    await drained(house)
+        await tell(application, "\n".join(turns))
+    await drained(application)
 
 
-async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_house: Open) -> None:
-    async with open_house() as house:
-        await _told_much(house)
-        counted = Counted(house.store.driver)
+async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_app: Open) -> None:
+    async with open_app() as application:
+        await _told_much(application)
+        counted = Counted(application.store.driver)
         store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
-        recall = replace(house.services.recall, store=store)
+        recall = replace(application.services.recall, store=store)
 
-        found = await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(house))
+        found = await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(application))
 
         assert len(found.hits) == 10
         assert sorted(counted.read) == sorted(hit.item.id for hit in found.hits)
 
 
 async def test_what_is_held_already_is_searched_without_a_transaction_to_read_it(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """None is begun where nothing is asked: what is shown is read in that which notes it."""
-    async with open_house() as house:
-        await _told_much(house)
-        counted = Counted(house.store.driver)
+    async with open_app() as application:
+        await _told_much(application)
+        counted = Counted(application.store.driver)
         store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
-        recall = replace(house.services.recall, store=store)
+        recall = replace(application.services.recall, store=store)
 
         for _ in range(2):
-            await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(house))
+            await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(application))
 
         first, second = counted.reading
         assert first > 0
@@ -770,16 +782,16 @@ async def test_what_is_held_already_is_searched_without_a_transaction_to_read_it
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
-    open_house: Open, mode: SearchMode
+    open_app: Open, mode: SearchMode
 ) -> None:
     query = Query("quokka jam", limit=10, mode=mode)
-    async with open_house() as house:
-        await _told_much(house)
-        before = await looked(house, query)
+    async with open_app() as application:
+        await _told_much(application)
+        before = await looked(application, query)
         gone = [hit.item.id for hit in before if hit.item.kind is ItemKind.TURN][:3]
-        asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
-        async with house.store.transaction(ALICE) as tx:
-            narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+        asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+        async with application.store.transaction(ALICE) as tx:
+            narrowed = await search.narrow(tx, application.embedder, asked, NOON)
             await tx.episodes.close(gone, "hidden")
             unread = replace(narrowed, items={})
             found = (await search.shown(tx, unread, query)).hits
@@ -789,14 +801,14 @@ async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
         assert not {hit.item.id for hit in found}.intersection(gone)
 
 
-async def test_memories_and_turns_answer_together(open_house: Open) -> None:
-    async with open_house() as house:
-        await enter(house)
-        await tell(house, "Ann: I prefer oolong tea.")
-        await drained(house)
-        await tell(house, "Ben: Oolong is sold out.")
+async def test_memories_and_turns_answer_together(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await tell(application, "Ann: I prefer oolong tea.")
+        await drained(application)
+        await tell(application, "Ben: Oolong is sold out.")
 
-        found = await looked(house, Query("oolong"))
+        found = await looked(application, Query("oolong"))
 
         assert {hit.item.kind for hit in found} == set(ItemKind)
-        assert len(await memories(house)) == 1
+        assert len(await memories(application)) == 1

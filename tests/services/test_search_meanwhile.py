@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from recall_server.app import House
-from recall_server.domain.model import Hit, Query, SearchMode
-from recall_server.domain.rights import EVERYTHING, Reach
-from recall_server.providers.reranking import Look, Passage
-from recall_server.services import search
-from recall_server.storage import matrix
+from recall_server.application import Application
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.query import Hit, Query, SearchMode
+from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.services.search import search
 from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.index import vector_cache
 from recall_server.storage.store import Store
 from tests.conftest import NOON, Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories
@@ -41,37 +41,39 @@ NO_ROOM = 1
 TEA = "Ann: I prefer oolong tea."
 
 
-async def narrowed_and_shown(house: House, query: Query, meanwhile: Do) -> list[Hit]:
+async def narrowed_and_shown(application: Application, query: Query, meanwhile: Do) -> list[Hit]:
     """What a search shows, where something happens between its two transactions."""
-    asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
-    async with house.store.transaction(ALICE, write=False) as tx:
-        narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+    asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+    async with application.store.transaction(ALICE, write=False) as tx:
+        narrowed = await search.narrow(tx, application.embedder, asked, NOON)
     await meanwhile()
-    async with house.store.transaction(ALICE, write=False) as tx:
+    async with application.store.transaction(ALICE, write=False) as tx:
         return (await search.shown(tx, narrowed, query)).hits
 
 
 @pytest.mark.parametrize("embedded", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_is_erased_while_a_search_is_under_way_is_not_shown(
-    open_house: Open, mode: SearchMode, embedded: bool
+    open_app: Open, mode: SearchMode, embedded: bool
 ) -> None:
     """Though it was read before: what has no vector is compared by its words."""
     query = Query("quokka jam heron fish", mode=mode, limit=5)
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         for text in (QUOKKA, HERON):
-            await tell(house, text)
+            await tell(application, text)
         if embedded:
-            await drained(house)
-        before = await looked(house, query)
+            await drained(application)
+        before = await looked(application, query)
         gone = [hit for hit in before if hit.item.text == QUOKKA]
 
         async def erase() -> None:
             for hit in gone:
-                await house.services.erase.memory(ALICE, hit.item.id, entry=entry(house))
+                await application.services.erase.memory(
+                    ALICE, hit.item.id, entry=entry(application)
+                )
 
-        after = await narrowed_and_shown(house, query, erase)
+        after = await narrowed_and_shown(application, query, erase)
 
         assert len(gone) == (mode is not SearchMode.VECTOR or embedded)
         assert texts(after) == [text for text in texts(before) if text != QUOKKA]
@@ -93,18 +95,18 @@ async def test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor
     database: Path | str, clock: Clock
 ) -> None:
     reranker = Erasing("quokka")
-    async with opened(database, clock, reranker) as house:
+    async with opened(database, clock, reranker) as application:
         query = Query("Where was Bo on holiday, and what of the printer?")
-        asked = house.services.audit.begin(ANA, "search_memories", "test", None)
-        before = await house.services.recall.search(ANA, query, entry=asked)
+        asked = application.services.audit.begin(ANA, "search_memories", "test", None)
+        before = await application.services.recall.search(ANA, query, entry=asked)
 
         async def erase() -> None:
-            erased = house.services.audit.begin(ANA, "erase", "test", None)
-            await house.services.erase.memory(ANA, before.hits[0].item.id, entry=erased)
+            erased = application.services.audit.begin(ANA, "erase", "test", None)
+            await application.services.erase.memory(ANA, before.hits[0].item.id, entry=erased)
 
         reranker.meanwhile = erase
-        asked = house.services.audit.begin(ANA, "search_memories", "test", None)
-        after = await house.services.recall.search(ANA, query, entry=asked)
+        asked = application.services.audit.begin(ANA, "search_memories", "test", None)
+        after = await application.services.recall.search(ANA, query, entry=asked)
 
         assert "quokka" in before.hits[0].item.text
         assert "quokka" not in str(after.hits)
@@ -159,87 +161,89 @@ class Interrupted:
         return getattr(self._driver, name)
 
 
-def holding(house: House, room: int = 10_000_000) -> tuple[House, Interrupted]:
+def holding(application: Application, room: int = 10_000_000) -> tuple[Application, Interrupted]:
     """The house over a store that holds nothing yet, and has so much room."""
-    driver = Interrupted(house.store.driver)
-    return replace(house, store=Store(driver, cache_bytes_max=room, mac_key=bytes(32))), driver
+    driver = Interrupted(application.store.driver)
+    return replace(
+        application, store=Store(driver, cache_bytes_max=room, mac_key=bytes(32))
+    ), driver
 
 
 async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_it(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     """What one makes room for is not what the other is about to look at."""
     query = Query("quokka", mode=SearchMode.KEYWORD)
-    reach = Reach(topics=frozenset({"work"}))
-    async with open_house() as built:
+    reach = AccessScope(topics=frozenset({"work"}))
+    async with open_app() as built:
         await enter(built)
         await tell(built, QUOKKA, topic="work")
-        house, driver = holding(built, NO_ROOM)
-        driver.before("slots, (", lambda: looked(house, query))
+        application, driver = holding(built, NO_ROOM)
+        driver.before("slots, (", lambda: looked(application, query))
 
-        found = await looked(house, query, reach=reach)
+        found = await looked(application, query, reach=reach)
 
         assert driver.happened == 1
         assert texts(found) == [QUOKKA]
 
 
 async def test_an_event_is_found_though_others_search_where_there_is_no_room_to_hold_it(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix, "ROWS_UP_TO", 1)
-    monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 1)
-    async with open_house() as built:
+    monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
+    monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
+    async with open_app() as built:
         await told_of_a_regatta(built)
         alone = await looked(built, BEFORE)
-        house, driver = holding(built, NO_ROOM)
-        driver.before("vector FROM embeddings", lambda: looked(house, Query("quokka")))
+        application, driver = holding(built, NO_ROOM)
+        driver.before("vector FROM embeddings", lambda: looked(application, Query("quokka")))
 
-        assert scores(await looked(house, BEFORE)) == scores(alone)
+        assert scores(await looked(application, BEFORE)) == scores(alone)
         assert driver.happened == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("held", ["whole", "rounded", "codes"])
 async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_search(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch, held: str, mode: SearchMode
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str, mode: SearchMode
 ) -> None:
     if held != "whole":
-        monkeypatch.setattr(matrix, "ROWS_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
     if held == "codes":
-        monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
     query = Query("oolong quokka", mode=mode)
-    async with open_house() as house:
-        await enter(house)
+    async with open_app() as application:
+        await enter(application)
         for text in (TEA, QUOKKA, HERON):
-            await tell(house, text)
-        await drained(house)
-        (memory,) = await memories(house)
-        before = await looked(house, query)
-        asked = await search.ask(house.store, house.embedder, ALICE, query, EVERYTHING)
+            await tell(application, text)
+        await drained(application)
+        (memory,) = await memories(application)
+        before = await looked(application, query)
+        asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
 
-        await house.services.recall.forget(ALICE, memory.id, entry=entry(house))
-        await house.services.recall.restore(ALICE, memory.id, entry=entry(house))
-        async with house.store.transaction(ALICE, write=False) as tx:
-            narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+        await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
+        async with application.store.transaction(ALICE, write=False) as tx:
+            narrowed = await search.narrow(tx, application.embedder, asked, NOON)
             meanwhile = (await search.shown(tx, narrowed, query)).hits
 
         # Of what came to be behind what it asked for, a search need not know.
         others = set(texts(before)) - {memory.text}
         assert others <= set(texts(meanwhile)) <= {*others, memory.text}
         assert len(meanwhile) == len(set(texts(meanwhile)))
-        assert await looked(house, query) == before
+        assert await looked(application, query) == before
 
 
 @pytest.mark.parametrize("held", ["whole", "codes"])
 async def test_whatever_another_server_does_between_two_of_its_queries_a_search_goes_on(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch, held: str
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
     if held == "codes":
-        monkeypatch.setattr(matrix, "ROWS_UP_TO", 1)
-        monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
     query = Query(f"{BEFORE.text} And the quokka, and oolong?", limit=50)
-    reach = Reach(topics=frozenset({"life"}))
-    async with open_house() as built, open_house() as other:
+    reach = AccessScope(topics=frozenset({"life"}))
+    async with open_app() as built, open_app() as other:
         await told_of_a_regatta(built)
         for number in range(20):
             await tell(other, f"Ann: I prefer oolong of {number}.\nBen: I like quokka {number}.")
@@ -255,28 +259,30 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
             await other.services.erase.memory(ALICE, chosen.id, entry=entry(other))
 
         for meanwhile in (again, erase):
-            house, happened, after = built, 1, 0
+            application, happened, after = built, 1, 0
             while happened:
-                house, driver = holding(built)
-                asked = await search.ask(house.store, house.embedder, ALICE, query, reach)
+                application, driver = holding(built)
+                asked = await search.ask(
+                    application.store, application.embedder, ALICE, query, reach
+                )
                 driver.before("", meanwhile, after=after)
-                async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
-                    narrowed = await search.narrow(tx, house.embedder, asked, NOON)
+                async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
+                    narrowed = await search.narrow(tx, application.embedder, asked, NOON)
                 happened, after, driver.meanwhile = driver.happened, after + 1, None
-                async with house.store.transaction(ALICE, write=False, reach=reach) as tx:
+                async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
                     hits = (await search.shown(tx, narrowed, query)).hits
                 anew, _ = holding(built)
                 found = scores(await looked(anew, query, reach=reach))
                 assert set(texts(hits)) <= found.keys()
-                assert scores(await looked(house, query, reach=reach)) == found
+                assert scores(await looked(application, query, reach=reach)) == found
             assert after > 5, meanwhile
 
 
 async def test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     query = Query("quokka heron fish jam oolong", limit=50)
-    async with open_house() as old, open_house(embedder=Other()) as new:
+    async with open_app() as old, open_app(embedder=Other()) as new:
         await enter(old)
         for text in CONVERSATIONS:
             await tell(old, text)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.app import House, house
-from recall_server.domain.model import Hit, Namespace, Part, Query, namespace
-from recall_server.providers.reranking import Look, Passage
-from recall_server.services.ingest import Submission
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.query import Hit, Part, Query
+from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Clock, settings_for
 from tests.fakes import HashEmbedder
 
@@ -46,8 +48,10 @@ class Scripted:
 
 
 @asynccontextmanager
-async def opened(database: Path | str, clock: Clock, reranker: Scripted) -> AsyncIterator[House]:
-    async with house(
+async def opened(
+    database: Path | str, clock: Clock, reranker: Scripted
+) -> AsyncIterator[Application]:
+    async with open_application(
         settings_for(database), embedder=HashEmbedder(), reranker=reranker, now=clock
     ) as built:
         entry = built.services.audit.begin(ANA, "create_token", "test", None)
@@ -59,16 +63,16 @@ async def opened(database: Path | str, clock: Clock, reranker: Scripted) -> Asyn
         yield built
 
 
-async def found(built: House, query: Query) -> Sequence[Hit]:
+async def found(built: Application, query: Query) -> Sequence[Hit]:
     entry = built.services.audit.begin(ANA, "search_memories", "test", None)
     return (await built.services.recall.search(ANA, query, entry=entry)).hits
 
 
-async def search(built: House, query: Query) -> list[str]:
+async def search(built: Application, query: Query) -> list[str]:
     return [hit.item.text for hit in await found(built, query)]
 
 
-async def scored(built: House, query: Query) -> list[float]:
+async def scored(built: Application, query: Query) -> list[float]:
     return [hit.scores.final for hit in await found(built, query)]
 
 

@@ -6,16 +6,18 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from recall_server.app import House
-from recall_server.domain.model import AuditEntry, Namespace, Query
+from recall_server.application import Application
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.export_format import Episode, Memory, written
+from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Choice, Decision, Policy, Resolution
-from recall_server.domain.portable import Episode, Memory, written
-from recall_server.domain.run import Mode, Request
-from recall_server.services.consolidate import Consolidate
-from recall_server.services.export import Account
-from recall_server.services.importing import Report
-from recall_server.services.ingest import Submission
-from recall_server.storage.push import PushConfig
+from recall_server.domain.query import Query
+from recall_server.domain.task import Mode, Request
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.tasks.consolidate import Consolidate
+from recall_server.services.transfer.export import Account
+from recall_server.services.transfer.importing import Report
+from recall_server.storage.tables.push import PushConfig
 from tests.conftest import NOON
 from tests.services.conversation import ALICE, drained, enter
 
@@ -34,76 +36,76 @@ TELLING = {"audit", "task", "recipient"}
 Json = dict[str, Any]
 
 
-def line_of(house: House, namespace: Namespace, operation: str) -> AuditEntry:
-    return house.services.audit.begin(namespace, operation, "test", "acc_test")
+def line_of(application: Application, namespace: Namespace, operation: str) -> AuditEntry:
+    return application.services.audit.begin(namespace, operation, "test", "acc_test")
 
 
-async def lived(house: House, namespace: Namespace = ALICE) -> None:
+async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     """Let the namespace have memories in every state, open, covered and hidden turns, a text that
     waits, decisions, tasks, and somebody who is told of them.
     """
-    await enter(house, namespace)
-    services = house.services
+    await enter(application, namespace)
+    services = application.services
     for number, text in enumerate(SAID):
         await services.ingest.remember(
             namespace,
             Submission(text, "life", f"said-{number}", container=ROOMS.get(number, "")),
-            entry=line_of(house, namespace, "store_memory"),
+            entry=line_of(application, namespace, "store_memory"),
         )
-    await drained(house)
-    clock = house.worker._now
+    await drained(application)
+    clock = application.worker._now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
     found = await services.recall.search(
-        namespace, Query("Which colours?"), entry=line_of(house, namespace, "search_memories")
+        namespace, Query("Which colours?"), entry=line_of(application, namespace, "search_memories")
     )
     turn = next(hit.item.id for hit in found.hits if hit.item.id.startswith("ep_"))
     memory = next(hit.item.id for hit in found.hits if hit.item.id.startswith("mem_"))
     for item in (turn, memory):
         await services.recall.forget(
-            namespace, item, entry=line_of(house, namespace, "delete_memory")
+            namespace, item, entry=line_of(application, namespace, "delete_memory")
         )
-    async with house.store.transaction(namespace) as tx:
+    async with application.store.transaction(namespace) as tx:
         kept = (await tx.memories.page(limit=1, offset=0, type_="", topic=""))[0]
         made = Resolution("q_" + "0" * 26, Choice.KEEP_BOTH, "acc_test", NOON)
         await tx.memories.note(Decision(made, (kept.id,)))
     await services.tasks.set_policy(
-        namespace, Policy.ASK, entry=line_of(house, namespace, "set_policy")
+        namespace, Policy.ASK, entry=line_of(application, namespace, "set_policy")
     )
-    await _task(house, services.consolidate, namespace)
+    await _task(application, services.consolidate, namespace)
     await services.ingest.remember(
         namespace,
         Submission("User: This waits to be read.", "later"),
-        entry=line_of(house, namespace, "store_memory"),
+        entry=line_of(application, namespace, "store_memory"),
     )
 
 
-async def _task(house: House, consolidate: Consolidate, namespace: Namespace) -> None:
+async def _task(application: Application, consolidate: Consolidate, namespace: Namespace) -> None:
     """One that asks something, one that is done, and a webhook."""
     for text in ("Caroline: I live in Faro.", "User: I own a piano."):
         run = await consolidate.start(
             namespace,
             Request(Mode.INGEST, "home", text),
-            entry=line_of(house, namespace, "consolidate"),
+            entry=line_of(application, namespace, "consolidate"),
         )
-        await drained(house)
-    async with house.store.transaction(namespace) as tx:
+        await drained(application)
+    async with application.store.transaction(namespace) as tx:
         url = "https://user:secretcanary@hooks.example.com/in?token=secretcanary"
         await tx.pushes.put(PushConfig(run.id, "mine", url, "Bearer", b"sealed", 0, NOON))
 
 
 async def exported(
-    house: House, namespace: Namespace = ALICE, *, subject: str | None = None
+    application: Application, namespace: Namespace = ALICE, *, subject: str | None = None
 ) -> bytes:
-    entry = line_of(house, namespace, "export_namespace")
-    pieces = house.services.export.stream(namespace, subject=subject, entry=entry)
+    entry = line_of(application, namespace, "export_namespace")
+    pieces = application.services.export.stream(namespace, subject=subject, entry=entry)
     return b"".join([piece async for piece in pieces])
 
 
-async def taken_in(house: House, file: bytes, namespace: Namespace = ALICE) -> Report:
-    return await house.services.importing.take(
+async def taken_in(application: Application, file: bytes, namespace: Namespace = ALICE) -> Report:
+    return await application.services.importing.take(
         namespace,
         io.BytesIO(file),
-        entry=lambda: line_of(house, namespace, "import_namespace"),
+        entry=lambda: line_of(application, namespace, "import_namespace"),
     )
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from recall_server.domain.model import JobState
+from recall_server.domain.job import JobState
 from recall_server.storage.store import Store
 from tests.conftest import NOON
 from tests.storage.test_conformance import ALICE, enter

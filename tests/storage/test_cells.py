@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from recall_server.storage.cells import Cells
-from recall_server.storage.codes import Codes, Flags, Floats, Positions, code
+from recall_server.storage.index.codes import Codes, Flags, Floats, Positions, code
+from recall_server.storage.index.ivf import IvfIndex
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 GROUPS, OF_EACH = 40, 50
@@ -32,8 +32,8 @@ def codes() -> Codes:
     return made
 
 
-def made(codes: Codes) -> Cells:
-    one = Cells(codes)
+def made(codes: Codes) -> IvfIndex:
+    one = IvfIndex(codes)
     one.make()
     one.open()
     return one
@@ -43,7 +43,7 @@ def allowed(*but: int) -> Flags:
     return ~np.isin(np.arange(2 * COUNT), but)
 
 
-def alike(one: Cells, query: Floats, of: Flags, seen: int = 4 * OF_EACH) -> list[int]:
+def alike(one: IvfIndex, query: Floats, of: Flags, seen: int = 4 * OF_EACH) -> list[int]:
     found: list[int] = one.alike(query, of, seen, OF_EACH // 2).tolist()
     return found
 
@@ -93,7 +93,7 @@ def test_what_comes_later_is_found_and_what_changes_is_where_it_is_now(codes: Co
 
 
 def test_what_comes_while_they_are_made_is_found(codes: Codes) -> None:
-    one = Cells(codes)
+    one = IvfIndex(codes)
     one.stray(put(codes, vectors()[:1], COUNT))
     one.make()
     one.stray(put(codes, -vectors()[:1], GROUPS))

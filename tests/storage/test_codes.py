@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recall_server.domain.findable import Findable
-from recall_server.domain.model import Namespace
-from recall_server.domain.narrowing import best
-from recall_server.files import shipped
-from recall_server.storage import driver_for, matrix, vectors
-from recall_server.storage.codes import Floats
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.search.candidates import best
+from recall_server.domain.search.index_entry import Findable
+from recall_server.resources import shipped
+from recall_server.storage import driver_for
 from recall_server.storage.driver import Row
-from recall_server.storage.index import postings
-from recall_server.storage.schema import migrate
+from recall_server.storage.index import vector_cache, vectors
+from recall_server.storage.index.codes import Floats
+from recall_server.storage.index.words import postings
+from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store, Transaction
 from tests.conftest import NOON
 from tests.storage.test_conformance import ALICE, enter
@@ -28,12 +29,12 @@ FEW, MANY = 40, 400
 @pytest.fixture(autouse=True, params=["rounded", "codes", "cells"])
 def held(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """So that hundreds of vectors are as many as tens of thousands, or as hundreds of them."""
-    monkeypatch.setattr(matrix, "ROWS_UP_TO", FEW)
-    monkeypatch.setattr(matrix, "EXACT_UP_TO", FEW)
+    monkeypatch.setattr(vector_cache, "ROWS_UP_TO", FEW)
+    monkeypatch.setattr(vector_cache, "EXACT_UP_TO", FEW)
     if request.param != "rounded":
-        monkeypatch.setattr(matrix, "ROUNDED_UP_TO", 2 * FEW)
+        monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 2 * FEW)
     if request.param == "cells":
-        monkeypatch.setattr(matrix, "CELLS_AFTER", 1)
+        monkeypatch.setattr(vector_cache, "CELLS_AFTER", 1)
     monkeypatch.setattr(vectors, "PAGE", 150)
     monkeypatch.setattr(vectors, "VECTORS_PAGE", 150)
     return str(request.param)
@@ -180,13 +181,13 @@ async def test_much_less_is_held_than_the_vectors_take(store: Store, held: str) 
     await nearest(store, unit(1, 3)[0])
 
     (of_alice,) = store._cache._held.values()
-    matrix = of_alice.matrix("m", DIMENSIONS)
-    assert not matrix.holds_rows
+    vector_cache = of_alice.matrix("m", DIMENSIONS)
+    assert not vector_cache.holds_rows
     code, rounded, in_cell = 8 + 4 + 4 + 4, DIMENSIONS + 4, 8 + 4 + 4 + 4 + 1
     each = {"rounded": code + rounded, "codes": code, "cells": code + in_cell}[held]
     centres = 11 * (4 * DIMENSIONS + 8)
-    assert matrix.holds_codes_only == (held != "rounded")
-    assert matrix.bytes <= 1.25 * MANY * each + (centres if held == "cells" else 8)
+    assert vector_cache.holds_codes_only == (held != "rounded")
+    assert vector_cache.bytes <= 1.25 * MANY * each + (centres if held == "cells" else 8)
 
 
 async def test_a_vector_of_zeros_is_near_to_nothing(store: Store) -> None:

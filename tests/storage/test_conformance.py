@@ -10,25 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recall_server.domain.findable import Findable
-from recall_server.domain.model import (
-    Citation,
-    Episode,
-    Fact,
-    Job,
-    JobState,
-    Memory,
-    MemoryType,
-    Namespace,
-    Span,
-    Status,
-    Turn,
-)
-from recall_server.domain.rights import EVERYTHING, Reach, TokenInfo
-from recall_server.storage.codes import Floats
-from recall_server.storage.index import postings
-from recall_server.storage.jobs import Fenced
+from recall_server.domain.episode import Citation, Episode, Span, Turn
+from recall_server.domain.job import Job, JobState
+from recall_server.domain.memory import Fact, Memory, MemoryType, Status
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope, TokenInfo
+from recall_server.domain.search.index_entry import Findable
+from recall_server.storage.index.codes import Floats
+from recall_server.storage.index.words import postings
 from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.jobs import Fenced
 from tests.conftest import NOON
 
 ALICE = Namespace("alice")
@@ -183,16 +174,16 @@ async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_the
             )
         await tx.memories.retire("mem_1", Status.FORGOTTEN, NOON)
 
-    async def counts(reach: Reach = EVERYTHING, **only: str) -> dict[str, int]:
+    async def counts(reach: AccessScope = FULL_ACCESS, **only: str) -> dict[str, int]:
         async with store.transaction(ALICE, write=False, reach=reach) as tx:
             return {str(kind): count for kind, count in (await tx.memories.counts(**only)).items()}
 
     assert await counts() == {"fact": 2, "decision": 1}
     assert await counts(topic="work") == {"fact": 1, "decision": 1}
     assert await counts(type_="fact") == {"fact": 2}
-    assert await counts(Reach(topics=frozenset({"life"}))) == {"fact": 1}
-    assert await counts(Reach(types=frozenset({MemoryType.DECISION}))) == {"decision": 1}
-    assert await counts(Reach(agent_id="nobody")) == {}
+    assert await counts(AccessScope(topics=frozenset({"life"}))) == {"fact": 1}
+    assert await counts(AccessScope(types=frozenset({MemoryType.DECISION}))) == {"decision": 1}
+    assert await counts(AccessScope(agent_id="nobody")) == {}
     async with store.transaction(ALICE) as tx:
         assert await tx.memories.restore("mem_1", NOON)
     assert await counts() == {"fact": 3, "decision": 1}

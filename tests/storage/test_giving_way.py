@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.domain.model import Namespace
-from recall_server.domain.turns import Turns
-from recall_server.files import shipped
+from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.namespace import Namespace
+from recall_server.resources import shipped
 from recall_server.storage import driver_for
-from recall_server.storage.schema import migrate
+from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store
 from tests.conftest import NOON
 from tests.storage.test_conformance import ALICE, BOB, enter
@@ -19,8 +19,8 @@ from tests.storage.test_conformance import ALICE, BOB, enter
 async def test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another(
     database: Path | str, monkeypatch: pytest.MonkeyPatch, *, write: bool
 ) -> None:
-    monkeypatch.setattr("recall_server.domain.turns.WAY_S", 3_600.0)
-    calls = Turns(16, each=2, beside=1)
+    monkeypatch.setattr("recall_server.domain.fair_semaphore.WAY_S", 3_600.0)
+    calls = FairSemaphore(16, each=2, beside=1)
     driver = driver_for(database)
     await driver.open()
     await migrate(driver, shipped("migrations"), NOON)

@@ -6,9 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recall_server.domain.narrowing import best
-from recall_server.storage.codes import Floats, code
-from recall_server.storage.matrix import CELLS_AFTER, EXACT_UP_TO, ROUNDED_UP_TO, Matrix
+from recall_server.domain.search.candidates import best
+from recall_server.storage.index.codes import Floats, code
+from recall_server.storage.index.vector_cache import (
+    CELLS_AFTER,
+    EXACT_UP_TO,
+    ROUNDED_UP_TO,
+    VectorCache,
+)
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -20,8 +25,8 @@ def vectors(count: int, seed: int = 7) -> Floats:
     return unit
 
 
-def matrix(rows: Floats, order: list[int] | None = None) -> Matrix:
-    made = Matrix(DIMENSIONS)
+def matrix(rows: Floats, order: list[int] | None = None) -> VectorCache:
+    made = VectorCache(DIMENSIONS)
     for slot, i in enumerate(order or range(len(rows)), 1):
         made.apply([change(i, rows[i], slot)])
     return made
@@ -36,7 +41,9 @@ def change(i: int, vector: Floats, slot: int) -> dict[str, object]:
     }
 
 
-def near(made: Matrix, query: Floats, limit: int, without: Sequence[int] = ()) -> dict[int, float]:
+def near(
+    made: VectorCache, query: Floats, limit: int, without: Sequence[int] = ()
+) -> dict[int, float]:
     """What a search does with it."""
     allowed = ~np.isin(np.arange(2 * MANY), without)
     positions = made.candidates(query, limit, allowed)
@@ -133,7 +140,7 @@ def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> N
 
 def test_of_nothing_no_cells_are_made() -> None:
     """As where all vectors of a large namespace have other dimensions."""
-    made = Matrix(DIMENSIONS)
+    made = VectorCache(DIMENSIONS)
     made.expect(ROUNDED_UP_TO + 1)
     assert [made.cells_to_make() for _ in range(CELLS_AFTER + 1)] == [None] * (CELLS_AFTER + 1)
 
@@ -144,4 +151,4 @@ def test_of_nothing_no_cells_are_made() -> None:
 
 
 def test_of_nothing_nothing_is_near() -> None:
-    assert near(Matrix(DIMENSIONS), vectors(1)[0], 10) == {}
+    assert near(VectorCache(DIMENSIONS), vectors(1)[0], 10) == {}

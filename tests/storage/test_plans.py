@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from recall_server.domain.rights import EVERYTHING, Reach
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document
-from recall_server.storage.episodes import turn_id
-from recall_server.storage.handle import Handle
 from recall_server.storage.queries import load, parse
 from recall_server.storage.store import Store
+from recall_server.storage.tables.episodes import turn_id
 from tests.conftest import NOON
 from tests.storage.test_conformance import ALICE, BOB, enter
 
@@ -27,8 +27,8 @@ TURNS = 20_000
 IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
 TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
 SLOTS = list(range(1, TURNS, 401))
-LIMITED = Reach(topics=frozenset({"topic 1"}), agent_id="planner")
-IN_ROOMS = Reach(containers=frozenset({"room-7", "room-8"}))
+LIMITED = AccessScope(topics=frozenset({"topic 1"}), agent_id="planner")
+IN_ROOMS = AccessScope(containers=frozenset({"room-7", "room-8"}))
 PARAMS: Mapping[str, Mapping[str, Any]] = {
     "findable": {"ids": [*IDS, *TURN_IDS]},
     "placed": {"slots": SLOTS},
@@ -138,12 +138,12 @@ async def filled(store: Store, database: Path | str) -> Store:
 
 
 async def _plan(
-    store: Store, name: str, reach: Reach, given: Mapping[str, Any] | None = None
+    store: Store, name: str, reach: AccessScope, given: Mapping[str, Any] | None = None
 ) -> list[str]:
     """What the engine does for a query, as far as it reads tables: a line for each."""
     query = load(store.engine)[name]
     async with store.driver.transaction(namespace=ALICE, write=False) as connection:
-        params = Handle(connection, {name: query}, ALICE, reach)._bound(query, given or {})
+        params = BoundConnection(connection, {name: query}, ALICE, reach)._bound(query, given or {})
         if store.engine == "sqlite":
             rows = await connection.fetch(f"EXPLAIN QUERY PLAN {query.sql}", params)
             lines = [row["detail"] for row in rows]
@@ -181,14 +181,14 @@ def _by_more_than_the_namespace(line: str) -> bool:
 async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
     """By more than the namespace: an index that is gone through for it is as good as none."""
     for name in PARAMS:
-        for reach in (EVERYTHING, LIMITED, IN_ROOMS):
+        for reach in (FULL_ACCESS, LIMITED, IN_ROOMS):
             plan = await _plan(filled, name, reach, PARAMS[name])
 
             assert plan, name
             assert all(map(_by_more_than_the_namespace, plan)), (name, plan)
 
     # The control: a token that is limited to its agent has all of a namespace gone through.
-    plan = await _plan(filled, "slots_in_reach", Reach(agent_id="planner"), {"after": 0})
+    plan = await _plan(filled, "slots_in_reach", AccessScope(agent_id="planner"), {"after": 0})
     assert not all(map(_by_more_than_the_namespace, plan)), plan
 
 
@@ -218,7 +218,7 @@ async def test_what_waits_is_counted_without_what_is_done(
         mine = None if query.across else ALICE
         explain = "EXPLAIN QUERY PLAN" if store.engine == "sqlite" else "EXPLAIN"
         async with store.driver.transaction(namespace=mine, write=False) as connection:
-            params = Handle(connection, {name: query}, mine)._bound(query, {})
+            params = BoundConnection(connection, {name: query}, mine)._bound(query, {})
             rows = await connection.fetch(f"{explain} {query.sql}", params)
         assert "operations_open" in str([dict(row) for row in rows]), name
     async with store.transaction(ALICE, write=False) as tx:

@@ -4,12 +4,12 @@ import sqlite3
 
 import pytest
 
-from recall_server.domain.rights import EVERYTHING
-from recall_server.files import shipped
+from recall_server.domain.permissions import FULL_ACCESS
+from recall_server.resources import shipped
+from recall_server.storage.bound_connection import _spelled
 from recall_server.storage.driver import Engine
-from recall_server.storage.handle import _spelled
+from recall_server.storage.migrations import read
 from recall_server.storage.queries import load, parse
-from recall_server.storage.schema import read
 from tests.engines import ENGINES
 
 TENANT = "WHERE namespace = :namespace"
@@ -103,7 +103,7 @@ def test_a_query_that_asks_for_one_limit_of_a_token_asks_for_all(engine: Engine)
     """I20: none can be forgotten in a new query. What has no type is asked for types in general
     only, and what is read by its containers need not ask whether there are any.
     """
-    limits = set(_spelled(EVERYTHING))
+    limits = set(_spelled(FULL_ACCESS))
     held = [one for one in load(engine).values() if "any_topic" in one.parameters]
 
     assert len(held) >= 20

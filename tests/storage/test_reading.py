@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.storage.driver import Row
-from recall_server.storage.sqlite import SqliteDriver
+from recall_server.storage.sqlite.driver import SqliteDriver
 
 BRIEF = "SELECT 1 AS n"
 LONG = """

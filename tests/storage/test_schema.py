@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from recall_server.domain.errors import DatabaseUnusable
-from recall_server.files import shipped
+from recall_server.resources import shipped
 from recall_server.storage import driver_for
-from recall_server.storage.codes import code
 from recall_server.storage.driver import Driver
-from recall_server.storage.schema import migrate, read
+from recall_server.storage.index.codes import code
+from recall_server.storage.migrations import migrate, read
 from tests.conftest import NOON
 from tests.engines import ENGINES, Postgres
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.storage.to_the_end import cancelled_as_such, to_the_end
+from recall_server.storage.run_uncancelled import cancelled_as_such, run_uncancelled
 
 
 class Commit:
@@ -33,7 +33,7 @@ async def test_who_is_cancelled_meanwhile_is_cancelled_after_it_whatever_came_of
 ) -> None:
     """F-59: told of a failure, a loop that tries again would go on."""
     commit = Commit(failure)
-    caller = asyncio.create_task(to_the_end(commit()))
+    caller = asyncio.create_task(run_uncancelled(commit()))
     await commit.begun.wait()
     for _ in range(2):
         caller.cancel()
@@ -52,7 +52,7 @@ async def test_who_waits_is_told_what_went_wrong() -> None:
     commit.let.set()
 
     with pytest.raises(DatabaseUnavailable):
-        await to_the_end(commit())
+        await run_uncancelled(commit())
 
 
 async def test_a_failure_that_is_made_of_a_cancellation_is_one() -> None:

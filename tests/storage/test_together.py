@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable, Stale
-from recall_server.domain.model import Job, JobState
+from recall_server.domain.job import Job, JobState
 from recall_server.storage.store import Store, Transaction
 from tests.conftest import NOON
 from tests.storage.test_conformance import ALICE, BOB, enter

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recall_server.domain.findable import Findable, words_in
-from recall_server.domain.rights import EVERYTHING, Reach
-from recall_server.storage import index
-from recall_server.storage.index import postings
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.search.index_entry import Findable, words_in
+from recall_server.storage.index import words
+from recall_server.storage.index.words import postings
 from recall_server.storage.store import Store
 from tests.storage.test_conformance import ALICE, a_memory, an_episode, enter
 
@@ -66,7 +66,7 @@ async def test_what_was_taken_out_is_found_no_more_and_again_when_it_is_put_back
 async def test_more_documents_than_a_page_are_all_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "PAGE", 3)
+    monkeypatch.setattr(words, "PAGE", 3)
     await enter(store, ALICE)
     await write(store, {f"mem_{number}": "heron" for number in range(10)})
     await remove(store, "mem_4", "heron")
@@ -100,7 +100,7 @@ async def test_terms_make_room_in_the_order_in_which_they_were_asked_for(store: 
     assert (await told(store, "oslo"))["oslo"].keys() == set(range(1, 11))
 
 
-async def allowed(store: Store, reach: Reach) -> Sequence[int]:
+async def allowed(store: Store, reach: AccessScope) -> Sequence[int]:
     async with store.transaction(ALICE, write=False, reach=reach) as tx:
         documents = await tx.words.documents(await tx.words.statistics())
         return [int(slot) for slot in np.flatnonzero(await tx.words.allowed(documents))]
@@ -111,7 +111,7 @@ async def test_what_is_in_reach_is_told_of_what_comes_later_too(
 ) -> None:
     """The control: without a limit all of it is."""
     await enter(store, ALICE)
-    limited = Reach(topics=frozenset({"work"}))
+    limited = AccessScope(topics=frozenset({"work"}))
 
     async def remember(number: int, topic: str) -> None:
         async with store.transaction(ALICE) as tx:
@@ -127,4 +127,4 @@ async def test_what_is_in_reach_is_told_of_what_comes_later_too(
     await remember(3, "home")
     await remember(4, "work")
     assert await allowed(store, limited) == [1, 4]
-    assert await allowed(store, EVERYTHING) == [1, 2, 3, 4]
+    assert await allowed(store, FULL_ACCESS) == [1, 2, 3, 4]

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from recall_server.domain.model import JobState, Namespace
+from recall_server.domain.job import JobState
+from recall_server.domain.namespace import Namespace
 from recall_server.storage import driver_for
 from recall_server.storage.driver import Row
 from recall_server.storage.rows import document

@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 
 from recall_server.demo import show, story
 from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextTooLong
-from recall_server.domain.transcript import chunk, parse_turns
-from recall_server.providers.extraction import Passage
-from recall_server.providers.rules import RulesExtractor
+from recall_server.domain.text.transcript import chunk, parse_turns
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.integrations.extraction.rules import RulesExtractor
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 LIMIT = 262_144

@@ -1,6 +1,6 @@
 """A server that is killed between the two parts of an erasure finishes it when it is back."""
 
-from recall_server.services.scan import scan
+from recall_server.services.erasure.leak_scan import scan
 from tests.processes import Database, Server, calling, new_token, until
 from tests.stories.book import ALICE, opened, select
 

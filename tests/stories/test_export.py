@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recall_server.cli.commands import app
-from recall_server.services.ingest import Submission
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Open
 from tests.processes import Database, Process, environment, new_token, recall, until
 from tests.services.conversation import ALICE, enter
@@ -49,16 +49,16 @@ def files(out: Path) -> list[str]:
     return [path.name for path in out.parent.glob(f"{out.name}*")]
 
 
-async def filled(open_house: Open) -> None:
-    async with open_house() as built:
+async def filled(open_app: Open) -> None:
+    async with open_app() as built:
         await lived(built)
 
 
 async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
-    open_house: Open, database: Database, tmp_path: Path
+    open_app: Open, database: Database, tmp_path: Path
 ) -> None:
     """EXP-02."""
-    await filled(open_house)
+    await filled(open_app)
     out = tmp_path / "alice.jsonl"
     await recall(database, "export", "alice", "--out", str(out))
     printed = (await recall(database, "export", "alice")).encode()
@@ -75,10 +75,10 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
 
 
 async def test_a_full_disk_leaves_no_file_and_says_so(
-    open_house: Open, database: Database, tmp_path: Path
+    open_app: Open, database: Database, tmp_path: Path
 ) -> None:
     """F-11, EXP-02: what is written takes more room than the database; with room it is there."""
-    async with open_house(embedder=None) as built:
+    async with open_app(embedder=None) as built:
         await enter(built)
         submission = Submission("\U0001f9e0\u200d" * 120_000, "life")
         await built.services.ingest.remember(
@@ -153,9 +153,9 @@ async def test_a_killed_import_is_completed_by_running_it_again(
 
 
 async def test_nothing_of_a_damaged_file_is_taken_in_and_of_a_pipe_what_came_before(
-    open_house: Open, database: Database, tmp_path: Path
+    open_app: Open, database: Database, tmp_path: Path
 ) -> None:
-    await filled(open_house)
+    await filled(open_app)
     whole = (await recall(database, "export", "alice")).encode()
     cut = whole[: len(whole) // 2]
     file = tmp_path / "cut.jsonl"

@@ -4,11 +4,12 @@ import random
 
 import pytest
 
-from recall_server.app import House
+from recall_server.application import Application
 from recall_server.bench.fill import fill
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import Query, namespace
-from recall_server.providers.static_vectors import StaticEmbedder
+from recall_server.domain.namespace import namespace
+from recall_server.domain.query import Query
+from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
 from tests.conftest import Open
 
 SEED = 20260301
@@ -18,7 +19,7 @@ WITHIN = 10
 ALICE = namespace("alice")
 
 
-async def first_found(built: House, words: str) -> list[str]:
+async def first_found(built: Application, words: str) -> list[str]:
     """The ids of the best ten, asked with default arguments."""
     entry = built.services.audit.begin(ALICE, "search_memories", "test", None)
     found = await built.services.recall.search(ALICE, Query(words), entry=entry)
@@ -27,13 +28,13 @@ async def first_found(built: House, words: str) -> list[str]:
 
 @pytest.mark.slow
 async def test_each_of_a_hundred_needles_in_ten_thousand_is_found_by_its_own_words(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     print(f"seed {SEED}")
     texts = Texts(SEED)
     haystack = [texts.statement() for _ in range(MEMORIES)]
     needles = random.Random(SEED).sample(range(MEMORIES), PROBES)
-    async with open_house(embedder=StaticEmbedder()) as built:
+    async with open_app(embedder=StaticEmbedder()) as built:
         entry = built.services.audit.begin(ALICE, "create_token", "test", None)
         await built.services.access.issue(ALICE, entry=entry)
         ids = await fill(built, ALICE, haystack)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.app import House, house
+from recall_server.application import Application
 from recall_server.bench.texts import Texts
-from recall_server.domain.model import Query, SearchMode, Source, namespace
-from recall_server.providers.static_vectors import StaticEmbedder
-from recall_server.services.ingest import Submission
+from recall_server.bootstrap import open_application
+from recall_server.domain.episode import Source
+from recall_server.domain.namespace import namespace
+from recall_server.domain.query import Query, SearchMode
+from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from recall_server.services.memory.ingest import Submission
 from tests.conftest import Chance, Clock, settings_for
 from tests.engines import Postgres
 from tests.processes import Database
@@ -28,10 +31,10 @@ Answer = list[tuple[str, float]]
 
 
 @asynccontextmanager
-async def alike(database: Database) -> AsyncIterator[tuple[House, Clock]]:
+async def alike(database: Database) -> AsyncIterator[tuple[Application, Clock]]:
     """A house whose ids and times are the same whatever is under it."""
     clock = Clock()
-    async with house(
+    async with open_application(
         settings_for(database), embedder=StaticEmbedder(), now=clock, chance=Chance()
     ) as built:
         yield built, clock
@@ -67,7 +70,7 @@ async def answers(database: Database) -> list[Answer]:
         return [await _answer(built, query) for query in queries()]
 
 
-async def _answer(built: House, query: Query) -> Answer:
+async def _answer(built: Application, query: Query) -> Answer:
     entry = built.services.audit.begin(ALICE, "search_memories", "test", None)
     found = await built.services.recall.search(ALICE, query, entry=entry)
     assert found.degraded is None

@@ -20,7 +20,7 @@ from a2a.types import (
     TaskState,
 )
 
-from recall_server.app import working
+from recall_server.bootstrap import working
 from tests.surface.conftest import WITHIN_S, Running
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ async def agent(
 @asynccontextmanager
 async def at_work(running: Running) -> AsyncIterator[None]:
     """The worker of the house, beside the test."""
-    async with working(running.house):
+    async with working(running.application):
         yield
 
 

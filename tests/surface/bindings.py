@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx2
 from a2a.utils.errors import A2A_ERROR_MAPPING, JSON_RPC_ERROR_CODE_MAP
 
-from recall_server.surface.card import JSONRPC_PATH, REST_PATH
+from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from tests.surface.agents import LISBON, PORTO
 
 Json = dict[str, Any]

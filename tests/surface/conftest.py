@@ -13,12 +13,12 @@ from mcp import Client
 from mcp.client.client import ConnectMode
 from mcp.client.streamable_http import streamable_http_client
 
-from recall_server.app import House
-from recall_server.domain.model import namespace
-from recall_server.domain.rights import Rights, Scope, TokenInfo
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
-from recall_server.services.access import Wanted
+from recall_server.api.app import create_app
+from recall_server.application import Application
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import Rights, Scope, TokenInfo
+from recall_server.server import bound, listening
+from recall_server.services.auth.access import Wanted
 from tests.conftest import Open
 
 LEGACY: ConnectMode = "legacy"
@@ -36,7 +36,7 @@ MAY_ALL = Wanted(Rights(frozenset({Scope.ADMIN})))
 class Running:
     """The house of the test behind its real doors. No worker runs unless a test lets it."""
 
-    house: House
+    application: Application
     address: str
 
     @property
@@ -48,19 +48,19 @@ class Running:
         return (await self.issued(name, wanted))[0]
 
     async def issued(self, name: str, wanted: Wanted = MAY_ALL) -> tuple[str, TokenInfo]:
-        services = self.house.services
+        services = self.application.services
         owner = namespace(name)
         entry = services.audit.begin(owner, "create_token", "cli", None)
         return await services.access.issue(owner, wanted=wanted, entry=entry)
 
     async def revoke(self, info: TokenInfo) -> None:
-        services = self.house.services
+        services = self.application.services
         entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
         assert await services.access.revoke(info, force=True, entry=entry)
 
     async def extract(self) -> None:
         """Do all that is due."""
-        while await self.house.worker.run_once():
+        while await self.application.worker.run_once():
             pass
 
     def http(self, token: str | None = None) -> httpx2.AsyncClient:
@@ -87,10 +87,10 @@ class Running:
 
 
 @pytest.fixture
-async def running(open_house: Open) -> AsyncIterator[Running]:
+async def running(open_app: Open) -> AsyncIterator[Running]:
     async with (
-        open_house(port=0) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

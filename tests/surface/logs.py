@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 import structlog
 
-from recall_server import observe
+from recall_server import logs
 
 
 @contextmanager
 def real_logs(level: str = "debug") -> Iterator[None]:
     """Log as in production for as long as the block lasts."""
     with logs_restored():
-        observe.configure(level)
+        logs.configure(level)
         yield
 
 

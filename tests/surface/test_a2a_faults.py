@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from recall_server.api.a2a import wire
+from recall_server.api.app import create_app
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
-from recall_server.services.tasks import Tasks
-from recall_server.storage.runs import Runs
-from recall_server.surface import a2a_wire
+from recall_server.server import bound, listening
+from recall_server.services.tasks.tasks import Tasks
+from recall_server.storage.tables.tasks import TaskTable
 from tests.conftest import Open
 from tests.services.extractors import Scripted
 from tests.surface.agents import PORTO, at_work
@@ -41,10 +41,10 @@ FAILED, DONE = "TASK_STATE_FAILED", "TASK_STATE_COMPLETED"
 
 
 @asynccontextmanager
-async def opened(open_house: Open, **given: Any) -> AsyncIterator[Running]:
+async def opened(open_app: Open, **given: Any) -> AsyncIterator[Running]:
     async with (
-        open_house(port=0, **given) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0, **given) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 
@@ -64,12 +64,12 @@ def logged(capfd: pytest.CaptureFixture[str]) -> list[Json]:
 @both
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_a_defect_of_the_work_fails_the_task_with_a_reference_and_no_cause(
-    open_house: Open, capfd: pytest.CaptureFixture[str], binding: str, streaming: bool
+    open_app: Open, capfd: pytest.CaptureFixture[str], binding: str, streaming: bool
 ) -> None:
     extractor = Scripted()
     extractor.fails = [ValueError(SECRET)]
     with real_logs():
-        async with opened(open_house, extractor=extractor) as running, at_work(running):
+        async with opened(open_app, extractor=extractor) as running, at_work(running):
             async with running.http(await running.token()) as http:
                 wire = Wire(http, binding)
                 if streaming:
@@ -82,7 +82,7 @@ async def test_a_defect_of_the_work_fails_the_task_with_a_reference_and_no_cause
                     status = task["status"]
                 plain = (await http.get(f"/a2a/{task['id']}")).json()
                 control = await wire.task(now=False)
-            lines = await running.house.services.audit.newest(None, 100)
+            lines = await running.application.services.audit.newest(None, 100)
 
     assert status == task["status"]
     assert (status["state"], control["status"]["state"]) == (FAILED, DONE)
@@ -101,14 +101,14 @@ async def test_a_defect_of_the_work_fails_the_task_with_a_reference_and_no_cause
 
 # Where it breaks, and which operation meets that.
 BROKEN: list[tuple[type, str, str, Json]] = [
-    (Runs, "get", "GetTask", {"id": "task_x"}),
-    (Runs, "page", "ListTasks", {}),
-    (Runs, "locked", "CancelTask", {"id": "task_x"}),
-    (Runs, "get", "SubscribeToTask", {"id": "task_x"}),
-    (Runs, "add", "SendMessage", {"message": message()}),
-    (Runs, "add", "SendStreamingMessage", {"message": message()}),
+    (TaskTable, "get", "GetTask", {"id": "task_x"}),
+    (TaskTable, "page", "ListTasks", {}),
+    (TaskTable, "locked", "CancelTask", {"id": "task_x"}),
+    (TaskTable, "get", "SubscribeToTask", {"id": "task_x"}),
+    (TaskTable, "add", "SendMessage", {"message": message()}),
+    (TaskTable, "add", "SendStreamingMessage", {"message": message()}),
     (Tasks, "rested", "SendMessage", {"message": message()}),
-    (Runs, "get", "ListTaskPushNotificationConfigs", {"taskId": "task_x"}),
+    (TaskTable, "get", "ListTaskPushNotificationConfigs", {"taskId": "task_x"}),
 ]
 
 
@@ -169,7 +169,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_no_cause(
             ) as answer:
                 stream = Stream(answer)
                 assert await stream.next()
-                monkeypatch.setattr(a2a_wire, "update", broken)
+                monkeypatch.setattr(wire, "update", broken)
                 await running.extract()
                 rest = await stream.rest()
         monkeypatch.undo()
@@ -250,7 +250,7 @@ async def test_a_client_that_hangs_up_stops_nothing_that_was_accepted(running: R
             state = (await wire.result("GetTask", id=task_id))["status"]["state"]
             assert state in (DONE, "TASK_STATE_INPUT_REQUIRED")
         # And who hung up is waited for no longer.
-        bell = running.house.services.tasks.runs.bell
+        bell = running.application.services.tasks.runs.bell
         async with asyncio.timeout(WITHIN_S):
             while bell._waiting:
                 await http.get("/health")
@@ -258,12 +258,12 @@ async def test_a_client_that_hangs_up_stops_nothing_that_was_accepted(running: R
 
 @pytest.mark.parametrize("operation", ["SubscribeToTask", "SendMessage", "SendStreamingMessage"])
 async def test_who_waits_is_let_go_when_the_server_stops(
-    open_house: Open, capfd: pytest.CaptureFixture[str], operation: str
+    open_app: Open, capfd: pytest.CaptureFixture[str], operation: str
 ) -> None:
     loop = asyncio.get_running_loop()
     with real_logs():
         async with (
-            opened(open_house, drain_s=5) as running,
+            opened(open_app, drain_s=5) as running,
             running.http(await running.token()) as http,
         ):
             wire = Wire(http)
@@ -271,20 +271,20 @@ async def test_who_waits_is_let_go_when_the_server_stops(
             params = (
                 {"id": task["id"]} if operation == "SubscribeToTask" else {"message": message()}
             )
-            bell = running.house.services.tasks.runs.bell
+            bell = running.application.services.tasks.runs.bell
             if operation == "SendMessage":
                 unary = asyncio.create_task(wire.result(operation, **params))
                 async with asyncio.timeout(WITHIN_S):
                     while not bell._waiting:
                         await http.get("/health")
-                running.house.stop()
+                running.application.stop()
                 answered = (await unary)["task"]
             else:
                 async with wire.stream(operation, **params) as stream:
                     first = await stream.next()
                     assert first is not None
                     answered = first["task"]
-                    running.house.stop()
+                    running.application.stop()
                     assert await stream.rest() == []
             started = loop.time()
         seconds = loop.time() - started

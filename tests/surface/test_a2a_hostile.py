@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from recall_server.surface.a2a_input import ANSWER_BYTES_MAX
-from recall_server.surface.card import JSONRPC_PATH, REST_PATH
+from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
+from recall_server.api.a2a.input import ANSWER_BYTES_MAX
 from tests.surface.agents import at_work
 from tests.surface.bindings import (
     BY_HAND,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.surface.card import JSONRPC_PATH, REST_PATH, SKILL
+from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH, SKILL
 from tests.surface.agents import PORTO, at_work
 from tests.surface.bindings import (
     HOOK,

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from recall_server.surface.card import JSONRPC_PATH, SKILL
+from recall_server.api.a2a.card import JSONRPC_PATH, SKILL
 from tests.surface.agents import LISBON, PORTO
 from tests.surface.bindings import Json, Wire
 from tests.surface.conftest import Running

@@ -8,8 +8,8 @@ from a2a.types import TaskPushNotificationConfig, TaskState
 from a2a.utils.errors import InvalidParamsError
 from cryptography.fernet import Fernet
 
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.server import bound, listening
 from tests.conftest import Open
 from tests.receiver import Receiver, loopback
 from tests.surface.agents import LISBON, agent, at_work, sent
@@ -23,15 +23,15 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
-async def pushing(open_house: Open, receiver: Receiver) -> AsyncIterator[Running]:
+async def pushing(open_app: Open, receiver: Receiver) -> AsyncIterator[Running]:
     """A server that may reach the receiver, which is private, and nobody else who is."""
     async with (
-        open_house(
+        open_app(
             port=0,
             push_allowed_hosts=(receiver.authority,),
             secret_key=(Fernet.generate_key().decode(),),
         ) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.server import bound, listening
 from tests.conftest import Open
 from tests.surface.bindings import BY_HAND, HOOK, INVALID, NOT_FOUND, Json, Wire, fault, message
 from tests.surface.conftest import Running
@@ -22,10 +22,10 @@ SECRETS: Json = {
 
 
 @pytest.fixture
-async def running(open_house: Open) -> AsyncIterator[Running]:
+async def running(open_app: Open) -> AsyncIterator[Running]:
     async with (
-        open_house(port=0, secret_key=KEY) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0, secret_key=KEY) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 

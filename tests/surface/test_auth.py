@@ -12,11 +12,11 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
+from recall_server.api.app import create_app
 from recall_server.domain.errors import Invalid
-from recall_server.domain.model import namespace
-from recall_server.domain.tokens import ALPHABET, checksum, new_token
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.domain.namespace import namespace
+from recall_server.domain.security.tokens import ALPHABET, checksum, new_token
+from recall_server.server import bound, listening
 from recall_server.storage.driver import Connection
 from tests.conftest import Open
 from tests.security.conftest import answered, statuses
@@ -66,7 +66,10 @@ def _damaged(token: str) -> dict[str, str]:
 def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
     """What the database is asked, from now on."""
     asked: list[str] = []
-    open_, ask_ = running.house.store.driver.transaction, running.house.store.driver.alone
+    open_, ask_ = (
+        running.application.store.driver.transaction,
+        running.application.store.driver.alone,
+    )
 
     async def alone(sql: str, params: Any, **given: Any) -> Any:
         asked.append(sql)
@@ -84,8 +87,8 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
             monkeypatch.setattr(connection, "fetch", noted)
             yield connection
 
-    monkeypatch.setattr(running.house.store.driver, "transaction", counted)
-    monkeypatch.setattr(running.house.store.driver, "alone", alone)
+    monkeypatch.setattr(running.application.store.driver, "transaction", counted)
+    monkeypatch.setattr(running.application.store.driver, "alone", alone)
     return asked
 
 
@@ -116,7 +119,7 @@ async def test_what_stands_behind_or_in_a_token_is_part_of_it(
     the words of a damaged token, and the database is not asked.
     """
     token = await running.token()
-    transport = httpx2.ASGITransport(asgi(running.house))
+    transport = httpx2.ASGITransport(create_app(running.application))
     async with httpx2.AsyncClient(transport=transport, base_url=running.address) as http:
 
         async def ask(shown: bytes) -> tuple[int, str]:
@@ -284,13 +287,13 @@ def test_a_token_is_rcl_then_32_random_characters_then_their_crc32() -> None:
 
 
 async def test_a_token_stands_in_no_log_no_reply_and_no_file(
-    open_house: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    open_app: Open, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """AUTH-01."""
     with real_logs():
         async with (
-            open_house(port=0, log_level="debug") as built,
-            listening(asgi(built), built.settings, bound(built.settings)) as address,
+            open_app(port=0, log_level="debug") as built,
+            listening(create_app(built), built.settings, bound(built.settings)) as address,
         ):
             running = Running(built, address)
             token, info = await running.issued("alice")
@@ -387,12 +390,12 @@ def test_a_good_namespace_is_taken(name: str) -> None:
     ids=str,
 )
 async def test_host_and_origin_must_be_known(
-    open_house: Open, headers: dict[str, str], status: int
+    open_app: Open, headers: dict[str, str], status: int
 ) -> None:
     allowed = {"allowed_hosts": "memory.example", "allowed_origins": "https://app.example"}
     async with (
-        open_house(port=0, **allowed) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0, **allowed) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         running = Running(built, address)
         token = await running.token()

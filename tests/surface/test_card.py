@@ -34,13 +34,8 @@ from jwt.utils import base64url_decode
 from pydantic import ValidationError
 from starlette.applications import Starlette
 
-from recall_server.config import Settings
-from recall_server.domain.errors import Invalid
-from recall_server.doors import asgi
-from recall_server.files import shipped
-from recall_server.serve import bound, listening
-from recall_server.surface import card as card_module
-from recall_server.surface.card import (
+from recall_server.api.a2a import card as card_module
+from recall_server.api.a2a.card import (
     CARD_PATH,
     CONTRADICTIONS,
     JSONRPC_PATH,
@@ -49,7 +44,12 @@ from recall_server.surface.card import (
     SKILL,
     Card,
 )
-from recall_server.surface.card_keys import card_keys
+from recall_server.api.a2a.card_keys import card_keys
+from recall_server.api.app import create_app
+from recall_server.config import Settings
+from recall_server.domain.errors import Invalid
+from recall_server.resources import shipped
+from recall_server.server import bound, listening
 from tests.conftest import Open, settings_for
 from tests.surface.conftest import Running
 
@@ -103,7 +103,7 @@ Serving = Callable[..., AbstractAsyncContextManager[Running]]
 
 
 @pytest.fixture
-def serving(open_house: Open, database: Path | str, key_file: KeyFile) -> Serving:
+def serving(open_app: Open, database: Path | str, key_file: KeyFile) -> Serving:
     """A server that signs with these keys and knows the address that it is reached by."""
 
     @asynccontextmanager
@@ -114,8 +114,8 @@ def serving(open_house: Open, database: Path | str, key_file: KeyFile) -> Servin
         host, port = listener.getsockname()
         url = f"http://{host}:{port}"
         async with (
-            open_house(port=port, public_url=url + "/", card_key_file=signed_by) as built,
-            listening(asgi(built), built.settings, listener) as address,
+            open_app(port=port, public_url=url + "/", card_key_file=signed_by) as built,
+            listening(create_app(built), built.settings, listener) as address,
         ):
             assert address == url
             yield Running(built, address)
@@ -232,7 +232,9 @@ async def test_without_a_key_the_card_has_no_signature(running: Running) -> None
     assert not card.signatures
     async with running.http() as http:
         # The key that signs receipts is published, and signs no card.
-        assert (await http.get(JWKS_PATH)).json() == {"keys": [dict(running.house.key.public)]}
+        assert (await http.get(JWKS_PATH)).json() == {
+            "keys": [dict(running.application.key.public)]
+        }
     with pytest.raises(NoSignatureError):
         await fetched(running, verifier_of(unknown, ""))
 
@@ -292,7 +294,7 @@ async def test_the_key_set_holds_what_verifies_and_nothing_that_signs(serving: S
     assert answer.headers["Cache-Control"] == "public, max-age=300"
     assert (head.status_code, head.content) == (200, b"")
     one, other, receipts = answer.json()["keys"]
-    assert receipts == running.house.key.public
+    assert receipts == running.application.key.public
     assert set(one) == {"kty", "crv", "x", "y", "kid", "alg", "use"}
     assert set(other) == {"kty", "crv", "x", "kid", "alg", "use"}
     assert (one["alg"], other["alg"], other["use"]) == ("ES256", "EdDSA", "sig")
@@ -401,10 +403,10 @@ def test_a_key_file_that_is_not_there_is_named_at_the_start(tmp_path: Path) -> N
 
 
 @on_sqlite
-async def test_a_signature_needs_an_address_to_cover(open_house: Open, key_file: KeyFile) -> None:
-    async with open_house(card_key_file=key_file.write(ed25519())) as built:
+async def test_a_signature_needs_an_address_to_cover(open_app: Open, key_file: KeyFile) -> None:
+    async with open_app(card_key_file=key_file.write(ed25519())) as built:
         with pytest.raises(Invalid, match="RECALL_CARD_KEY_FILE needs RECALL_PUBLIC_URL"):
-            asgi(built)
+            create_app(built)
 
 
 @pytest.mark.parametrize(

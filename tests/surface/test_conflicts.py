@@ -2,7 +2,7 @@
 
 from mcp import Client
 
-from recall_server.domain.model import namespace
+from recall_server.domain.namespace import namespace
 from tests.surface.agents import COMPLETED, LISBON, PORTO, agent, at_work, got, sent
 from tests.surface.conftest import Running, data, told
 
@@ -32,7 +32,7 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
 
         taken = await http.post("/v1/conflicts", json=answer)
         assert taken.json()["data"] == {"task_id": task.id, "status": "working", "open": 0}
-        tasks, alice = running.house.services.tasks, namespace("alice")
+        tasks, alice = running.application.services.tasks, namespace("alice")
         await tasks.rested(alice, await tasks.get(alice, task.id))
         assert (await got(client, task.id)).status.state == COMPLETED
         assert (await http.get("/v1/conflicts")).json()["data"] == {"conflicts": []}

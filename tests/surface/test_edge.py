@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.server import bound, listening
 from tests.conftest import Open
 from tests.surface.conftest import WITHIN_S, Json, Running, request
 
@@ -21,17 +21,17 @@ on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 @asynccontextmanager
-async def _running(open_house: Open, **given: object) -> AsyncIterator[Running]:
+async def _running(open_app: Open, **given: object) -> AsyncIterator[Running]:
     async with (
-        open_house(port=0, **given) as built,
-        listening(asgi(built), built.settings, bound(built.settings)) as address,
+        open_app(port=0, **given) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
     ):
         yield Running(built, address)
 
 
 @pytest.fixture
-async def small(open_house: Open) -> AsyncIterator[Running]:
-    async with _running(open_house, body_bytes_max=BODY_BYTES_MAX) as running:
+async def small(open_app: Open) -> AsyncIterator[Running]:
+    async with _running(open_app, body_bytes_max=BODY_BYTES_MAX) as running:
         yield running
 
 
@@ -243,11 +243,11 @@ async def test_a_body_of_another_kind_is_refused(small: Running) -> None:
 
 @on_sqlite
 async def test_clients_that_never_finish_do_not_keep_the_server_from_stopping(
-    open_house: Open,
+    open_app: Open,
 ) -> None:
     loop = asyncio.get_running_loop()
-    async with open_house(port=0, drain_s=1) as built:
-        async with listening(asgi(built), built.settings, bound(built.settings)) as address:
+    async with open_app(port=0, drain_s=1) as built:
+        async with listening(create_app(built), built.settings, bound(built.settings)) as address:
             running = Running(built, address)
             token = await running.token()
             lines = ("Host: localhost", "Content-Length: 1000")

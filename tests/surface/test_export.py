@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from recall_server.domain.model import Namespace
-from recall_server.services.ingest import Submission
-from recall_server.surface import export
+from recall_server.api.http import export
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.ingest import Submission
 from tests.processes import until
 from tests.services.conversation import ALICE
 from tests.services.travelling import BOB, carried, exported, line_of, lived, records, taken_in
@@ -16,11 +16,11 @@ from tests.surface.conftest import Running
 
 async def test_a_token_downloads_its_namespace_as_the_command_line_would(running: Running) -> None:
     """EXP-01."""
-    await lived(running.house)
+    await lived(running.application)
     token = await running.token()
     async with running.http(token) as http:
         answer = await http.get("/v1/export")
-    again = await exported(running.house)
+    again = await exported(running.application)
 
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/x-ndjson"
@@ -28,7 +28,7 @@ async def test_a_token_downloads_its_namespace_as_the_command_line_would(running
     assert answer.headers["content-disposition"] == 'attachment; filename="alice.jsonl"'
     assert carried(answer.content) == carried(again) != []
     assert records(answer.content)[-1]["kind"] == "end"
-    report = await taken_in(running.house, answer.content, BOB)
+    report = await taken_in(running.application, answer.content, BOB)
     assert report.new.total() == len(carried(answer.content))
 
 
@@ -36,7 +36,7 @@ async def test_the_namespace_is_that_of_the_token_whatever_the_request_says(
     running: Running,
 ) -> None:
     """ISO-01: Bob asks for Alice's in every place where one might; she gets them."""
-    await lived(running.house)
+    await lived(running.application)
     async with running.http(await running.token("bob")) as http:
         refused = await http.get("/v1/export", params={"namespace": "alice"})
         bobs = await http.get("/v1/export", headers={"X-Namespace": "alice"})
@@ -60,7 +60,7 @@ async def test_nobody_downloads_without_a_token(running: Running, token: str | N
 
 
 async def test_a_person_is_asked_about_by_name_and_a_name_must_be_one(running: Running) -> None:
-    await lived(running.house)
+    await lived(running.application)
     async with running.http(await running.token()) as http:
         told = await http.get("/v1/export", params={"subject": "Caroline"})
         wrong = await http.get("/v1/export", params={"subject": "\x1b[2J"})
@@ -78,7 +78,7 @@ async def test_the_line_in_the_book_is_there_with_the_first_byte_and_names_the_t
     token, info = await running.issued("alice")
     async with running.http(token) as http, http.stream("GET", "/v1/export") as answer:
         first = await anext(answer.aiter_lines())
-        lines = await running.house.services.audit.newest(ALICE, 5)
+        lines = await running.application.services.audit.newest(ALICE, 5)
 
     assert json.loads(first)["kind"] == "manifest"
     (line,) = [one for one in lines if one.operation == "export_namespace"]
@@ -88,9 +88,9 @@ async def test_the_line_in_the_book_is_there_with_the_first_byte_and_names_the_t
 async def test_while_one_export_is_made_another_is_told_to_wait(running: Running) -> None:
     """EXP-02, DOS: and once it is done, or given up, may begin."""
     token = await running.token()
-    services = running.house.services
+    services = running.application.services
     open_one = services.export.stream(
-        ALICE, entry=line_of(running.house, ALICE, "export_namespace")
+        ALICE, entry=line_of(running.application, ALICE, "export_namespace")
     )
     await anext(open_one)
     async with running.http(token) as http:
@@ -104,7 +104,7 @@ async def test_while_one_export_is_made_another_is_told_to_wait(running: Running
 
 async def test_a_reader_who_hangs_up_leaves_nothing_behind(running: Running) -> None:
     """EXP-02."""
-    await lived(running.house, Namespace("alice"))
+    await lived(running.application, Namespace("alice"))
     token = await running.token()
     async with running.http(token) as http:
         async with http.stream("GET", "/v1/export") as answer:
@@ -121,10 +121,10 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     """DOS, EXP-02: a snapshot is not held for whoever does not read."""
     monkeypatch.setattr(export, "STALL_S", 0.3)
     token = await running.token()
-    services = running.house.services
+    services = running.application.services
     for number in range(12):
         submission = Submission(f"{number} " + "\U0001f9e0\u200d" * 130_000, "life")
-        entry = line_of(running.house, ALICE, "store_memory")
+        entry = line_of(running.application, ALICE, "store_memory")
         await services.ingest.remember(ALICE, submission, entry=entry)
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", int(running.address.rpartition(":")[2])

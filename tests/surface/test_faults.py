@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from recall_server.app import House
+from recall_server.api.app import create_app
+from recall_server.application import Application
+from recall_server.domain.audit import Outcome
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.domain.model import Namespace, Outcome
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
-from recall_server.storage.audit import Audit, AuditRecord
-from recall_server.storage.jobs import Jobs
-from recall_server.storage.memories import Memories
+from recall_server.domain.namespace import Namespace
+from recall_server.server import bound, listening
+from recall_server.storage.tables.audit import Audit, AuditRecord
+from recall_server.storage.tables.jobs import Jobs
+from recall_server.storage.tables.memories import Memories
 from tests.conftest import Open
 from tests.surface.conftest import MODERN, Json, Running, request
 from tests.surface.logs import real_logs
@@ -36,15 +37,15 @@ async def _asked(running: Running, token: str, tool: str, arguments: Json) -> Js
     return envelope
 
 
-async def _book(house: House, operation: str) -> list[AuditRecord]:
-    lines = await house.services.audit.newest(ALICE, 100)
+async def _book(application: Application, operation: str) -> list[AuditRecord]:
+    lines = await application.services.audit.newest(ALICE, 100)
     return [line for line in lines if line.operation == operation]
 
 
-async def _rows(house: House) -> dict[str, int]:
+async def _rows(application: Application) -> dict[str, int]:
     """How many rows there are of what a store leaves."""
     tables = ("episodes", "turns", "postings", "operations")
-    async with house.store.driver.transaction(namespace=ALICE, write=False) as raw:
+    async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
         return {
             table: (await raw.fetch(f"SELECT count(*) AS n FROM {table}", {}))[0]["n"]
             for table in tables
@@ -52,24 +53,26 @@ async def _rows(house: House) -> dict[str, int]:
 
 
 async def test_a_call_beyond_its_deadline_is_stopped_and_leaves_nothing(
-    open_house: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(*_: Any) -> None:
         await asyncio.Event().wait()
 
     async with (
-        open_house(port=0, deadline_s=1.0) as house,
-        listening(asgi(house), house.settings, bound(house.settings)) as address,
+        open_app(port=0, deadline_s=1.0) as application,
+        listening(
+            create_app(application), application.settings, bound(application.settings)
+        ) as address,
     ):
-        running = Running(house, address)
+        running = Running(application, address)
         token = await running.token()
         with monkeypatch.context() as broken:
             broken.setattr(Jobs, "add", hang)  # the episode is written by then, the job is not
             late = await _asked(running, token, *STORE)
-        left = await _rows(house)
-        lines = await _book(house, "store_memory")
+        left = await _rows(application)
+        lines = await _book(application, "store_memory")
         control = await _asked(running, token, *STORE)
-        added = await _rows(house)
+        added = await _rows(application)
 
     assert (late["status"], late["code"]) == ("error", "DEADLINE_EXCEEDED")
     assert late["message"].endswith(".")
@@ -95,8 +98,8 @@ async def test_a_fault_inside_gives_a_reference_and_nothing_of_its_cause(
         with monkeypatch.context() as broken:
             broken.setattr(Jobs, "add", _raises(ValueError("canary in an error")))
             answer = await _asked(running, token, *STORE)
-        left = await _rows(running.house)
-        lines = await _book(running.house, "store_memory")
+        left = await _rows(running.application)
+        lines = await _book(running.application, "store_memory")
         control = await _asked(running, token, *STORE)
 
     assert set(answer) == {"status", "code", "message"}
@@ -139,12 +142,12 @@ async def test_a_write_that_cannot_be_entered_in_the_book_does_not_happen(
     which is also what its own line runs into.
     """
     token = await running.token()
-    driver = running.house.store.driver
+    driver = running.application.store.driver
     async with driver.migration() as raw:
         await raw.script("ALTER TABLE tool_call_records RENAME TO mislaid")
     with real_logs():
         refused = await _asked(running, token, *STORE)
-        left = await _rows(running.house)
+        left = await _rows(running.application)
         async with driver.migration() as raw:
             await raw.script("ALTER TABLE mislaid RENAME TO tool_call_records")
         control = await _asked(running, token, *STORE)

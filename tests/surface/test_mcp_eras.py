@@ -11,7 +11,7 @@ from mcp.client.client import ConnectMode
 from mcp.types import METHOD_NOT_FOUND
 from tokenizers import Tokenizer
 
-from recall_server.surface import wire
+from recall_server.api import presenters
 from tests.surface.conftest import ERAS, MODERN, Json, Running, data, request, told
 
 TOOLS = (
@@ -88,7 +88,9 @@ async def test_answers_keep_to_the_output_schema_and_the_text_says_the_same(
         assert schema["properties"]["data"]["required"]
         told_of_errors = {"code", "message"} if result.is_error else {"data"}
         assert set(envelope) == {"status"} | told_of_errors
-        assert [wire.compact(envelope)] == [getattr(part, "text", "") for part in result.content]
+        assert [presenters.compact(envelope)] == [
+            getattr(part, "text", "") for part in result.content
+        ]
 
 
 @on_sqlite

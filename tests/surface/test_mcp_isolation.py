@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.client.client import ConnectMode
 
-from recall_server.domain.tokens import new_token
+from recall_server.domain.security.tokens import new_token
 from tests.surface.conftest import ERAS, Json, Running, data, request, told
 
 ROUNDS = 8

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from recall_server.domain.model import namespace
-from recall_server.domain.rights import DEFAULT_SCOPES, Rights, Scope
-from recall_server.services.access import Wanted
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
+from recall_server.services.auth.access import Wanted
 from tests.services.conversation import drained, remember
 from tests.surface.conftest import Running
 
@@ -21,8 +21,8 @@ ADMIN = Wanted(Rights(frozenset({Scope.ADMIN})))
 async def test_a_dry_run_that_stands_in_the_query_erases_nothing(running: Running) -> None:
     """The control: where it belongs, it is obeyed, and without it the memory is gone."""
     token = await running.token("alice", ADMIN)
-    await remember(running.house, "Anna: I live in Lisbon.")
-    await drained(running.house)
+    await remember(running.application, "Anna: I live in Lisbon.")
+    await drained(running.application)
     async with running.http(token) as http:
         misplaced = await http.post("/v1/erasure?dry_run=true", json={"subject": "Anna"})
         planned = await http.post("/v1/erasure", json={"subject": "Anna", "dry_run": True})
@@ -35,7 +35,7 @@ async def test_a_dry_run_that_stands_in_the_query_erases_nothing(running: Runnin
 
 async def test_who_misspells_whom_they_ask_about_is_not_given_everybody(running: Running) -> None:
     token = await running.token("alice", ADMIN)
-    await remember(running.house, "Anna: I live in Lisbon.")
+    await remember(running.application, "Anna: I live in Lisbon.")
     async with running.http(token) as http:
         misspelt = await http.get("/v1/export", params={"subjct": "Bert"})
         twice = await http.get("/v1/export?subject=Bert&subject=Anna")
@@ -53,9 +53,9 @@ async def test_revoking_children_alone_never_ends_their_parent_by_mistake(
     running: Running, query: str
 ) -> None:
     """The control: said right, in any of the words for yes, it ends the child alone."""
-    access = running.house.services.access
+    access = running.application.services.access
     _, parent = await running.issued("alice", ADMIN)
-    entry = running.house.services.audit.begin(ALICE, "issue_token", "http", parent.accessor)
+    entry = running.application.services.audit.begin(ALICE, "issue_token", "http", parent.accessor)
     _, child = await access.issue(ALICE, wanted=Wanted(), by=parent.accessor, entry=entry)
     path = f"/v1/tokens/{parent.accessor}"
     async with running.http(await running.token("alice", ADMIN)) as http:
@@ -108,7 +108,7 @@ async def test_a_token_for_no_use_at_all_is_not_made(running: Running) -> None:
 
 async def test_a_search_in_no_container_at_all_is_not_one_in_all(running: Running) -> None:
     token = await running.token()
-    await remember(running.house, "Anna: I live in Lisbon.")
+    await remember(running.application, "Anna: I live in Lisbon.")
     async with running.http(token) as http:
         refused = await http.post("/v1/search", json={"query": "Lisbon", "containers": []})
         found = await http.post("/v1/search", json={"query": "Lisbon", "containers": [""]})

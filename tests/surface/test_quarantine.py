@@ -13,7 +13,7 @@ ACTING = "Ana lives in \x1b[2JPorto\x9b31m \u2066now\u2069\u2028."
 async def test_quarantine_over_http_is_the_tenants_own(running: Running) -> None:
     token, foreign = await running.token(), await running.token("mallory")
     async with running.http(token) as http, running.http(foreign) as other:
-        await remember(running.house, TALK)
+        await remember(running.application, TALK)
         listed = (await http.get("/v1/quarantine")).json()["data"]
         (suspect,) = listed["suspects"]
         path = f"/v1/quarantine/{suspect['id']}"
@@ -27,14 +27,14 @@ async def test_quarantine_over_http_is_the_tenants_own(running: Running) -> None
 
         assert (await http.post(f"{path}/release")).json()["data"]["state"] == "released"
         assert (await http.post(f"{path}/reject")).status_code == 409
-        records = await running.house.services.audit.newest(ALICE, 10)
+        records = await running.application.services.audit.newest(ALICE, 10)
         assert {"list_quarantine", "release_quarantined"} <= {one.operation for one in records}
 
 
 async def test_what_leaves_is_exact_as_data_and_obeys_no_terminal(running: Running) -> None:
     """VAL-06, LLM-12: the reply has no byte that acts, and the text in it is what was stored."""
     token = await running.token()
-    await remember(running.house, ACTING)
+    await remember(running.application, ACTING)
     async with running.http(token) as http, running.client(token, LEGACY) as client:
         answer = await data(client, "search_memories", query="where Ana lives", explain=True)
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {

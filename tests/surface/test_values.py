@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recall_server.app import house
-from recall_server.doors import asgi
-from recall_server.serve import bound, listening
+from recall_server.api.app import create_app
+from recall_server.bootstrap import open_application
+from recall_server.server import bound, listening
 from tests.conftest import Chance, Clock, settings_for
 from tests.engines import Postgres
 from tests.fakes import HashEmbedder
@@ -86,7 +86,7 @@ async def pair(tmp_path: Path, postgres: Postgres, migrated: str) -> AsyncIterat
             houses = []
             for database in (tmp_path / "recall.db", url):
                 built = await stack.enter_async_context(
-                    house(
+                    open_application(
                         settings_for(database, port=0),
                         embedder=HashEmbedder(),
                         now=Clock(),
@@ -94,7 +94,7 @@ async def pair(tmp_path: Path, postgres: Postgres, migrated: str) -> AsyncIterat
                     )
                 )
                 address = await stack.enter_async_context(
-                    listening(asgi(built), built.settings, bound(built.settings))
+                    listening(create_app(built), built.settings, bound(built.settings))
                 )
                 houses.append(Running(built, address))
             callers = [
@@ -229,7 +229,7 @@ async def test_strange_text_is_kept_to_the_character(pair: Pair) -> None:
         assert any(hit["text"] in text for hit in found["data"]["results"]) is not hides, name
 
     for one in pair.houses:
-        async with one.house.store.driver.transaction(namespace="alice", write=False) as raw:
+        async with one.application.store.driver.transaction(namespace="alice", write=False) as raw:
             kept = {row["text"] for row in await raw.fetch("SELECT text FROM episodes", {})}
         assert set(STRANGE.values()) == kept
 

@@ -1,0 +1,1 @@
+"""The protocols: MCP, A2A and HTTP."""

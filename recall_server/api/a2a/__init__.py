@@ -1,0 +1,1 @@
+"""A2A: JSON-RPC, REST and the plain task routes."""

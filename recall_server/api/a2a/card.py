@@ -1,0 +1,226 @@
+"""The A2A card: who this server is, where to find it, what it can do; signed if there is a key.
+
+`agent-card.json` is the card of a server that runs by the defaults. What is served is that file
+with the real address filled in, and only if it tells the truth about this server.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.types import AgentCard
+from a2a.utils.errors import InvalidParamsError
+from a2a.utils.proto_utils import validate_proto_required_fields
+from google.protobuf import json_format
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from recall_server import __version__
+from recall_server.api.a2a.card_keys import CardKey, card_keys
+from recall_server.domain.errors import Invalid
+from recall_server.integrations.crypto.keys import Jwk
+from recall_server.resources import shipped
+
+CARD_PATH = "/.well-known/agent-card.json"
+JWKS_PATH = "/.well-known/jwks.json"
+JSONRPC_PATH = "/a2a"
+REST_PATH = "/a2a/v1"
+SKILL = "consolidate_memories"
+CONTRADICTIONS = "https://recall-server.dev/a2a/extensions/contradictions/v1"
+
+MAX_AGE_S = 300
+_CACHED = f"public, max-age={MAX_AGE_S}"
+
+# The address in the file: that of `recall serve` without settings.
+_DEFAULT_BASE = "http://127.0.0.1:8000"
+# The one to prefer first.
+_INTERFACES = [
+    (_DEFAULT_BASE + JSONRPC_PATH, "JSONRPC", "1.0"),
+    (_DEFAULT_BASE + REST_PATH, "HTTP+JSON", "1.0"),
+    (_DEFAULT_BASE + JSONRPC_PATH, "JSONRPC", "0.3"),
+]
+
+Json = dict[str, Any]
+
+
+class Card:
+    """What the server says of itself, at each address by which it is reached."""
+
+    def __init__(
+        self,
+        card: AgentCard,
+        public_url: str | None,
+        keys: tuple[CardKey, ...],
+        also: Sequence[Jwk],
+    ) -> None:
+        self._card = card
+        self._also = also
+        self._keys = keys
+        self._public_url = public_url
+        # Once, not on each request: a signature costs time, and those of ES256 never repeat.
+        self._public = self._signed(public_url) if public_url else None
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        public_url: str | None,
+        key_file: Path | None,
+        skills: Collection[str],
+        extensions: Mapping[str, Json],
+        also: Sequence[Jwk] = (),
+    ) -> "Card":
+        """The shipped card, held against what this server does: the ids of its skills, and its
+        extensions with the parameters to publish; `also` are keys to publish that sign other
+        things. Raises `Invalid` where the card is not valid or
+        not true, or where the key cannot be used.
+        """
+        if key_file is not None and public_url is None:
+            raise Invalid(
+                "RECALL_CARD_KEY_FILE needs RECALL_PUBLIC_URL: a signature covers the address. Set "
+                "it to the address at which others reach this server."
+            )
+        keys = card_keys(key_file) if key_file is not None else ()
+        card = _parsed(shipped("agent-card.json"))
+        _check(card, skills=skills, extensions=extensions)
+        for extension in card.capabilities.extensions:
+            if params := extensions[extension.uri]:
+                json_format.ParseDict(params, extension.params)
+        _check_covered(card)
+        return cls(card, public_url, keys, also)
+
+    def routes(self) -> list[Route]:
+        """Both answer anybody; the keys are there only where there is one."""
+        found = [Route(CARD_PATH, self._serve_card)]
+        if self._keys or self._also:
+            found.append(Route(JWKS_PATH, self._serve_keys))
+        return found
+
+    def base(self, scope: Scope) -> str:
+        """The address to name in the answer to a request: the public one, else the request's own,
+        whose host the edge has checked.
+        """
+        return self._public_url or f"{scope['scheme']}://{Headers(scope=scope)['host']}"
+
+    def at(self, base: str) -> AgentCard:
+        """The card with the addresses under `base`."""
+        if self._public is not None and base == self._public_url:
+            return self._public
+        return self._addressed(base)
+
+    def _addressed(self, base: str) -> AgentCard:
+        card = AgentCard()
+        card.CopyFrom(self._card)
+        for interface in card.supported_interfaces:
+            interface.url = base + interface.url.removeprefix(_DEFAULT_BASE)
+        return card
+
+    def _signed(self, base: str) -> AgentCard:
+        card = self._addressed(base)
+        for key in self._keys:
+            key.sign(card, base + JWKS_PATH)
+        return card
+
+    async def _serve_card(self, request: Request) -> Response:
+        """With an ETag of our own: the SDK's stands for the card without its signatures, so a
+        client would be told to keep those of a key that is no longer published.
+        """
+        # With the fields that clients of 0.3 look for.
+        shown = agent_card_to_dict(self.at(self.base(request.scope)))
+        etag = self._etag(shown)
+        headers = {"ETag": etag, "Cache-Control": _CACHED}
+        if _names(request.headers.getlist("if-none-match"), etag):
+            return Response(status_code=304, headers=headers)
+        return JSONResponse(shown, headers=headers)
+
+    def _etag(self, shown: Json) -> str:
+        """Weak, and the same on every replica, though each signs for itself."""
+        signed_by = [key.kid for key in self._keys]
+        content = {**shown, "signatures": signed_by}
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return f'W/"{digest[:32]}"'
+
+    async def _serve_keys(self, _: Request) -> Response:
+        return JSONResponse(
+            {"keys": [*(key.public for key in self._keys), *({**one} for one in self._also)]},
+            headers={"Cache-Control": _CACHED},
+            media_type="application/jwk-set+json",
+        )
+
+
+def _parsed(path: Path) -> AgentCard:
+    card = AgentCard()
+    try:
+        # It refuses fields that the type does not have.
+        json_format.ParseDict(json.loads(path.read_text("utf-8")), card)
+        validate_proto_required_fields(card)
+    except (ValueError, json_format.ParseError) as error:
+        raise _untrue(str(error)) from None
+    except InvalidParamsError as error:
+        faults = (error.data or {}).get("errors", [])
+        raise _untrue("; ".join(f"{one['field']}: {one['message']}" for one in faults)) from None
+    return card
+
+
+def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[str]) -> None:
+    """Raise `Invalid` where the card says anything else than what this server is."""
+    told = {
+        "version": (card.version, __version__),
+        "supportedInterfaces": (
+            [
+                (one.url, one.protocol_binding, one.protocol_version)
+                for one in card.supported_interfaces
+            ],
+            _INTERFACES,
+        ),
+        "skills": (sorted(one.id for one in card.skills), sorted(skills)),
+        "extensions": (sorted(one.uri for one in card.capabilities.extensions), sorted(extensions)),
+        # What the guard asks for, of everybody (`api/middleware/auth.py`).
+        "securitySchemes": (
+            {
+                name: scheme.http_auth_security_scheme.scheme.lower()
+                for name, scheme in card.security_schemes.items()
+            },
+            {"bearer": "bearer"},
+        ),
+        "securityRequirements": (
+            [set(one.schemes) for one in card.security_requirements],
+            [{"bearer"}],
+        ),
+    }
+    for field, (said, true) in told.items():
+        if said != true:
+            raise _untrue(f"{field} says {said}, but it is {true}")
+
+
+def _check_covered(card: AgentCard) -> None:
+    """Raise `Invalid` on values that a signature would not cover, which anybody could add or take
+    away: A2A signs the card without what is empty (specification 8.4.1).
+    """
+    for path, value in _leaves(json_format.MessageToDict(card), ""):
+        if value is None or value in ("", {}, []):
+            raise _untrue(f"{path.lstrip('.')} is empty, and no signature covers what is empty")
+
+
+def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        return [leaf for name, one in value.items() for leaf in _leaves(one, f"{path}.{name}")]
+    if isinstance(value, list) and value:
+        return [leaf for i, one in enumerate(value) for leaf in _leaves(one, f"{path}[{i}]")]
+    return [(path, value)]
+
+
+def _untrue(what: str) -> Invalid:
+    return Invalid(f"agent-card.json cannot be served: {what}.")
+
+
+def _names(headers: list[str], etag: str) -> bool:
+    """Whether If-None-Match names this tag, by the weak comparison (RFC 9110, 8.8.3.2)."""
+    named = [one.strip().removeprefix("W/") for header in headers for one in header.split(",")]
+    return "*" in named or etag.removeprefix("W/") in named

@@ -1,0 +1,340 @@
+"""The A2A door: the SDK's request handler interface over our runs.
+
+The SDK speaks the bindings (JSON-RPC, REST, v0.3); tasks are rows of ours, worked on by whichever
+process claims their job. So nothing is kept in this process between two calls: a task may pause for
+weeks, survive a restart, and be watched or answered through another replica.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import UTC, timedelta
+from typing import TypeVar
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event as A2AEvent
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
+)
+from a2a.types import (
+    Task as A2ATask,
+)
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
+from google.protobuf.json_format import MessageToDict
+
+from recall_server.api.a2a import wire
+from recall_server.api.a2a.errors import answered, streamed, translated
+from recall_server.api.a2a.input import answer_of, checked, checked_id, request_of
+from recall_server.api.a2a.push import PushConfigs, wanted
+from recall_server.api.caller import Caller
+from recall_server.api.middleware.request_validation import UnsupportedMedia
+from recall_server.api.perform import Calls
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
+from recall_server.domain.task import Message as Said
+from recall_server.domain.task import Task
+from recall_server.services import Services
+from recall_server.storage.store import Transaction
+from recall_server.storage.tables.tasks import Filter
+
+DOOR = "a2a"
+PAGE_SIZE = 50
+CALLER, BASE, TURN = "recall.caller", "recall.base", "recall.turn"
+_STATE_OF = {shown: state for state, shown in wire.STATES.items()}
+
+T = TypeVar("T")
+
+
+class A2AHandler(RequestHandler):
+    """Every method: who calls is in the context, as the guard found out; what is not theirs is not
+    found. `card_at` gives the card of this server at an address.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        calls: Calls,
+        *,
+        card_at: Callable[[str], AgentCard],
+        wait_s: float,
+    ) -> None:
+        self._services = services
+        self._calls = calls
+        self._card_at = card_at
+        self._wait = timedelta(seconds=wait_s)
+        self._push = PushConfigs(services, self._perform)
+
+    @answered
+    async def on_message_send(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> A2ATask:
+        caller = _caller(context, params.tenant)
+        modes = _modes(params)
+        run = await self._perform(context, "send_message", self._taken(caller, params))
+        if not params.configuration.return_immediately:
+            context.state[TURN].end()  # who waits leaves room for who works
+            try:
+                async with asyncio.timeout(self._wait.total_seconds()):
+                    run = await self._services.tasks.rested(
+                        caller.namespace, run, reach=caller.reach
+                    )
+            except TimeoutError:  # it goes on; the caller can ask again
+                run = await self._services.tasks.get(caller.namespace, run.id, reach=caller.reach)
+        return apply_history_length(wire.task(run, modes=modes), params.configuration)
+
+    @streamed
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[A2AEvent]:
+        caller = _caller(context, params.tenant)
+        modes = _modes(params)
+        run = await self._perform(context, "send_message", self._taken(caller, params))
+        yield apply_history_length(wire.task(run, modes=modes), params.configuration)
+        if run.status.state.resting:
+            return
+        async with aclosing(
+            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
+        ) as events:
+            async for event in events:
+                yield wire.update(event, modes)
+                if event.status and event.status.state.resting:
+                    return
+
+    def _taken(
+        self, caller: Caller, params: SendMessageRequest
+    ) -> Callable[[AuditEntry], Awaitable[Task]]:
+        """The message as a new run, or as the answer to what one asks."""
+        push = params.configuration.task_push_notification_config
+
+        async def work(entry: AuditEntry) -> Task:
+            message = checked(params.message)
+            if message.task_id:
+                run = await self._services.tasks.get(
+                    caller.namespace, message.task_id, reach=caller.reach
+                )
+                if message.context_id not in ("", run.context_id):
+                    raise Invalid("The contextId is not that of the task. Leave it out.")
+                if run.status.state.final:
+                    raise TaskEnded
+                return await self._services.tasks.answer(
+                    caller.namespace,
+                    run.id,
+                    answer_of(message),
+                    messages=lambda run: (
+                        wire.asked_message(run),
+                        _said(message, run.id, run.context_id),
+                    ),
+                    reach=caller.reach,
+                    entry=entry,
+                )
+            also = None
+            if push.url:
+                request = wanted(push)
+                await self._services.push.check(request)
+
+                async def also(tx: Transaction, run: Task) -> None:
+                    await self._services.push.keep(
+                        tx, caller.namespace, run.id, request, after=run.events
+                    )
+
+            return await self._services.consolidate.start(
+                caller.namespace,
+                request_of(message),
+                context_id=message.context_id,
+                message=lambda run_id, context_id: _said(message, run_id, context_id),
+                also=also,
+                reach=caller.reach,
+                entry=entry,
+            )
+
+        return work
+
+    @answered
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
+        validate_history_length(params)
+        run = await self._run(context, "get_task", params.id, params.tenant)
+        return apply_history_length(wire.task(run), params)
+
+    @answered
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        caller = _caller(context, params.tenant)
+        validate_history_length(params)
+        if params.HasField("page_size"):
+            validate_page_size(params.page_size)
+        size = params.page_size or PAGE_SIZE
+        wanted = Filter(
+            context_id=checked_id(params.context_id, "context_id"),
+            state=_STATE_OF.get(params.status),
+            since=params.status_timestamp_after.ToDatetime(tzinfo=UTC)
+            if params.HasField("status_timestamp_after")
+            else None,
+        )
+        if params.status and wanted.state is None:
+            return ListTasksResponse(page_size=size)  # a state that no task of ours can be in
+
+        async def work(entry: AuditEntry) -> ListTasksResponse:
+            page = await self._services.tasks.page(
+                caller.namespace,
+                wanted,
+                accessor=caller.accessor,
+                cursor=params.page_token,
+                limit=size,
+                reach=caller.reach,
+            )
+            entry.counts["tasks"] = len(page.runs)
+            tasks = [wire.task(run, artifacts=params.include_artifacts) for run in page.runs]
+            return ListTasksResponse(
+                tasks=[apply_history_length(task, params) for task in tasks],
+                next_page_token=page.next or "",
+                page_size=size,
+                total_size=page.total,
+            )
+
+        return await self._perform(context, "list_tasks", work)
+
+    @answered
+    async def on_cancel_task(
+        self, params: CancelTaskRequest, context: ServerCallContext
+    ) -> A2ATask:
+        caller = _caller(context, params.tenant)
+        checked_id(params.id, "id")
+
+        async def work(entry: AuditEntry) -> Task:
+            return await self._services.tasks.cancel(
+                caller.namespace, params.id, reach=caller.reach, entry=entry
+            )
+
+        try:
+            return wire.task(await self._perform(context, "cancel_task", work))
+        except UnsupportedOperationError as error:
+            raise TaskNotCancelableError(error.message, error.data) from None
+
+    @streamed
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[A2AEvent]:
+        caller = _caller(context, params.tenant)
+        run = await self._run(context, "subscribe_to_task", params.id, params.tenant)
+        if run.status.state.final:
+            raise TaskEnded
+        yield wire.task(run)
+        # Open while the task waits for an answer: it ends with the task.
+        async with aclosing(
+            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
+        ) as events:
+            async for event in events:
+                yield wire.update(event)
+
+    async def _run(
+        self, context: ServerCallContext, operation: str, run_id: str, tenant: str
+    ) -> Task:
+        caller = _caller(context, tenant)
+        checked_id(run_id, "id")
+
+        async def work(entry: AuditEntry) -> Task:
+            run = await self._services.tasks.get(caller.namespace, run_id, reach=caller.reach)
+            entry.ids.append(run.id)
+            return run
+
+        return await self._perform(context, operation, work)
+
+    @answered
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        return await self._push.create(context, _caller(context, params.tenant), params)
+
+    @answered
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        return await self._push.get(context, _caller(context, params.tenant), params)
+
+    @answered
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        return await self._push.list(context, _caller(context, params.tenant), params)
+
+    @answered
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        await self._push.delete(context, _caller(context, params.tenant), params)
+
+    @answered
+    async def on_get_extended_agent_card(
+        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> AgentCard:
+        """The card, with the skills that the token may use."""
+        rights = _caller(context, params.tenant).rights
+        card = self._card_at(context.state[BASE])
+        if all(rights.may(skill.id) for skill in card.skills):
+            return card
+        shown = AgentCard()
+        shown.CopyFrom(card)
+        # A signature covers the skills; this card is shown to whoever asks, not published.
+        del shown.skills[:], shown.signatures[:]
+        shown.skills.extend(skill for skill in card.skills if rights.may(skill.id))
+        return shown
+
+    async def _perform(
+        self,
+        context: ServerCallContext,
+        operation: str,
+        work: Callable[[AuditEntry], Awaitable[T]],
+    ) -> T:
+        caller = _caller(context)
+        try:
+            return await self._calls.perform(caller, DOOR, operation, work)
+        except RecallError as error:
+            raise translated(error) from None
+
+
+def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
+    """Who calls. The SDK puts the `tenant` of a path into the context; that of a body stands in
+    the parameters.
+    """
+    caller = context.state[CALLER]
+    assert isinstance(caller, Caller)
+    check_tenant(caller, context.tenant)
+    check_tenant(caller, tenant)
+    return caller
+
+
+def check_tenant(caller: Caller, tenant: str) -> None:
+    """A `tenant` in a request is routing, never authority: under another, nothing is found."""
+    if tenant not in ("", caller.namespace):
+        raise translated(TaskNotFound())
+
+
+def _modes(params: SendMessageRequest) -> list[str]:
+    validate_history_length(params.configuration)
+    modes = list(params.configuration.accepted_output_modes)
+    if not wire.producible(modes):
+        raise UnsupportedMedia("Results are application/json and text/plain. Accept one of them.")
+    return modes
+
+
+def _said(message: Message, run_id: str, context_id: str) -> Said:
+    kept = Message()
+    kept.CopyFrom(message)
+    kept.task_id, kept.context_id = run_id, context_id
+    return Said(message.message_id, MessageToDict(kept))

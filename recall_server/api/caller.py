@@ -1,0 +1,51 @@
+"""Who is calling, as the guard found out."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from starlette.types import Scope
+
+from recall_server.domain.errors import InsufficientScope, Unauthenticated
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import AccessScope, Rights, TokenInfo
+
+_KEY = "recall.caller"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
+    the operations that it asked for without the scope, for the guard to answer with a challenge;
+    `token` is what was verified, for `Access.stands` to be asked about what stays open.
+    """
+
+    namespace: Namespace
+    accessor: str
+    rights: Rights
+    expires_at: datetime | None = None
+    refused: list[InsufficientScope] = field(default_factory=list, compare=False)
+    token: TokenInfo | None = field(default=None, compare=False)
+
+    @property
+    def reach(self) -> AccessScope:
+        return self.rights.reach
+
+
+def admit(scope: Scope, caller: Caller) -> None:
+    scope[_KEY] = caller
+
+
+def admitted(scope: Scope) -> Caller | None:
+    """Who sent the request, None where the path is open to everybody, or it is none of HTTP."""
+    caller = scope.get(_KEY)
+    return caller if isinstance(caller, Caller) else None
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who sent the request at hand. Read from its own scope, never from a context variable, which
+    a session may have kept from somebody else's request.
+    """
+    caller = scope.get(_KEY)
+    if not isinstance(caller, Caller):
+        raise Unauthenticated
+    return caller

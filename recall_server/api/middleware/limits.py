@@ -1,0 +1,157 @@
+"""How much one caller may ask for: calls a minute, and how many are worked on at once. Pure ASGI,
+between the guard and the doors, so that every door has the same.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import structlog
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recall_server.api.caller import Caller, admitted
+from recall_server.domain.errors import Busy, RateLimited, RecallError
+from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.namespace import Namespace
+from recall_server.services.limits.rates import Rates
+
+log = structlog.get_logger()
+
+Refusal = Callable[[Scope, RecallError], Response]
+
+BUSY_AGAIN_S = 1
+WAITING_MAX = 512
+_TURN = "recall.turn"
+
+
+class Turn:
+    """Of a call, while it is worked on. It ends as the answer begins, or before, where the call
+    only waits for something to happen.
+    """
+
+    def __init__(self, turns: FairSemaphore, namespace: Namespace) -> None:
+        self._turns = turns
+        self._namespace = namespace
+        self._over = False
+
+    def end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._turns.give_back(self._namespace)
+
+
+def turn_of(scope: Scope) -> Turn:
+    """The turn of the request at hand."""
+    turn: Turn = scope[_TURN]
+    return turn
+
+
+class Limits:
+    """Refuses with 429 the calls that are too many in a minute, lets wait those that are too many
+    at once, and refuses with 503 those that have waited too long.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rates: Rates,
+        *,
+        turns: FairSemaphore,
+        wait_s: float,
+        refusal: Refusal,
+    ) -> None:
+        self._app = app
+        self._rates = rates
+        self._turns = turns
+        self._wait_s = wait_s
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = admitted(scope)
+        if caller is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._rates.call(caller.namespace, _issuer(caller))
+            turn = await self._turn(caller.namespace)
+        except RecallError as error:
+            log.info("refused", code=error.code, accessor=caller.accessor)
+            response = self._refusal(scope, error)
+            response.headers.update(again(error))
+            await response(scope, receive, send)
+            return
+        scope[_TURN] = turn
+
+        async def ending(message: Message) -> None:
+            turn.end()
+            await send(message)
+
+        try:
+            await self._turns.yield_to_others(caller.namespace)
+            await self._app(scope, receive, ending)
+        finally:
+            turn.end()
+
+    async def _turn(self, namespace: Namespace) -> Turn:
+        if self._turns.waiting(namespace) >= WAITING_MAX:
+            raise Busy
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._turns.take(namespace)
+        except TimeoutError:
+            raise Busy from None
+        return Turn(self._turns, namespace)
+
+
+class FailedAuthThrottle:
+    """Answers 429 instead of 401 to an address that has shown too many bad tokens. A good one gets
+    in from there as ever: nobody can lock out another. Outside of the guard.
+    """
+
+    def __init__(self, app: ASGIApp, rates: Rates, refusal: Refusal) -> None:
+        self._app = app
+        self._rates = rates
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = False
+
+        async def counted(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] == 401:
+                try:
+                    await self._rates.bad_token(_address(scope))
+                except RateLimited as error:
+                    refused = True
+                    response = self._refusal(scope, error)
+                    response.headers.update(again(error))
+                    await response(scope, receive, send)
+            if not refused:
+                await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+def again(error: RecallError) -> dict[str, str]:
+    """The headers that say when to come again."""
+    if isinstance(error, RateLimited):
+        seconds = str(math.ceil(error.retry_after_s))
+        return {
+            "Retry-After": seconds,
+            "RateLimit-Limit": str(error.limit),
+            "RateLimit-Remaining": "0",
+            "RateLimit-Reset": seconds,
+        }
+    return {"Retry-After": str(BUSY_AGAIN_S)}
+
+
+def _address(scope: Scope) -> str:
+    """Of the connection. What a header says of it could be anything."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _issuer(caller: Caller) -> str:
+    """Whose calls they are: a token does not get more by handing itself on."""
+    return caller.accessor.partition("/")[0]

@@ -1,0 +1,264 @@
+"""The outer wall: what a request may look like before anybody reads it."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recall_server.domain.errors import (
+    Busy,
+    Denied,
+    Invalid,
+    InvalidText,
+    LimitReached,
+    RecallError,
+)
+
+JSON_KINDS = ("application/json", "application/a2a+json")
+HEADER_BYTES_MAX = 32_768
+HEADERS_MAX = 100
+URL_BYTES_MAX = 8_192
+# Of a body: a parser in C lets nobody else go on until it is done.
+JSON_VALUES_MAX = 100_000
+# What is longer is checked beside the event loop.
+INLINE_UP_TO_BYTES = 32_768
+OUT_OF_MEMORY_AGAIN_S = 1
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"?+|[\[{,]|[\]}]')
+
+
+class HostNotAllowed(Denied):
+    """This server does not answer to that host name. Add it to RECALL_ALLOWED_HOSTS."""
+
+    code = "HOST_NOT_ALLOWED"
+
+
+class OriginNotAllowed(Denied):
+    """Web pages of that origin may not call. Add it to RECALL_ALLOWED_ORIGINS."""
+
+    code = "ORIGIN_NOT_ALLOWED"
+
+
+class MalformedBody(Invalid):
+    """The body is not acceptable JSON. Send UTF-8 JSON without a byte order mark."""
+
+    code = "MALFORMED_BODY"
+
+
+class UnsupportedMedia(Invalid):
+    """The body must be JSON as it is. Send 'Content-Type: application/json', not compressed."""
+
+    code = "UNSUPPORTED_MEDIA"
+
+
+class BodyTooLarge(LimitReached):
+    """The body is too large. Send the text in parts."""
+
+    code = "BODY_TOO_LARGE"
+
+
+class HeadersTooLarge(LimitReached):
+    """The request has too many headers, or too long ones. Send fewer."""
+
+    code = "HEADERS_TOO_LARGE"
+
+
+class UrlTooLong(LimitReached):
+    """The URL is too long. Send long texts in the body."""
+
+    code = "URL_TOO_LONG"
+
+
+class OutOfMemory(Busy):
+    """The server has no memory for this just now. Send less at once, or wait as long as Retry-After
+    says.
+    """
+
+
+class RequestValidation:
+    """Host and Origin (DNS rebinding), size of the head, size, encoding and depth of the body.
+    Pure ASGI. `refusal` makes the answer to a request that is not let in.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        body_bytes_max: int,
+        json_depth_max: int,
+        refusal: Callable[[Scope, RecallError], Response],
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origins)
+        self._body_bytes_max = body_bytes_max
+        self._json_depth_max = json_depth_max
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            _check_size(scope)
+            self._check_headers(scope)
+            body = None
+            if scope["method"] == "POST":
+                body = await self._body(scope, receive)
+                if body is None:
+                    return
+        except (RecallError, MemoryError) as raised:
+            error = raised if isinstance(raised, RecallError) else OutOfMemory()
+            response = self._refusal(scope, error)
+            if isinstance(error, OutOfMemory):
+                response.headers["Retry-After"] = str(OUT_OF_MEMORY_AGAIN_S)
+            # What was not read yet would be taken for the next request.
+            response.headers["Connection"] = "close"
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive if body is None else _replayed(body, receive), send)
+
+    def _check_headers(self, scope: Scope) -> None:
+        headers: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name, []).append(value.decode("latin-1"))
+        hosts = headers.get(b"host", [])
+        match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        if match is None or match[1].strip("[]") not in self._hosts:
+            raise HostNotAllowed
+        own = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
+        for origin in headers.get(b"origin", []):
+            if origin not in self._origins and origin not in own:
+                raise OriginNotAllowed
+        lengths = headers.get(b"content-length", [])
+        if lengths and b"transfer-encoding" in headers:
+            # Two lengths, two readings: a proxy may take the rest for the next request.
+            raise Invalid("The request has Content-Length and Transfer-Encoding. Send one.")
+        if any(int(length) > self._body_bytes_max for length in lengths):
+            raise BodyTooLarge(
+                f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+            )
+
+    def _check_kind(self, scope: Scope) -> None:
+        headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
+        kind = headers.get(b"content-type", "").partition(";")[0].strip()
+        if kind not in JSON_KINDS:
+            raise UnsupportedMedia
+        if headers.get(b"content-encoding", "identity") not in ("", "identity"):
+            raise UnsupportedMedia
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body, checked; None where the client has gone before its end: half a request asks
+        for nothing.
+        """
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._body_bytes_max:
+                raise BodyTooLarge(
+                    f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+                )
+            more = message.get("more_body", False)
+        body = b"".join(parts)
+        if not body:
+            return body  # the path says it all, as to cancel a task
+        self._check_kind(scope)
+        if len(body) > INLINE_UP_TO_BYTES:
+            check = asyncio.to_thread(check_json, body, self._json_depth_max)
+            scope["recall.json"] = await check
+        else:
+            scope["recall.json"] = check_json(body, self._json_depth_max)
+        return body
+
+
+def _check_size(scope: Scope) -> None:
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in headers)
+    if len(headers) > HEADERS_MAX or size > HEADER_BYTES_MAX:
+        raise HeadersTooLarge(
+            f"A request may have {HEADERS_MAX} headers and {HEADER_BYTES_MAX} bytes of them. "
+            "Send fewer."
+        )
+    if len(scope["raw_path"]) + len(scope["query_string"]) > URL_BYTES_MAX:
+        raise UrlTooLong(f"A URL may have {URL_BYTES_MAX} bytes. Send long texts in the body.")
+
+
+def check_json(body: bytes, depth_max: int) -> Any:
+    """Raise `MalformedBody` on what parsers disagree on or break over: other encodings than UTF-8,
+    a byte order mark, a name that stands twice in an object, numbers that are none, and nesting
+    deeper than `depth_max`, or of more parts than a call has.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise MalformedBody("The body is not UTF-8. Send it in UTF-8.") from None
+    _check_structure(body, depth_max)
+    try:
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise MalformedBody from None
+    if _SURROGATE.search(body):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidText from None
+    return value
+
+
+def _check_structure(body: bytes, depth_max: int) -> None:
+    # So few that they can be neither too deep nor too many, in a string or not.
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= depth_max and opened + body.count(b",") <= JSON_VALUES_MAX:
+        return
+    depth = values = 0
+    for match in _STRUCTURE.finditer(body):
+        token = match[0]
+        if token in b"]}":
+            depth -= 1
+        elif token in b"[{,":
+            depth += token != b","
+            values += 1
+        if depth > depth_max:
+            raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
+        if values > JSON_VALUES_MAX:
+            raise MalformedBody(
+                f"The body has more than {JSON_VALUES_MAX} values. Send it in parts."
+            )
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` as if nobody had read the body."""
+    first = True
+
+    async def replay() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return replay

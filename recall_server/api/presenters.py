@@ -1,0 +1,256 @@
+"""Domain values as JSON."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from recall_server.api.caller import Caller
+from recall_server.domain.episode import Citation
+from recall_server.domain.errors import RecallError
+from recall_server.domain.memory import Memory
+from recall_server.domain.permissions import Rights, TokenInfo
+from recall_server.domain.plan import Resolution
+from recall_server.domain.query import Hit
+from recall_server.domain.security.quarantine import Suspect
+from recall_server.domain.security.trust import witness
+from recall_server.domain.task import Outcome, Task
+from recall_server.domain.text.cleaning import plain_json
+from recall_server.services.erasure.erase import Erased
+from recall_server.services.search.recall import Counts, Found, History, Page
+
+Json = dict[str, Any]
+
+
+def ok(data: Json) -> Json:
+    return {"status": "ok", "data": data}
+
+
+def failed(error: RecallError) -> Json:
+    return {"status": "error", "code": error.code, "message": error.message}
+
+
+def compact(value: Json) -> str:
+    """JSON as text that a model reads: what acts or hides stands in it as an escape, and a client
+    that parses it has the exact data.
+    """
+    return plain_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def found(answer: Found, *, explain: bool) -> Json:
+    return {
+        "results": [hit(one, explain=explain) for one in answer.hits],
+        "total": len(answer.hits),
+        "evidence": round(answer.evidence, 4),
+        "weak_evidence": answer.weak_evidence,
+        "degraded": answer.degraded,
+    }
+
+
+def hit(one: Hit, *, explain: bool) -> Json:
+    item = one.item
+    shown: Json = {
+        "id": item.id,
+        "text": item.text,
+        "topic": item.topic,
+        "type": item.type or "episode",
+        "importance": round(item.importance, 4),
+        "created_at": moment(item.recorded_at),
+        "valid_from": moment(item.valid_from),
+        "score": round(one.scores.final, 6),
+    }
+    if item.container:
+        shown["container"] = item.container
+    if one.around:
+        shown["around"] = [said.text for said in one.around]
+    if explain and item.citation is not None:
+        scores = one.scores
+        shown["scores"] = {
+            "final": scores.final,
+            "rrf": scores.rrf,
+            "recency": scores.recency,
+            "importance": scores.importance,
+            "strength": scores.strength,
+            "keyword": scores.keyword,
+            "keyword_rank": scores.keyword_rank,
+            "cosine": scores.cosine,
+            "cosine_rank": scores.cosine_rank,
+            "speaker": scores.speaker,
+            "session": scores.session,
+            "time": scores.time,
+            "event": scores.event,
+            "rerank": scores.rerank,
+        }
+        shown["source"] = citation(item.citation)
+    return shown
+
+
+def memory(one: Memory) -> Json:
+    return {
+        "id": one.id,
+        "text": one.text,
+        "topic": one.topic,
+        "container": one.container or None,
+        "type": one.type,
+        "status": one.status,
+        "entity": one.fact.entity if one.fact else None,
+        "attribute": one.fact.attribute if one.fact else None,
+        "value": one.fact.value if one.fact else None,
+        "negated": one.fact.negated if one.fact else False,
+        "importance": round(one.importance, 4),
+        "confidence": round(one.confidence, 4),
+        "created_at": moment(one.recorded_at),
+        "valid_from": moment(one.valid_from),
+        "valid_until": moment(one.valid_until),
+        "superseded_by": one.superseded_by,
+        "source": citation(one.citation),
+        "trust": witness(one).trust.name.lower(),
+    }
+
+
+def decision(one: Resolution) -> Json:
+    return {
+        "question_id": one.question_id,
+        "choice": str(one.choice),
+        "decided_by": one.decided_by,
+        "decided_at": moment(one.decided_at),
+    }
+
+
+def citation(one: Citation) -> Json:
+    return {
+        "episode_id": one.episode_id,
+        "start": one.span.start,
+        "end": one.span.end,
+        "quote": one.quote,
+        "speaker": one.speaker,
+        "said_at": moment(one.said_at),
+    }
+
+
+def page(one: Page) -> Json:
+    return {
+        "memories": [memory(m) for m in one.memories],
+        "total": one.total,
+        "has_more": one.next_offset is not None,
+        "next_offset": one.next_offset,
+    }
+
+
+def history(told: History) -> Json:
+    """Each memory with what was decided about it, if no rule could."""
+    return {
+        "memories": [
+            memory(m) | {"decisions": [decision(one) for one in told.decisions.get(m.id, ())]}
+            for m in told.chain
+        ],
+        "total": len(told.chain),
+        "has_more": False,
+        "next_offset": None,
+    }
+
+
+def merged(run: Task) -> Json:
+    """What came of a merge, in the fields of the backbone (FEATURES G01): a source is "deleted"
+    where it gave way; it stays in the history.
+    """
+    outcome = run.outcome or Outcome(dry_run=run.request.dry_run)
+    return {
+        "groups_found": outcome.groups_found,
+        "memories_consolidated": len(outcome.superseded),
+        "memories_created": len(outcome.created),
+        "deleted_ids": list(outcome.superseded),
+        "created": [memory(m) for m in outcome.created],
+        "dry_run": outcome.dry_run,
+        "task_id": run.id,
+        "status": str(run.status.state),
+    }
+
+
+def erased(one: Erased) -> Json:
+    """What was erased, with the receipt and the secret that opens it once; or what would be."""
+    reached: Json = {
+        "kind": str(one.kind),
+        "counts": dict(one.counts),
+        "memory_ids": list(one.reached.memory_ids),
+        "episode_ids": list(one.reached.episode_ids),
+        "task_ids": list(one.reached.task_ids),
+        "dry_run": one.dry_run,
+    }
+    if one.dry_run:
+        return reached
+    return {
+        **reached,
+        "tokens_revoked": one.tokens_revoked,
+        "receipt_id": one.id,
+        "receipt_secret": one.secret,
+        "receipt": one.receipt,
+    }
+
+
+def counts(one: Counts) -> Json:
+    return {
+        "by_type": {str(kind): number for kind, number in one.by_type.items()},
+        "total": one.total,
+        "pending_extractions": one.backlog.pending_extractions,
+        "failed_extractions": one.backlog.failed_extractions,
+        "pending_embeddings": one.backlog.pending_embeddings,
+    }
+
+
+def rights(one: Rights) -> Json:
+    """Scopes and limits; null: none."""
+    reach = one.reach
+    return {
+        "scopes": sorted(one.scopes),
+        "topics": None if reach.topics is None else sorted(reach.topics),
+        "types": None if reach.types is None else sorted(reach.types),
+        "agent_id": reach.agent_id,
+        "containers": None if reach.containers is None else sorted(reach.containers),
+    }
+
+
+def whoami(one: Caller) -> Json:
+    return {
+        "namespace": one.namespace,
+        "accessor": one.accessor,
+        **rights(one.rights),
+        "expires_at": moment(one.expires_at),
+    }
+
+
+def token(one: TokenInfo) -> Json:
+    """All that may be shown of a token."""
+    return {
+        "accessor": one.accessor,
+        "namespace": one.namespace,
+        "label": one.label,
+        **rights(one.rights),
+        "parent": one.parent,
+        "created_at": moment(one.created_at),
+        "expires_at": moment(one.expires_at),
+        "uses_left": one.uses_left,
+        "last_used_at": moment(one.last_used_at),
+        "revoked_at": moment(one.revoked_at),
+    }
+
+
+def suspect(one: Suspect) -> Json:
+    return {
+        "id": one.item_id,
+        "state": str(one.decided.state),
+        "reasons": list(one.reasons),
+        "topic": one.topic,
+        "source": citation(one.citation),
+        "agent_id": one.agent_id,
+        "client": one.client,
+        "held_at": moment(one.held_at),
+        "decided_by": one.decided.by,
+        "decided_at": moment(one.decided.at),
+    }
+
+
+def moment(at: datetime | None) -> str | None:
+    """To the second: what is finer tells a reader nothing, and costs a model tokens."""
+    if at is None:
+        return None
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

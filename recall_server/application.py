@@ -1,0 +1,53 @@
+"""The running server as one value: settings, store, services and worker."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from recall_server.config import Settings
+from recall_server.domain.findings import Finding, Level
+from recall_server.integrations.crypto.issuers import Issuer
+from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.extraction.extractor import Extractor
+from recall_server.services import Services
+from recall_server.services.memory.embedding import ItemEmbedder
+from recall_server.storage.sqlite.disk_space import room
+from recall_server.storage.store import Store
+from recall_server.worker import Worker
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Application:
+    """All parts, built once. `stopping` turns `/ready` off while open calls finish."""
+
+    settings: Settings
+    store: Store
+    services: Services
+    worker: Worker
+    extractor: Extractor
+    embedder: ItemEmbedder | None
+    key: ServerKey
+    issuers: tuple[Issuer, ...] = ()
+    stopping: bool = False
+
+    def stop(self) -> None:
+        """Turn `/ready` off and release every call that waits for a task."""
+        self.stopping = True
+        self.services.tasks.runs.bell.close()
+
+    async def check(self) -> None:
+        """Raise `Unavailable` where the database does not answer."""
+        await self.store.alone(None).access.by_accessor("")
+
+    def space_warnings(self) -> list[Finding]:
+        """Warnings of low disk space, found without asking the database."""
+        where = self.settings.database
+        found = room(where) if isinstance(where, Path) and where.exists() else ()
+        return [one for one in found if one.level is not Level.OK]

@@ -1,0 +1,78 @@
+"""Texts as they were handed in: episodes, turns, citations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters `start` (inclusive) to `end` (exclusive) of an episode's text."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"not a span: {self.start}..{self.end}")
+
+    def overlaps(self, other: Span) -> bool:
+        return self.start < other.end and self.end > other.start
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One utterance of an episode; `span` leaves out the speaker's label and the date heading.
+
+    A `hidden` one is kept, but neither found nor read: a caller forgot it, or `suspicions` say why
+    it is held back.
+    """
+
+    index: int
+    span: Span
+    speaker: str | None = None
+    session: str | None = None
+    said_at: datetime | None = None
+    hidden: bool = False
+    suspicions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who handed an episode in, and from where (FEATURES B14, B22)."""
+
+    session_id: str | None = None
+    agent_id: str | None = None
+    client: str | None = None
+
+    def told(self) -> dict[str, str]:
+        """What is known of it."""
+        return {name: value for name, value in vars(self).items() if value}
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Raw text as it was handed in: the source of truth, from which all else can be rebuilt."""
+
+    id: str
+    text: str
+    topic: str
+    occurred_at: datetime
+    recorded_at: datetime
+    content_hash: str
+    job_id: str
+    source: Source = field(default_factory=Source)
+    turns: tuple[Turn, ...] = ()
+    container: str = ""
+
+
+@dataclass(frozen=True)
+class Citation:
+    """The words a memory rests on: a span of an episode."""
+
+    episode_id: str
+    span: Span
+    quote: str = ""
+    speaker: str | None = None
+    said_at: datetime | None = None

@@ -1,0 +1,334 @@
+"""How a namespace travels: JSON Lines, one object a line, each with its `kind`.
+
+The first line is the `manifest`, the last the `end` with how many lines there are of each kind and
+the SHA-256 of all bytes before it. Between them, each sorted by id: `episode`, `memory`, `task`,
+`recipient`, `audit`; or, where one person is asked about, `excerpt` in the place of episodes.
+All is ASCII (RFC 8259 escapes), so that no text in it can steer a terminal. Times are UTC.
+`schema()` is the whole as JSON Schema.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from recall_server.domain.containers import NONE
+from recall_server.domain.memory import MemoryType, Status
+from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.text.cleaning import own_words
+
+FORMAT = "recall-export"
+VERSION = 1
+# No counter gets beyond what every reader of JSON can hold exactly.
+COUNT_MAX = 2**53
+
+Record = Mapping[str, Any]
+
+
+def written(record: Record) -> bytes:
+    """A record as its line."""
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def spelled(moment: datetime) -> str:
+    """A time as it is written in a line: UTC, to the microsecond."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _storable(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("NUL cannot be kept")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it must be printable and on one line")
+    return text
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("there is no such time in UTC") from None
+
+
+def _id(prefix: str) -> Any:
+    return Field(pattern=f"^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(spelled)]
+Text = Annotated[str, AfterValidator(_storable)]
+Label = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_one_line)]
+Room = Annotated[str, Field(max_length=128), AfterValidator(_one_line)]
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+EpisodeId = Annotated[str, _id("ep")]
+MemoryId = Annotated[str, _id("mem")]
+TaskId = Annotated[str, _id("task")]
+
+
+class _Strict(BaseModel):
+    # Built on use: most commands neither export nor import.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True
+    )
+
+
+class Manifest(_Strict):
+    """What this is, of whom, when and by whom it was made; `server` is the key id of the server,
+    `subject` the person that was asked about, if any.
+    """
+
+    kind: Literal["manifest"]
+    format: Literal["recall-export"]
+    version: Literal[1]
+    namespace: Label
+    made_at: Moment
+    engine: Literal["sqlite", "postgres"]
+    schema_version: Count
+    server: Label
+    subject: Text | None
+    conflict_policy: Policy | None
+
+
+class Turn(_Strict):
+    """One utterance of an episode: characters `start` to `end` of its text."""
+
+    position: Annotated[int, Field(ge=0, lt=2**31)]
+    start: Count
+    end: Count
+    speaker: Text | None
+    session: Text | None
+    said_at: Moment | None
+    importance: Share
+    state: Literal["open", "covered", "hidden"]
+    access_count: Count
+    last_accessed_at: Moment | None
+
+
+class Extraction(_Strict):
+    """What is still to be done to make memories of an episode: `next` passages are done."""
+
+    state: Literal["pending", "failed"]
+    next: Count
+    error_code: Label | None
+
+
+class Episode(_Strict):
+    """What was said, exactly, with its turns; `extraction` is null where nothing is left to do, and
+    `request_digest` empty where words of it were erased.
+    """
+
+    kind: Literal["episode"]
+    id: EpisodeId
+    text: Text
+    content_hash: Sha256
+    topic: Label
+    name: Text | None
+    session_id: Label | None
+    agent_id: Label | None
+    group_id: Label | None
+    source: Text | None
+    source_model: Text | None
+    source_description: Text | None
+    tags: list[Text] | None
+    metadata: dict[str, JsonValue] | None
+    occurred_at: Moment
+    recorded_at: Moment
+    expired_at: Moment | None
+    idempotency_key: Label
+    request_digest: Sha256 | Literal[""]
+    job_id: Annotated[str, _id("(job|task)")]
+    extraction: Extraction | None
+    turns: list[Turn]
+    # Exports from before there were any have none.
+    container: Room = NONE
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if hashlib.sha256(self.text.encode()).hexdigest() != self.content_hash:
+            raise ValueError("the text is not the one that its content_hash was made of")
+        if "\\u0000" in json.dumps(self.metadata):
+            raise ValueError("NUL cannot be kept")
+        position = -1
+        for turn in self.turns:
+            if turn.position <= position or not turn.start < turn.end <= len(self.text):
+                raise ValueError("a turn is not where it says")
+            position = turn.position
+        return self
+
+
+class Cited(_Strict):
+    """Characters `start` to `end` of an episode."""
+
+    episode_id: EpisodeId
+    start: Annotated[int, Field(ge=0, lt=2**31)]
+    end: Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class Decided(_Strict):
+    """Who decided what no rule could."""
+
+    question_id: Annotated[str, _id("q")]
+    choice: Choice
+    decided_by: Label
+    decided_at: Moment
+
+
+class Memory(_Strict):
+    """What is or was believed, with the words it rests on: the first is where it was found."""
+
+    kind: Literal["memory"]
+    id: MemoryId
+    text: Annotated[Text, Field(min_length=1)]
+    type: MemoryType
+    topic: Label
+    entity: Text | None
+    attribute: Text | None
+    value: Text | None
+    negated: bool
+    status: Status
+    said_at: Moment
+    valid_from: Moment
+    valid_until: Moment | None
+    recorded_at: Moment
+    retired_at: Moment | None
+    superseded_by: MemoryId | None
+    importance: Share
+    confidence: Share
+    reinforcements: Count
+    access_count: Count
+    last_accessed_at: Moment | None
+    session_id: Label | None
+    agent_id: Label | None
+    extractor: Text
+    citations: Annotated[list[Cited], Field(min_length=1)]
+    decisions: list[Decided]
+    container: Room = NONE
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.status is Status.ACTIVE) != (self.retired_at is None):
+            raise ValueError("status and retired_at do not agree")
+        if len({self.entity is None, self.attribute is None, self.value is None}) > 1:
+            raise ValueError("entity, attribute and value go together")
+        if any(cited.start >= cited.end for cited in self.citations):
+            raise ValueError("a citation cites nothing")
+        return self
+
+
+class Task(_Strict):
+    """A consolidation that was asked for (an A2A task), with all that was said and came of it."""
+
+    kind: Literal["task"]
+    id: TaskId
+    context_id: Text
+    state: Label
+    accessor: Label | None
+    created_at: Moment
+    changed_at: Moment
+    expires_at: Moment | None
+    request: JsonValue
+    work: JsonValue
+    status: JsonValue
+    messages: JsonValue
+    outcome: JsonValue
+    events: JsonValue
+
+
+class Recipient(_Strict):
+    """Where the news of a task are sent; neither its query nor its credentials."""
+
+    kind: Literal["recipient"]
+    task_id: TaskId
+    id: Text
+    url: Text
+    created_at: Moment
+
+
+class Audit(_Strict):
+    """A line of the book."""
+
+    kind: Literal["audit"]
+    id: Annotated[str, _id("rec")]
+    at: Moment
+    door: Label
+    operation: Label
+    accessor: Label | None
+    request_id: Label
+    ids: list[Text]
+    counts: dict[str, int]
+    outcome: Label
+    code: Label | None
+    milliseconds: float
+    model: Label | None
+    input_tokens: Count
+    output_tokens: Count
+    cost_usd: float
+
+
+class Excerpt(_Strict):
+    """A turn that concerns the person asked about, without the rest of its episode."""
+
+    kind: Literal["excerpt"]
+    episode_id: EpisodeId
+    position: Annotated[int, Field(ge=0, lt=2**31)]
+    topic: Label
+    recorded_at: Moment
+    said_at: Moment | None
+    speaker: Text | None
+    text: Text
+
+
+class End(_Strict):
+    """How many lines there were of each kind but `end`, and the SHA-256 of their bytes."""
+
+    kind: Literal["end"]
+    counts: dict[str, Count]
+    sha256: Sha256
+
+
+Line = Manifest | Episode | Memory | Task | Recipient | Audit | Excerpt | End
+# In which order the kinds come.
+ORDER = ("manifest", "episode", "excerpt", "memory", "task", "recipient", "audit", "end")
+
+
+@cache
+def _line() -> TypeAdapter[Line]:
+    return TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def read(raw: bytes) -> Line:
+    """The record of a line. Raises `ValueError` with the end of a sentence about the line, which
+    repeats nothing of it.
+    """
+    try:
+        return _line().validate_json(raw)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in fault["loc"][1:])
+        why = own_words(fault["msg"])
+        raise ValueError(f"{where}: {why}" if where else why) from None
+
+
+def schema() -> dict[str, Any]:
+    """What a line may be, as JSON Schema."""
+    return _line().json_schema()

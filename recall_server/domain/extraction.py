@@ -1,0 +1,57 @@
+"""What an extractor proposes, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from recall_server.domain.episode import Span
+from recall_server.domain.memory import Fact, MemoryType
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A memory that an extractor proposes; it has no authority until a plan is made of it.
+
+    `span` cites the exact words in the episode. `correction` is true where the text itself says
+    that something older no longer holds ("not X any more, Y now"); `replaces` is that older value
+    where it is named. `valid_from` is when it became true, `None` for "when it was said".
+    """
+
+    text: str
+    type: MemoryType
+    span: Span
+    fact: Fact | None = None
+    confidence: float = 0.8
+    importance: float = 0.5
+    valid_from: datetime | None = None
+    correction: bool = False
+    replaces: str | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a call to a model cost: tokens in and out, and US dollars where the price is known."""
+
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            model=other.model or self.model,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+        )
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What an extractor found in one chunk, who found it, and what was thrown away as unusable."""
+
+    candidates: tuple[Candidate, ...]
+    extractor: str
+    rejected: int = 0
+    usage: Usage = field(default_factory=Usage)

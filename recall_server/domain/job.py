@@ -1,0 +1,31 @@
+"""Durable background work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from recall_server.domain.namespace import Namespace
+
+
+class JobState(StrEnum):
+    """The life of a job (FEATURES B08)."""
+
+    QUEUED = "queued"
+    PROCESSING = "processing"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Durable work. `attempt` is the fence: only the holder of the newest one may finish it."""
+
+    id: str
+    namespace: Namespace
+    kind: str
+    payload: Mapping[str, Any]
+    attempt: int = 0
+    failures: int = 0
+    created_at: datetime | None = None

@@ -1,0 +1,264 @@
+"""What a token may do: scopes say which operations, its reach says on which part of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from recall_server.domain.errors import InsufficientScope, OutOfReach
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import Namespace
+
+
+class Scope(StrEnum):
+    """Which operations a token may ask for; `admin` stands for all of them."""
+
+    READ = "memory:read"
+    WRITE = "memory:write"
+    FORGET = "memory:forget"
+    ERASE = "memory:erase"
+    CONSOLIDATE = "consolidate"
+    AUDIT = "audit:read"
+    TOKENS = "tokens:manage"
+    ADMIN = "admin"
+
+
+DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLIDATE})
+
+NEEDED: Mapping[str, Scope | None] = {
+    # None: whoever is let in may.
+    "whoami": None,
+    "unknown_tool": None,
+    "get_extended_card": None,
+    "store_memory": Scope.WRITE,
+    "search_memories": Scope.READ,
+    "inspect_memories": Scope.READ,
+    "get_memory_stats": Scope.READ,
+    "delete_memory": Scope.FORGET,
+    "consolidate_memories": Scope.CONSOLIDATE,
+    # Reading tasks too: they show texts and memories, and who can neither start nor answer a task
+    # has no business with them.
+    "send_message": Scope.CONSOLIDATE,
+    "get_task": Scope.CONSOLIDATE,
+    "list_tasks": Scope.CONSOLIDATE,
+    "cancel_task": Scope.CONSOLIDATE,
+    "subscribe_to_task": Scope.CONSOLIDATE,
+    "create_push_config": Scope.CONSOLIDATE,
+    "get_push_config": Scope.CONSOLIDATE,
+    "list_push_configs": Scope.CONSOLIDATE,
+    "delete_push_config": Scope.CONSOLIDATE,
+    "create_task": Scope.CONSOLIDATE,
+    "resume_task": Scope.CONSOLIDATE,
+    "list_conflicts": Scope.CONSOLIDATE,
+    "resolve_conflict": Scope.CONSOLIDATE,
+    "restore_memory": Scope.FORGET,
+    "erase_memory": Scope.ERASE,
+    "erase_subject": Scope.ERASE,
+    "erase_container": Scope.ERASE,
+    "delete_namespace_data": Scope.ERASE,
+    # Nobody's token: whoever has the secret of the receipt.
+    "collect_receipt": None,
+    # What was held back is shown as it was written: to be looked at by whoever answers for it.
+    "list_quarantine": Scope.ADMIN,
+    "release_quarantined": Scope.ADMIN,
+    "reject_quarantined": Scope.ADMIN,
+    "read_audit": Scope.AUDIT,
+    # All there is, the book and deleted things included: more than reading memories.
+    "export_namespace": Scope.ADMIN,
+    "list_tokens": Scope.TOKENS,
+    "issue_token": Scope.TOKENS,
+    "show_token": Scope.TOKENS,
+    "rotate_token": Scope.TOKENS,
+    "revoke_token": Scope.TOKENS,
+    # Never more than the token may do itself.
+    "delegate_token": None,
+    "revoke_own_child": None,
+    "revoke_child": Scope.TOKENS,
+}
+"""Every operation that a door passes on, and the scope it needs. What is missing is refused."""
+
+WHOLE = frozenset(
+    {
+        *("erase_memory", "erase_subject", "delete_namespace_data", "export_namespace"),
+        *("list_quarantine", "release_quarantined", "reject_quarantined", "read_audit"),
+    }
+)
+"""Those that reach all of a namespace, and are not for tokens that are limited to a part of it."""
+
+
+@dataclass(frozen=True)
+class AccessScope:
+    """A part of a namespace: these topics, these types, this agent's, these containers; None stands
+    for any.
+    """
+
+    topics: frozenset[str] | None = None
+    types: frozenset[MemoryType] | None = None
+    agent_id: str | None = None
+    containers: frozenset[str] | None = None
+
+    @property
+    def everything(self) -> bool:
+        return self == FULL_ACCESS
+
+    def within(self, other: AccessScope) -> bool:
+        """Whether nothing is in this reach that is not in `other`."""
+        return (
+            _part(self.topics, other.topics)
+            and _part(self.types, other.types)
+            and other.agent_id in (None, self.agent_id)
+            and _part(self.containers, other.containers)
+        )
+
+    def writer(self, topic: str, agent_id: str | None) -> str | None:
+        """The agent in whose name something is written to `topic`. Raises `OutOfReach`."""
+        if self.topics is not None and topic not in self.topics:
+            allowed = ", ".join(sorted(self.topics))
+            raise OutOfReach(f"This token may write to these topics only: {allowed}.")
+        if self.agent_id is None:
+            return agent_id
+        if agent_id not in (None, self.agent_id):
+            raise OutOfReach(
+                f"This token writes as the agent {self.agent_id}. Leave out agent_id, or send that."
+            )
+        return self.agent_id
+
+    def room(self, container: str) -> str:
+        """The container that something is written into, where `container` (or none) is named: that
+        of a token which has but one need not be. Raises `OutOfReach`.
+        """
+        if self.containers is None:
+            return container
+        if not container and len(self.containers) == 1:
+            (container,) = self.containers
+        if container not in self.containers:
+            allowed = ", ".join(repr(one) for one in sorted(self.containers))
+            raise OutOfReach(
+                f"This token may write into these containers only: {allowed}. Name one of them as "
+                "container."
+            )
+        return container
+
+    def whole(self, container: str) -> None:
+        """Raise `OutOfReach` unless all of a container is in this reach."""
+        if not AccessScope(containers=frozenset({container})).within(self):
+            raise OutOfReach(
+                "This token may erase only what it reaches as a whole: a container that it is "
+                "limited to, and by nothing else. `whoami` names those."
+            )
+
+    def inside(self, containers: Collection[str] | None) -> AccessScope:
+        """The part of this reach that is in these containers; None for any."""
+        if containers is None:
+            return self
+        inside = frozenset(containers)
+        if self.containers is not None:
+            inside &= self.containers
+        return replace(self, containers=inside)
+
+    def confined(self, topic: str, container: str) -> AccessScope:
+        """What work on behalf of such a token may touch, once it is about `topic` in `container`:
+        nothing that it brings about may be seen or changed further than this.
+        """
+        topics = frozenset({topic}) if self.topics is not None else None
+        containers = frozenset({container}) if self.containers is not None else None
+        return AccessScope(topics, None, self.agent_id, containers)
+
+
+FULL_ACCESS = AccessScope()
+
+
+@dataclass(frozen=True)
+class Rights:
+    """All that a token may do."""
+
+    scopes: frozenset[Scope] = DEFAULT_SCOPES
+    reach: AccessScope = FULL_ACCESS
+
+    def allows(self, scope: Scope | None) -> bool:
+        return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def may(self, operation: str) -> bool:
+        """Whether `operation` is one that there is, and that these rights allow."""
+        return operation in NEEDED and self.allows(NEEDED[operation])
+
+    def require(self, operation: str) -> None:
+        """Raises `InsufficientScope` unless these rights allow `operation`, and `OutOfReach` where
+        it would go beyond their reach.
+        """
+        if not self.may(operation):
+            raise InsufficientScope(str(NEEDED.get(operation) or Scope.ADMIN))
+        if operation in WHOLE and not self.reach.everything:
+            raise OutOfReach
+
+
+NONE = Rights(frozenset())
+
+
+def narrower_or_equal(child: Rights, parent: Rights) -> bool:
+    """Whether `child` may do nothing that `parent` may not."""
+    return all(parent.allows(scope) for scope in child.scopes) and child.reach.within(parent.reach)
+
+
+class Refusal(StrEnum):
+    """Why a token of ours is not let in; for the log and the book, never for who shows it."""
+
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+    TOO_OLD = "not_before"
+    USED_UP = "used_up"
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What there is of a token that is a JWT and stands in no table: who issued it, with which key,
+    when, and its name among those of its issuer, where it has one.
+    """
+
+    issuer: str
+    kid: str
+    alg: str
+    issued_at: int
+    jti: str | None
+
+
+@dataclass(frozen=True)
+class TokenInfo:
+    """All that is known of a token but its secret; `accessor` names it everywhere.
+
+    `parent` is the token that issued it, None for the operator. `expired_at` is when it was first
+    seen expired: it stays so, whatever the clock says later. `not_before`: the newest moment before
+    which tokens of its namespace, or of the server, may not have been made.
+    """
+
+    accessor: str
+    namespace: Namespace
+    created_at: datetime
+    revoked_at: datetime | None = None
+    label: str = ""
+    rights: Rights = field(default_factory=Rights)
+    parent: str | None = None
+    expires_at: datetime | None = None
+    expired_at: datetime | None = None
+    uses_left: int | None = None
+    last_used_at: datetime | None = None
+    refused_at: datetime | None = None
+    not_before: datetime | None = None
+    signed: Signed | None = None
+
+    def refusal(self, now: datetime) -> Refusal | None:
+        """Why it may not be used at `now`; None where it may."""
+        if self.revoked_at is not None:
+            return Refusal.REVOKED
+        if self.expired_at is not None or (self.expires_at is not None and self.expires_at <= now):
+            return Refusal.EXPIRED
+        if self.not_before is not None and self.created_at < self.not_before:
+            return Refusal.TOO_OLD
+        return Refusal.USED_UP if self.uses_left == 0 else None
+
+
+def _part(mine: frozenset[Any] | None, theirs: frozenset[Any] | None) -> bool:
+    return theirs is None or (mine is not None and mine <= theirs)

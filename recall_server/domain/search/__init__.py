@@ -1,0 +1,1 @@
+"""Rules of ranking. No I/O."""

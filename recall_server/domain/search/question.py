@@ -1,0 +1,85 @@
+"""What is asked, as the pipeline takes it: its words, and whom it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recall_server.domain.text.terms import SPEAKER, speaker_terms, terms, written
+
+TERMS_MAX = 64
+NAMES_MAX = 32
+
+# Whoever says "I" is spoken of here by one of these.
+_SELF = frozenset(f"{SPEAKER}{role}" for role in ("user", "human", "me"))
+ROLES = frozenset({*_SELF, *(f"{SPEAKER}{role}" for role in ("assistant", "ai", "system"))})
+_FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
+# What is joined to a name without being of it: "Ana's", "Ana'll"; and "Chris' son".
+_JOINED = re.compile(r"'(?:s|d|ll|re|ve|m)$", re.IGNORECASE)
+_GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: `asked` are its terms, `names` those of speakers that it may name."""
+
+    text: str
+    asked: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(text: str) -> Question:
+        asked = tuple(dict.fromkeys(terms(text)))[:TERMS_MAX]
+        names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(text) else ())
+        for name in _names(text):
+            names |= dict.fromkeys(name.terms)
+            if len(names) >= NAMES_MAX:
+                break
+        return Question(text, asked, tuple(names)[:NAMES_MAX])
+
+    def in_first_person(self, speakers: Collection[str]) -> str:
+        """The question as one of these would ask it of themselves: "What did Ana's son say" as
+        "What did my son say". A name draws a vector to every text that has it; without, MiniLM
+        found 58.1 instead of 38.6 % of the evidence in LoCoMo. Roles stay.
+        """
+        known = set(speakers) - ROLES
+        said: list[str] = []
+        end = 0
+        for name in _names(self.text) if known else ():
+            if known.isdisjoint(name.terms):
+                continue
+            between = self.text[end : name.start]
+            if said[-1:] == ["I"] and between.isspace():
+                said.pop()  # "Mary Ann" is one
+            else:
+                said.append(between)
+            said.append("my" if name.genitive else "I")
+            end = name.end
+        return "".join(said) + self.text[end:]
+
+
+class _Name(NamedTuple):
+    """A word that may be a name, with the terms of whom it may name; from `start` to `end`, with
+    the ending of a genitive.
+    """
+
+    terms: list[str]
+    start: int
+    end: int
+    genitive: bool
+
+
+def _names(text: str) -> Iterator[_Name]:
+    """The words that may be names: beside a capital letter "agent-1" still is, and "mark" not."""
+    lower = text == text.lower()
+    text = text.replace("’", "'")
+    for word in written(text):
+        name = _JOINED.sub("", word[0])
+        ordinary = name[0].islower() and name.isalpha()
+        if name[0].isalpha() and (lower or not ordinary):
+            end = word.start() + len(name)
+            genitive = _GENITIVE.match(text, end)
+            end = genitive.end() if genitive else end
+            yield _Name(speaker_terms(name), word.start(), end, genitive is not None)

@@ -1,0 +1,1 @@
+"""Rules of trust, tokens, quarantine and the audit chain. No I/O."""

@@ -1,0 +1,124 @@
+"""What to look for when a word should be gone: it may be left in part, in another case, encoding or
+order, or as its digest (SECURITY 6.3). Looking for the whole word alone gives a false "clean".
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.errors import Invalid
+from recall_server.domain.text.cleaning import storable
+
+WINDOW = 8
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Where something of a word was found: of which one (they count from 0), in which form, and
+    the byte at which it begins.
+    """
+
+    word: int
+    form: str
+    at: int
+
+
+class LeakPatterns:
+    """All forms of some words, and all parts of some vectors (float32, as they are stored), which
+    count on from the words. Bytes are compared without regard to the case of ASCII letters.
+    """
+
+    def __init__(self, words: Sequence[str], vectors: Sequence[bytes] = ()) -> None:
+        self._forms: dict[bytes, tuple[int, str]] = {}
+        for number, word in enumerate(words):
+            storable(word)
+            if len(word.encode()) < WINDOW:
+                raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
+            for form, needle in _forms(word):
+                self._forms.setdefault(needle.lower(), (number, form))
+        for number, vector in enumerate(vectors, len(words)):
+            for part in _parts(vector):
+                self._forms.setdefault(part.lower(), (number, "vector"))
+        self._beginning: dict[bytes, list[bytes]] = {}
+        # Whether a pair of bytes stands at this place of any needle: so one look at each byte
+        # tells, however many needles there are.
+        self._pairs = np.zeros((WINDOW // 2, 1 << 16), dtype=np.bool_)
+        for needle in self._forms:
+            self._beginning.setdefault(needle[:WINDOW], []).append(needle)
+            self._pairs[np.arange(WINDOW // 2), _pairs_of(needle[:WINDOW])[::2]] = True
+
+    @property
+    def overlap(self) -> int:
+        """How many bytes of one block must be looked at again with the next."""
+        return max(map(len, self._forms)) - 1
+
+    def find(self, block: bytes) -> list[Trace]:
+        """The first place of each form in a block."""
+        lowered = block.lower()
+        if len(lowered) < WINDOW:
+            return []
+        pairs = _pairs_of(lowered)
+        places = np.flatnonzero(self._pairs[0][pairs[: 2 - WINDOW]])
+        for number in range(1, WINDOW // 2):
+            places = places[self._pairs[number][pairs[places + 2 * number]]]
+        found: dict[bytes, int] = {}
+        for at in places.tolist():
+            for needle in self._beginning.get(lowered[at : at + WINDOW], ()):
+                if needle not in found and lowered.startswith(needle, at):
+                    found[needle] = at
+        return [Trace(*self._forms[needle], at) for needle, at in found.items()]
+
+
+def _pairs_of(text: bytes) -> NDArray[np.uint16]:
+    """Each byte with the one behind it, as a number."""
+    each = np.frombuffer(text, dtype=np.uint8).astype(np.uint16)
+    pairs: NDArray[np.uint16] = np.bitwise_or(np.left_shift(each[:-1], np.uint16(8)), each[1:])
+    return pairs
+
+
+def _forms(word: str) -> Iterator[tuple[str, bytes]]:
+    for spelled in {word, word.lower(), word.upper(), word.casefold()}:
+        plain = spelled.encode()
+        for start in range(len(plain) - WINDOW + 1):
+            yield "fragment", plain[start : start + WINDOW]
+        for encoding in ("utf-16-le", "utf-16-be"):
+            wide = spelled.encode(encoding)
+            for start in range(0, len(wide) - 2 * WINDOW + 1, 2):
+                yield encoding, wide[start : start + 2 * WINDOW]
+        yield "reversed", spelled[::-1].encode()
+        yield "hex", plain.hex().encode()
+        yield "url", "".join(f"%{byte:02x}" for byte in plain).encode()
+        yield "json", "".join(f"\\u{unit}" for unit in _units(spelled)).encode()
+        if not spelled.isascii():
+            yield "json", json.dumps(spelled)[1:-1].encode()
+        for offset in range(3):
+            yield "base64", _inner_base64(plain, offset)
+        yield "sha256", hashlib.sha256(plain).digest()
+        yield "sha256", hashlib.sha256(plain).hexdigest().encode()
+
+
+def _parts(vector: bytes) -> Iterator[bytes]:
+    """Each four numbers that follow each other, but for such as any vector may have: zeros."""
+    for start in range(0, len(vector) - 4 * FLOAT_BYTES + 1, FLOAT_BYTES):
+        part = vector[start : start + 4 * FLOAT_BYTES]
+        if len(set(part)) >= WINDOW:
+            yield part
+
+
+def _units(text: str) -> list[str]:
+    wide = text.encode("utf-16-be").hex()
+    return [wide[i : i + 4] for i in range(0, len(wide), 4)]
+
+
+def _inner_base64(plain: bytes, offset: int) -> bytes:
+    """What is the same in base64 whatever stands around, `offset` bytes after a multiple of 3: the
+    characters, of six bits each, that have no bit of a neighbour.
+    """
+    encoded = base64.b64encode(b"\x00" * offset + plain)
+    return encoded[-(-offset * 8 // 6) : (offset + len(plain)) * 8 // 6]

@@ -1,0 +1,1 @@
+"""Text: cleaning, terms, dates and transcripts. No I/O."""

@@ -1,0 +1,305 @@
+"""Who said what, and when: cuts a text into turns that point back into it, and turns into chunks.
+
+Every non-blank character that is not a speaker's label or a date heading is in exactly one turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from recall_server.domain.episode import Span, Turn
+
+TURN_CHARS_MAX = 1_200
+_HEADING_CHARS_MAX = 120
+_HEADING_WORDS_MAX = 4
+_LABEL_CHARS_MAX = 160
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = (
+    r"(?P<{0}>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DATE = re.compile(
+    r"(?<!\d)(?:(?P<iso_year>\d{4})[-/.](?P<iso_month>\d\d?)[-/.](?P<iso_day>\d\d?)(?!\d)"
+    rf"|(?P<day>\d\d?)(?:st|nd|rd"
+    rf"|th)?\ (?:of\ )?{_MONTH.format('month')},?\ (?P<year>\d{{4}})(?!\d)"
+    rf"|\b{_MONTH.format('us_month')}\ (?P<us_day>\d\d?)(?:st|nd|rd"
+    rf"|th)?,?\ (?P<us_year>\d{{4}})(?!\d)"
+    r"|(?P<a>\d\d?)[/.](?P<b>\d\d?)[/.](?P<ab_year>\d{4})(?!\d))",
+    re.IGNORECASE,
+)
+_TIME = re.compile(
+    r"(?<![\d:])(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d{1,6})?)?"
+    r"\ ?(?P<half>[ap]\.?m\b\.?)?(?P<zone>Z\b|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
+_LEFTOVER = re.compile(r"[^\W_][^\s|]*")
+_FILLER = _words(
+    "on at the of date t mon tue wed thu fri sat sun gmt utc monday tuesday wednesday thursday"
+    " friday saturday sunday"
+)
+_OCCASIONS = _words(
+    "session conversation chat day log transcript meeting standup call notes diary journal entry"
+    " part week dialogue thread interview"
+)
+_HEADING = re.compile(
+    r"\s*(?:[-=*_~]{2,}|#{1,6}\s|date\s*:|session\b|(?:mon|tues|wednes|thurs|fri|satur"
+    r"|sun)day,? |\[?\(?\d|[A-Z][a-z]{2,8} \d)",
+    re.IGNORECASE,
+)
+_SESSION = re.compile(
+    r"\s*[-=*_~#]*\s*(?P<session>session[ _#-]{0,2}\w{1,12})\s*[-=*_~#:]*\s*", re.IGNORECASE
+)
+
+_WORD = r"[\w][\w.'’-]{0,30}"
+_LABEL = re.compile(
+    r"\s{0,8}(?:[-*>]\s{1,3})?"
+    r"(?:\[(?P<before>[^\[\]\n]{3,40})\]\s{0,3})?"
+    r"(?P<stars>\*{2}|__)?"
+    rf"(?P<name>{_WORD}(?:[ ]{_WORD}){{0,3}})"
+    r"(?:\s{0,3}[(\[](?P<after>[^()\[\]\n]{3,40})[)\]])?"
+    r"(?:(?(stars)(?:\*{2}|__))\s?:|:(?(stars)(?:\*{2}|__)))(?=\s|$)"
+)
+_ROLES = _words(
+    "user assistant human ai system agent bot model customer client operator me chatgpt claude"
+    " gpt gemini copilot tool developer interviewer interviewee host guest"
+)
+_PARTICLES = _words("de del der di da du van von la le el al bin ben of the and")
+_NOT_SPEAKERS = _words(
+    "note notes todo fixme re fwd fw subject from to cc bcc date time step steps example examples"
+    " warning tip hint summary question answer decision decisions goal goals action actions update"
+    " updates ps fyi important remember reminder reason result results problem solution issue"
+    " context background agenda title name email phone address language editor theme location"
+    " status priority owner deadline due version type tags topic topics source sources usage input"
+    " output returns raises args pros cons plan next caveat conclusion correction edit disclaimer"
+    " http https ftp mailto file key value description requirements ingredients directions"
+    " favourite favorite likes dislikes hobbies hobby preference preferences fact facts job age"
+    " diet timezone budget database stack tools framework process procedure workflow"
+)
+_CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the text: where what is said begins, and what label or heading it bears."""
+
+    start: int
+    said_from: int
+    end: int
+    name: str | None = None
+    stamp: str | None = None
+    heading: bool = False
+    blank: bool = False
+
+
+def read_moment(text: str, day: datetime) -> datetime | None:
+    """The moment that a stamp or heading names, in UTC; a bare clock time is on the given day."""
+    date, clock = _DATE.search(text), _TIME.search(text)
+    if date is None and clock is None:
+        return None
+    try:
+        at = _day_of(date) if date else day.replace(hour=0, minute=0, second=0, microsecond=0)
+        return at if clock is None or at is None else _with_clock(at, clock)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
+    """The turns of a text, in order; plain prose without speakers gives a turn a paragraph."""
+    lines = _without_false_speakers(list(_lines(text)), text)
+    turns: list[Turn] = []
+    for start, end, speaker, session, said_at in _utterances(lines, text, occurred_at):
+        for first, last in _pieces(text, start, end):
+            turns.append(Turn(len(turns), Span(first, last), speaker, session, said_at))
+    return tuple(turns)
+
+
+def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
+    """Groups of whole turns of at most `chars_max` characters; a longer turn stands alone."""
+    chunks: list[tuple[Turn, ...]] = []
+    group: list[Turn] = []
+    size = 0
+    for turn in turns:
+        chars = turn.span.end - turn.span.start
+        if group and size + chars > chars_max:
+            chunks.append(tuple(group))
+            group, size = [], 0
+        group.append(turn)
+        size += chars
+    if group:
+        chunks.append(tuple(group))
+    return chunks
+
+
+def _day_of(date: re.Match[str]) -> datetime | None:
+    part = date.groupdict()
+    if part["iso_year"]:
+        year, month, day = part["iso_year"], int(part["iso_month"]), part["iso_day"]
+    elif part["year"]:
+        year, month, day = part["year"], _month(part["month"]), part["day"]
+    elif part["us_year"]:
+        year, month, day = part["us_year"], _month(part["us_month"]), part["us_day"]
+    else:
+        first, second, year = int(part["a"]), int(part["b"]), part["ab_year"]
+        if first <= 12 and second <= 12 and first != second:
+            # 03/04/2023 is March to some and April to others: no date beats a wrong one
+            return None
+        month, day = (second, str(first)) if first > 12 or first == second else (first, str(second))
+    return datetime(int(year), month, int(day), tzinfo=UTC)
+
+
+def _month(name: str) -> int:
+    return _MONTHS.index(name[:3].lower()) + 1
+
+
+def _with_clock(at: datetime, clock: re.Match[str]) -> datetime:
+    hour, half = int(clock["hour"]), (clock["half"] or "").lower()[:1]
+    if half:
+        hour = hour % 12 + (12 if half == "p" else 0)
+    zone = clock["zone"] or ""
+    if zone and zone not in "Zz":
+        at = at.replace(tzinfo=datetime.strptime(zone.replace(":", ""), "%z").tzinfo)
+    second = int(clock["second"] or 0)
+    return at.replace(hour=hour, minute=int(clock["minute"]), second=second).astimezone(UTC)
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    fences = [m.start() for m in re.finditer(r"^[ \t]{0,3}```", text, re.MULTILINE)]
+    # A fence that is never closed must not hide the rest of a conversation.
+    closed = set(fences[: len(fences) // 2 * 2])
+    fenced = False
+    start = 0
+    while start < len(text):
+        newline = text.find("\n", start)
+        end = len(text) if newline < 0 else newline
+        marks_fence = start in closed
+        if fenced or marks_fence:
+            yield _Line(start, start, end, blank=not text[start:end].strip())
+        else:
+            yield _classify(text, start, end)
+        fenced ^= marks_fence
+        start = end + 1
+
+
+def _classify(text: str, start: int, end: int) -> _Line:
+    line = text[start : min(end, start + _LABEL_CHARS_MAX)]
+    if not line.strip():
+        return _Line(start, start, end, blank=not text[start:end].strip())
+    if end - start <= _HEADING_CHARS_MAX and _is_heading(line):
+        return _Line(start, end, end, heading=True)
+    label = _LABEL.match(line)
+    if label and _may_speak(label["name"]):
+        stamp = label["before"] or label["after"]
+        if label["before"] and not (_DATE.search(stamp) or _TIME.search(stamp)):
+            return _Line(start, start, end)
+        name = re.sub(r"\s+", " ", label["name"])
+        return _Line(start, start + label.end(), end, name=name, stamp=stamp)
+    return _Line(start, start, end)
+
+
+def _is_heading(line: str) -> bool:
+    if _SESSION.fullmatch(line):
+        return True
+    if not _HEADING.match(line) or not _DATE.search(line):
+        return False
+    rest = _TIME.sub(" ", _DATE.sub(" ", line))
+    words = [word for word in _LEFTOVER.findall(rest) if word.lower().strip(":,") not in _FILLER]
+    if words and not re.match(r"\s*(?:[-=*_~#]|date\b|session\b)", line, re.IGNORECASE):
+        return False
+    # A heading names what follows; "# Moved house, 8 May 2023" says something and is kept.
+    named = any(word.lower().rstrip("_0123456789") in _OCCASIONS for word in words)
+    return len(words) <= (_HEADING_WORDS_MAX if named else 1)
+
+
+def _may_speak(name: str) -> bool:
+    words = name.split()
+    if name.lower() in _ROLES or words[0].lower() in _ROLES:
+        return True
+    if words[0].lower() in _NOT_SPEAKERS or not words[0][0].isupper():
+        return False
+    return all(w[0].isupper() or w[0].isdigit() or w.lower() in _PARTICLES for w in words[1:])
+
+
+def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
+    """A label counts if it is a role, is stamped or repeats, or if every line has one."""
+    labelled = [line for line in lines if line.name]
+    content = [line for line in lines if not line.blank and not line.heading]
+    times = Counter(line.name for line in labelled)
+    spoken = sum(len(text[x.said_from : x.said_from + 200].split()) >= 3 for x in labelled)
+    all_speak = len(labelled) == len(content) and spoken * 2 >= len(labelled)
+
+    def speaks(line: _Line) -> bool:
+        name = line.name or ""
+        return bool(line.stamp) or name.lower() in _ROLES or times[name] > 1 or all_speak
+
+    return [x if not x.name or speaks(x) else _Line(x.start, x.start, x.end) for x in lines]
+
+
+_Utterance = tuple[int, int, str | None, str | None, datetime | None]
+
+
+def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
+    """Joins lines to utterances, carrying the date and session of the last heading along."""
+    session: str | None = None
+    day: datetime | None = None
+    said_at: datetime | None = None
+    speaker: str | None = None
+    start = end = -1
+    for line in lines:
+        closes = line.heading or line.name or (line.blank and speaker is None)
+        if closes and start >= 0:
+            yield start, end, speaker, session, said_at
+            start = -1
+        if line.heading:
+            heading = text[line.start : line.end]
+            day = read_moment(heading, day or occurred_at) if _DATE.search(heading) else day
+            session = _session_of(heading) or session
+            speaker, said_at = None, day
+        elif line.name:
+            speaker = line.name
+            stamped = read_moment(line.stamp, day or occurred_at) if line.stamp else None
+            said_at = stamped or day
+            start, end = line.said_from, line.end
+        elif not line.blank:
+            start, end = (line.start if start < 0 else start), line.end
+    if start >= 0:
+        yield start, end, speaker, session, said_at
+
+
+def _session_of(heading: str) -> str | None:
+    rest = _TIME.sub(" ", _DATE.sub(" ", heading))
+    words = [word.strip(":,-=") for word in _LEFTOVER.findall(rest)]
+    kept = [word for word in words if word and word.lower() not in _FILLER]
+    return " ".join(kept) or None
+
+
+def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cuts a long utterance at sentence ends, else at a space, else where the limit falls."""
+    while start < end:
+        while start < end and text[start].isspace():
+            start += 1
+        stop = min(end, start + TURN_CHARS_MAX)
+        if stop < end:
+            cuts = [m.end() for m in _CUT.finditer(text, start, stop)]
+            space = text.rfind(" ", start, stop)
+            stop = cuts[-1] if cuts else space + 1 if space > start else stop
+        last = stop
+        while last > start and text[last - 1].isspace():
+            last -= 1
+        if last > start:
+            yield start, last
+        start = stop
+
+
+def turn_at(turns: Sequence[Turn], position: int) -> Turn | None:
+    """The turn that this character of the text is in."""
+    return next((one for one in turns if one.span.start <= position < one.span.end), None)

@@ -1,0 +1,205 @@
+"""The parts that the settings choose. Large ones are imported where they are chosen."""
+
+from datetime import datetime
+
+from recall_server.config import Settings
+from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.integrations.checkpoints import CheckpointFile, CheckpointUrl, Place
+from recall_server.integrations.crypto import key_set
+from recall_server.integrations.crypto.issuers import Issuer, load
+from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.integrations.embeddings.embedder import Embedder
+from recall_server.integrations.embeddings.torch_models import MINILM
+from recall_server.integrations.extraction.extractor import Extractor
+from recall_server.integrations.extraction.merger import Merger
+from recall_server.integrations.llm import prompts
+from recall_server.integrations.rerankers.reranker import Reranker
+from recall_server.services.erasure.ledger import PURPOSE as LEDGER
+from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.memory.redaction import Masking
+from recall_server.storage.store import Store
+
+
+def refuse_lost(settings: Settings) -> None:
+    """Raise `DatabaseUnusable` where the key of a database is there and the database is not: SQLite
+    would make an empty one, and nobody would be told that all is gone.
+    """
+    path = settings.database
+    if isinstance(path, str) or settings.key_file is not None or not settings.key_path.exists():
+        return
+    # Before its first checkpoint all of a database may be in the journal.
+    parts = (path, path.with_name(path.name + "-wal"))
+    if not any(part.exists() and part.stat().st_size for part in parts):
+        raise DatabaseUnusable(
+            f"{path} is gone or empty, and its key {settings.key_path} is there. Put the database "
+            "back from a backup. To begin anew, remove the key too."
+        )
+
+
+async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
+    """The key that the database belongs to; it is made with the database, and never again."""
+    path = settings.key_path
+    async with store.transaction(None, write=False) as tx:
+        bound = await tx.server.kid()
+    if bound is None and not path.exists():
+        ServerKey.make(path)
+    key = ServerKey.read(path)
+    if bound is None:
+        async with store.transaction(None) as tx:
+            await tx.server.bind(key.kid, key.public, now)
+            bound = await tx.server.kid()
+    if bound != key.kid:
+        raise DatabaseUnusable(
+            f"The database belongs to the key {bound}, and {path} holds {key.kid}. Point "
+            "RECALL_KEY_FILE at the file that this database was set up with."
+        )
+    return key
+
+
+async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: bool) -> Ledger:
+    """What was erased. Raises `DatabaseUnusable` where the database does not know of all of it,
+    unless it is known to be `restored`.
+    """
+    found = Ledger(key.derive(LEDGER), settings.erasure_path)
+    if not restored:
+        await found.require(store)
+    return found
+
+
+def checkpoint_places(settings: Settings) -> list[Place]:
+    """Where checkpoints go."""
+    places: list[Place] = []
+    if settings.checkpoint_file is not None:
+        places.append(CheckpointFile(settings.checkpoint_file))
+    if settings.checkpoint_url is not None:
+        places.append(CheckpointUrl(settings.checkpoint_url, settings.push_timeout_s))
+    return places
+
+
+def issuers(settings: Settings) -> tuple[Issuer, ...]:
+    """The identity providers that the operator named. Raises `Invalid`."""
+    if settings.issuers_file is None:
+        return ()
+    found = load(settings.issuers_file, settings.canonical_url)
+    for one in found:
+        key_set.check(one)
+    return found
+
+
+def masking(settings: Settings) -> Masking:
+    if not settings.mask_secrets:
+        return Masking(None)
+    from recall_server.integrations.redaction import SecretRedactor  # noqa: PLC0415
+
+    return Masking(SecretRedactor())
+
+
+def extractor(settings: Settings) -> Extractor:
+    key = settings.anthropic_api_key
+    if settings.extractor == "anthropic" and key is None:
+        raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
+    if settings.extractor != "rules" and key is not None:
+        # Imported on use: the SDK takes longer to load than all the rest.
+        from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
+        from recall_server.integrations.extraction.claude import ClaudeExtractor  # noqa: PLC0415
+
+        return ClaudeExtractor(
+            api_key=key.get_secret_value(),
+            base_url=settings.anthropic_base_url,
+            model=settings.model,
+            deadline_s=settings.model_deadline_s,
+            attributes=vocabulary(),
+            prompt=prompts.load("extract"),
+        )
+    from recall_server.integrations.extraction.rules import RulesExtractor  # noqa: PLC0415
+
+    return RulesExtractor()
+
+
+def merger(settings: Settings) -> Merger:
+    key = settings.anthropic_api_key
+    if settings.extractor != "rules" and key is not None:
+        from recall_server.integrations.extraction.claude_merge import ClaudeMerger  # noqa: PLC0415
+
+        return ClaudeMerger(
+            api_key=key.get_secret_value(),
+            base_url=settings.anthropic_base_url,
+            model=settings.model,
+            deadline_s=settings.model_deadline_s,
+            prompt=prompts.load("merge"),
+        )
+    from recall_server.integrations.extraction.rules.merge import RulesMerger  # noqa: PLC0415
+
+    return RulesMerger()
+
+
+def embedder(settings: Settings) -> Embedder | None:
+    """Raises `Invalid`."""
+    name, _, model = settings.embedder.partition(":")
+    match name:
+        case "none":
+            return None
+        case "wordllama":
+            from recall_server.integrations.embeddings.static_vectors import (  # noqa: PLC0415
+                StaticEmbedder,
+            )
+
+            return StaticEmbedder()
+        case "sentence-transformers":
+            from recall_server.integrations.embeddings.sentence_vectors import (  # noqa: PLC0415
+                DEFAULT,
+                SentenceEmbedder,
+            )
+
+            return SentenceEmbedder(
+                model or DEFAULT,
+                threads=settings.torch_threads,
+                timeout_s=settings.embedder_timeout_s,
+                batch=settings.embedder_batch,
+            )
+        case "http":
+            return _http_embedder(model, settings)
+    raise Invalid(
+        "RECALL_EMBEDDER must be wordllama, none, sentence-transformers, "
+        "sentence-transformers:NAME, or http:MODEL."
+    )
+
+
+def _http_embedder(model: str, settings: Settings) -> Embedder:
+    if not model or settings.embedder_url is None:
+        raise Invalid("The embedder http needs a model, http:MODEL, and RECALL_EMBEDDER_URL.")
+    from recall_server.integrations.embeddings.http_vectors import HttpEmbedder  # noqa: PLC0415
+
+    key = settings.embedder_api_key
+    return HttpEmbedder(
+        model,
+        url=settings.embedder_url,
+        api_key=key.get_secret_value() if key else None,
+        timeout_s=settings.embedder_timeout_s,
+        batch=settings.embedder_batch,
+    )
+
+
+def reranker(settings: Settings) -> Reranker | None:
+    """Raises `Invalid`."""
+    name, _, model = settings.reranker.partition(":")
+    if name == "none":
+        return None
+    if name == "maxsim":
+        from recall_server.integrations.rerankers.maxsim import MaxSimReranker  # noqa: PLC0415
+
+        return MaxSimReranker(
+            model or MINILM,
+            threads=settings.torch_threads,
+            timeout_s=settings.reranker_timeout_s,
+            cache_bytes_max=settings.reranker_cache_bytes_max,
+        )
+    if name == "cross-encoder" and model:
+        from recall_server.integrations.rerankers.cross_encoder import (  # noqa: PLC0415
+            CrossEncoderReranker,
+        )
+
+        return CrossEncoderReranker(
+            model, threads=settings.torch_threads, timeout_s=settings.reranker_timeout_s
+        )
+    raise Invalid("RECALL_RERANKER must be none, maxsim, maxsim:NAME, or cross-encoder:NAME.")

@@ -1,0 +1,1 @@
+"""Outside systems: each port with its adapters."""

@@ -1,0 +1,96 @@
+"""Signed checkpoints of the book, and the places outside of the database where they are kept."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import jwt
+
+from recall_server.domain.errors import Invalid, Unavailable
+from recall_server.domain.external_errors import PushFailed
+from recall_server.domain.security.audit_chain import Checkpoint
+from recall_server.integrations.appended_file import AppendedFile
+from recall_server.integrations.crypto.keys import ALG, Jwk, ServerKey
+from recall_server.integrations.http.webhook import Webhook
+
+TYP = "recall-checkpoint+jwt"
+
+
+def signed(key: ServerKey, checkpoint: Checkpoint) -> str:
+    """The checkpoint as a JWS (RFC 7515)."""
+    return key.sign(asdict(checkpoint), TYP)
+
+
+def opened(token: str, public: Jwk) -> Checkpoint:
+    """What the holder of `public` vouched for. Raises `Invalid` where it did not."""
+    try:
+        key = jwt.PyJWK(dict(public), algorithm=ALG)
+        read = jwt.decode_complete(token, key, algorithms=[ALG])
+        return _checkpoint(read["header"], read["payload"])
+    except (jwt.PyJWTError, KeyError, TypeError, ValueError):
+        raise Invalid("This is not a checkpoint that the key at hand has signed.") from None
+
+
+def _checkpoint(header: dict[str, Any], claims: dict[str, Any]) -> Checkpoint:
+    if header["typ"] != TYP or not isinstance(claims["seq"], int):
+        raise ValueError
+    return Checkpoint(
+        str(claims["namespace"]), claims["seq"], str(claims["digest"]), str(claims["at"])
+    )
+
+
+class Place(Protocol):
+    """Where checkpoints are kept."""
+
+    async def keep(self, checkpoints: Sequence[str]) -> None:
+        """Add these, all of them. Raises `Unavailable` where that is not certain."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """A file to which one line a checkpoint is appended; made so that its owner alone reads it."""
+
+    path: Path
+
+    async def keep(self, checkpoints: Sequence[str]) -> None:
+        text = "".join(f"{one}\n" for one in checkpoints).encode()
+        file = AppendedFile(self.path, "RECALL_CHECKPOINT_FILE")
+        await asyncio.to_thread(file.append, text)
+
+    async def close(self) -> None:
+        """Nothing stays open."""
+
+
+class CheckpointUrl:
+    """An address of the operator's to which checkpoints are POSTed, one a line, as often as it
+    takes for it to answer with success: it may get one twice.
+    """
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url = url
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        # The operator has named it, so that it may be private; nothing else may.
+        self._webhook = Webhook(allowed=[f"{host}:{port}"], timeout_s=timeout_s)
+
+    async def keep(self, checkpoints: Sequence[str]) -> None:
+        try:
+            answer = await self._webhook.post(
+                self._url,
+                "".join(f"{one}\n" for one in checkpoints).encode(),
+                {"Content-Type": "text/plain; charset=utf-8"},
+            )
+        except PushFailed as error:
+            raise Unavailable(f"RECALL_CHECKPOINT_URL: {error.message}") from None
+        if not 200 <= answer.status < 300:
+            raise Unavailable(f"RECALL_CHECKPOINT_URL: the receiver answered {answer.status}.")
+
+    async def close(self) -> None:
+        await self._webhook.close()

@@ -1,0 +1,1 @@
+"""Keys, JSON web tokens and sealed secrets."""

@@ -1,0 +1,169 @@
+"""A JWT (RFC 7519), read more strictly than the library does, and only then verified by it.
+
+PyJWT 2.15 takes `exp` as a string, as a fraction or as 10^30, `==` after the signature, a claim
+that stands twice, and any `typ`; it reads tokens of any size. What is refused here it never sees.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import jwt
+from jwt.utils import base64url_decode, base64url_encode
+
+from recall_server.domain.permissions import Signed
+from recall_server.integrations.llm.strict_json import strict
+
+LEEWAY = timedelta(seconds=30)
+"""How far the clock of whoever signed may be from ours."""
+
+LIFE_MAX = timedelta(hours=24)
+TOKEN_CHARS_MAX = 8_192
+KID_CHARS_MAX = 256
+TEXT_CHARS_MAX = 1_024
+
+# Those that name a key or where to find one are not among them, nor `crit` and `b64`.
+_HEADERS = frozenset({"alg", "kid", "typ", "x5t", "x5t#S256"})
+_SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+_SECONDS_MAX = 253_402_300_799  # the year 9999
+
+
+class NotValid(Exception):
+    """A token that is not let in. The reason is for the log, never for who shows it."""
+
+
+@dataclass(frozen=True)
+class Jwt:
+    """What a token says, of which nothing is proved yet."""
+
+    text: str = field(repr=False)
+    alg: str
+    kid: str
+    typ: str
+    claims: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def issuer(self) -> str:
+        return str(self.claims["iss"])
+
+    @property
+    def subject(self) -> str:
+        return str(self.claims["sub"])
+
+    @property
+    def signed(self) -> Signed:
+        return Signed(self.issuer, self.kid, self.alg, self.at("iat"), self.jti)
+
+    @property
+    def jti(self) -> str | None:
+        """Its name among those of its issuer, where it has one."""
+        return self.claims.get("jti")
+
+    def at(self, claim: str) -> int:
+        """A moment, in seconds since 1970."""
+        return int(self.claims[claim])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a token must be: made by `issuer` for `audience` and for nobody else, of the kind `typ`
+    (RFC 8725 3.11), signed by one of `algorithms`.
+    """
+
+    issuer: str
+    audience: str
+    typ: str
+    algorithms: Sequence[str]
+
+
+def read(token: str) -> Jwt:
+    """What `token` says, where it has the form of one. Raises `NotValid`."""
+    if len(token) > TOKEN_CHARS_MAX or not _SHAPE.fullmatch(token):
+        raise NotValid("malformed")
+    parts = token.split(".")
+    try:
+        decoded = [base64url_decode(part) for part in parts]
+        header, claims = strict(decoded[0]), strict(decoded[1])
+    except (ValueError, RecursionError):
+        raise NotValid("malformed") from None
+    # One signature has one spelling: the bits that base64 leaves over are none of ours to ignore.
+    if [base64url_encode(each).decode() for each in decoded] != parts:
+        raise NotValid("malformed")
+    if not isinstance(header, dict) or not isinstance(claims, dict) or not set(header) <= _HEADERS:
+        raise NotValid("header")
+    alg, kid, typ = (header.get(name) for name in ("alg", "kid", "typ"))
+    if not (_text(alg, 16) and _text(kid, KID_CHARS_MAX) and _text(typ, 64)):
+        raise NotValid("header")
+    _check_kinds(claims)
+    return Jwt(token, str(alg), str(kid), _short(str(typ)), claims)
+
+
+def check(shown: Jwt, expected: Expected, now: datetime) -> None:
+    """That what the token says of itself is as expected, and its time is now. Raises `NotValid`."""
+    if shown.issuer != expected.issuer:
+        raise NotValid("issuer")
+    if shown.typ != _short(expected.typ):
+        raise NotValid("typ")
+    if shown.alg not in expected.algorithms:
+        raise NotValid("alg")
+    audience = shown.claims["aud"]
+    if isinstance(audience, list) and len(audience) == 1:
+        audience = audience[0]  # RFC 9068 has it as text or as a list; one name is one name
+    if audience != expected.audience:
+        raise NotValid("audience")
+    _check_time(shown, now)
+
+
+def prove(shown: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
+    """That `key` signed the token. Raises `NotValid`."""
+    try:
+        jwt.decode(
+            shown.text,
+            key,
+            algorithms=[shown.alg],
+            audience=expected.audience,
+            issuer=expected.issuer,
+            # The clock that these would ask is not the one that everything else here goes by.
+            options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
+        )
+    except jwt.PyJWTError as error:
+        raise NotValid(type(error).__name__) from None
+
+
+def _check_time(shown: Jwt, now: datetime) -> None:
+    at, leeway = now.timestamp(), LEEWAY.total_seconds()
+    if shown.at("exp") <= at - leeway:
+        raise NotValid("expired")
+    if shown.at("iat") > at + leeway:
+        raise NotValid("issued in the future")
+    if "nbf" in shown.claims and shown.at("nbf") > at + leeway:
+        raise NotValid("not yet")
+    if not 0 < shown.at("exp") - shown.at("iat") <= LIFE_MAX.total_seconds():
+        raise NotValid("life")
+
+
+def _check_kinds(claims: Mapping[str, Any]) -> None:
+    """Claims that must be there, and of which kind; a boolean is no number."""
+    for name in ("exp", "iat", *({"nbf"} & set(claims))):
+        value = claims.get(name)
+        if type(value) is not int or not 0 <= value <= _SECONDS_MAX:
+            raise NotValid(name)
+    for name in ("iss", "sub", *({"jti"} & set(claims))):
+        if not _text(claims.get(name), TEXT_CHARS_MAX):
+            raise NotValid(name)
+    audience = claims.get("aud")
+    listed = audience if isinstance(audience, list) else [audience]
+    if not listed or not all(_text(one, TEXT_CHARS_MAX) for one in listed):
+        raise NotValid("audience")
+
+
+def _text(value: object, chars_max: int) -> bool:
+    """Whether it is text that can be stored, looked up and shown."""
+    return isinstance(value, str) and 0 < len(value) <= chars_max and value.isprintable()
+
+
+def _short(typ: str) -> str:
+    """RFC 7515 4.1.9: `application/` may be left out, and its case says nothing."""
+    return typ.lower().removeprefix("application/")

@@ -1,0 +1,1 @@
+"""Embedders: the port and its adapters."""

@@ -1,0 +1,112 @@
+"""The default embedder: static word vectors out of wordllama's own wheel, no network, no torch."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX, Vectors
+
+DIMENSIONS = 256
+# Texts of so many characters together are ready (0.25 ms) before a hop to a thread would pay off.
+INLINE_CHARS_MAX = 500
+
+Tokenize = Callable[[str], list[int]]
+
+
+class StaticEmbedder:
+    """The port `Embedder`: the mean of a text's word vectors, each text computed by itself.
+
+    So a text's vector has the same bits alone and in any batch, and a long neighbour costs no
+    memory. A blank text is the zero vector. Loads on first use; works in one thread of its own,
+    but for what is short. Any failure is `EmbedderUnavailable`; the next call tries again.
+    """
+
+    def __init__(self) -> None:
+        # One thread, not a pool: it bounds the work, and makes two first calls load once.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
+        self._loaded: tuple[Tokenize, Vectors] | None = None
+
+    @cached_property
+    def model(self) -> str:
+        try:
+            return f"wordllama/{DIMENSIONS}/{metadata.version('wordllama')}"
+        except metadata.PackageNotFoundError:
+            raise EmbedderUnavailable from None
+
+    @property
+    def dimensions(self) -> int:
+        return DIMENSIONS
+
+    async def load(self) -> None:
+        await self.embed(["a", "b"])
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        try:
+            short = sum(map(len, texts)) <= INLINE_CHARS_MAX
+            if not texts or (short and self._loaded):
+                return self._embed(texts)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._embed, texts)
+        except Exception:  # noqa: BLE001 - a library may fail in any way; search does without
+            # Without its cause, which may quote the text.
+            raise EmbedderUnavailable from None
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+        if not texts:
+            return vectors
+        if self._loaded is None:
+            self._loaded = _load()
+        tokenize, table = self._loaded
+        for row, text in enumerate(texts):
+            vectors[row] = _mean(tokenize(text[:TEXT_CHARS_MAX].strip()), table)
+        return vectors
+
+
+def _mean(ids: list[int], table: Vectors) -> Vectors:
+    """The normalised sum; one that has no direction or is not finite is the zero vector."""
+    total: Vectors = table[ids].sum(axis=0, dtype=np.float32)
+    length = np.linalg.norm(total)
+    if not np.isfinite(length) or length < np.finfo(np.float32).tiny:
+        return np.zeros(DIMENSIONS, dtype=np.float32)
+    return total / length
+
+
+def _load() -> tuple[Tokenize, Vectors]:
+    wordllama = _import_quietly()
+    # Without `cache_dir` it looks for its tokenizer in a wrong folder, then on the network.
+    model = wordllama.WordLlama.load(
+        cache_dir=Path(str(wordllama.__file__)).parent, dim=DIMENSIONS, disable_download=True
+    )
+    table: Vectors = model.embedding
+
+    def tokenize(text: str) -> list[int]:
+        ids: list[int] = model.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    return tokenize, table
+
+
+def _import_quietly() -> ModuleType:
+    """Import wordllama, which calls `logging.basicConfig`, and leave logging as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        return importlib.import_module("wordllama")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)

@@ -1,0 +1,1 @@
+"""Extractors and mergers: the ports and their adapters."""

@@ -1,0 +1,177 @@
+"""Merging by Claude. What it writes is a proposal: it is taken where it is seen to keep what the
+memories say and to add nothing; else the text of the rules is.
+
+Importing this module imports `anthropic`, which takes a second or two: do so when a key is set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Unpack
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from recall_server.domain.contradiction import negations
+from recall_server.domain.external_errors import ModelAnswerInvalid
+from recall_server.domain.extraction import Usage
+from recall_server.domain.memory import Memory
+from recall_server.domain.security.screening import orders
+from recall_server.domain.text.terms import terms
+from recall_server.integrations.extraction.merger import MERGED_CHARS_MAX, Merged, Merger
+from recall_server.integrations.extraction.rules.merge import NAME as RULES
+from recall_server.integrations.extraction.rules.merge import all_said
+from recall_server.integrations.llm.claude_api import (
+    CALL_TOKENS_MAX,
+    ClaudeApi,
+    Connection,
+    Line,
+    Prompt,
+    form_of,
+)
+
+OUTPUT = form_of({"text": {"type": "string"}})
+
+
+class ClaudeMerger(Merger):
+    """The port `Merger` over the Messages API; `ClaudeApi` says what is tried again, and how long.
+
+    Where one of the memories says what all the others do, or there is too much to look at, the
+    rules decide, and no call is made. An answer of no use is no error here.
+    """
+
+    def __init__(self, *, prompt: Prompt, **connection: Unpack[Connection]) -> None:
+        self._prompt = prompt
+        self._claude = ClaudeApi(**connection)
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens that one call costs at most; what has no such number is free."""
+        return CALL_TOKENS_MAX
+
+    @property
+    def name(self) -> str:
+        return f"anthropic/{self._claude.model}/merge/{self._prompt.version}"
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        said = await all_said(memories)
+        if len(said.sources) < 2:
+            return None if said.text is None else Merged(said.text, RULES)
+        documents = _as_data(said.sources)
+        system, user = self._prompt.fill(nonce=secrets.token_hex(8), memories=documents)
+        usage = Usage()
+        try:
+            answer = await self._claude.ask(system, user, OUTPUT)
+            usage = answer.usage
+            text = _read(answer.content)
+        except ModelAnswerInvalid:
+            refused = ["is not there"]
+        else:
+            refused = objections(text, said.sources)
+            if not refused:
+                return Merged(text, self.name, usage)
+        return None if said.text is None else Merged(said.text, RULES, usage, tuple(refused))
+
+    async def close(self) -> None:
+        await self._claude.close()
+
+
+def _as_data(memories: Sequence[Memory]) -> str:
+    """Everything that others wrote, as one JSON document."""
+    documents = [
+        {
+            "text": memory.text,
+            "said_at": f"{memory.said_at:%Y-%m-%d}",
+            "fact": memory.fact
+            and {
+                "entity": memory.fact.entity,
+                "attribute": memory.fact.attribute,
+                "value": memory.fact.value,
+                "negated": memory.fact.negated,
+            },
+        }
+        for memory in memories
+    ]
+    return json.dumps({"memories": documents}, ensure_ascii=False)
+
+
+class Proposal(BaseModel):
+    """The text as a model writes it down, cleaned of what cannot be stored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    text: Annotated[Line, Field(min_length=1, max_length=MERGED_CHARS_MAX)]
+
+
+def _read(content: object) -> str:
+    try:
+        return Proposal.model_validate(content).text
+    except ValidationError:
+        raise ModelAnswerInvalid from None
+
+
+def objections(text: str, memories: Sequence[Memory]) -> list[str]:
+    """Why `text` may not take the place of `memories`, each reason as the end of a sentence.
+
+    Numbers (with their sign, currency, per cent, am or pm), and all words of names, dates and
+    identifiers, stand in both or in neither; the values of facts are not lost; it denies something
+    where they do, and only there. A signal and no proof: other words may still have changed.
+    """
+    said = " ".join(memory.text for memory in memories)
+    words, known = frozenset(terms(text)), frozenset(terms(said))
+    figures, known_figures = frozenset(_figures(text)), frozenset(_figures(said))
+    denials = [negations(memory.text) > 0 for memory in memories]
+    checks = (
+        ("loses a number", known_figures <= figures),
+        ("makes up a number", figures <= known_figures),
+        ("loses a name or a date", _names(said) <= words),
+        ("makes up a name or a date", _names(_OPENING.sub(" ", text)) <= known),
+        ("loses the value of a fact", all(_values(memory) <= words for memory in memories)),
+        ("denies what was not denied, or the reverse", (negations(text) > 0) == any(denials)),
+    )
+    return [*orders(text), *(reason for reason, kept in checks if not kept)]
+
+
+_SIGN = r"(?:[-−±~≈=<>≤≥+#$€£¥₹]|(?<=[~≈=<>≤≥$€£¥₹])\s)*"
+_FIGURE = re.compile(
+    rf"(?:(?<!\w){_SIGN})?\d+(?:[.,:/-]\d+)*(?:\s?[%‰°€£¥₹$]|\s?[ap]\.?m\b)?", re.IGNORECASE
+)
+_GROUPING = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+def _figures(text: str) -> Iterator[str]:
+    """The numbers of a text in one spelling: "1,200" is "1200", "9:30 p.m." is "9:30pm"."""
+    plain = _GROUPING.sub("", unicodedata.normalize("NFKC", text))
+    for found in _FIGURE.finditer(plain):
+        yield re.sub(r"\s|(?<=[ap])\.", "", found[0].casefold())
+
+
+_OPENING = re.compile(r"(?:^|(?<=[.!?…;:]\s))\W*\w+")
+_TIME = re.compile(
+    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|april|june|july|august"
+    r"|september|october|november|december)\b",
+    re.IGNORECASE,
+)
+_IDENTIFIER = re.compile(r"[^\W\d]\d|\d[^\W\d]|\w[._@/\\=+&:]\w")
+
+
+def _names(text: str) -> frozenset[str]:
+    """The terms of all words that have a capital, name a day or a month ("may" and "march" need
+    the capital), or hold what words do not: "v2", "snake_case", "node.js".
+    """
+    chunks = (
+        chunk
+        for chunk in text.split()
+        if chunk != chunk.lower() or _TIME.search(chunk) or _IDENTIFIER.search(chunk)
+    )
+    # Function words with a capital are terms only as long as they stand alone.
+    return frozenset(terms(" ".join(chunks))).intersection(terms(text))
+
+
+def _values(memory: Memory) -> frozenset[str]:
+    """The terms of a fact's value that the memory's text has as well."""
+    value = memory.fact.value if memory.fact else ""
+    return frozenset(terms(value)).intersection(terms(memory.text))

@@ -1,0 +1,243 @@
+"""The merger that needs no model: what several memories say, each thing once and in its own words.
+
+Only what another text says in the same words is left out; nothing is put into other words. So it
+repeats itself where two say the same differently, and never loses what one of them alone says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from recall_server.domain.contradiction import negations
+from recall_server.domain.memory import Memory, MemoryType
+from recall_server.integrations.extraction.merger import MERGED_CHARS_MAX, Merged, Merger
+from recall_server.integrations.extraction.rules.sentences import sentences
+from recall_server.integrations.extraction.rules.verbs import word_set
+
+NAME = "rules/merge/1"
+SOURCES_CHARS_MAX = 10 * MERGED_CHARS_MAX
+"""How long different texts may be together, in characters, to be looked at."""
+SENTENCES_MAX = 200
+"""And of how many sentences they may be: each is compared with each, 0.1 s at worst."""
+# As in the extractor: below this a hop to another thread takes longer than the work.
+INLINE_CHARS_MAX = 300
+
+
+class RulesMerger(Merger):
+    """Joins the sentences of all memories, in the order in which they were said.
+
+    A text, or a sentence of it, is left out where another says it too: all of its words in their
+    order, between them nothing that could turn their meaning, and as many negations.
+
+    There is no text where one would be too long, or where a sentence would have to be taken out of
+    a procedure, or of sentences that lean on each other ("It is called Rex.").
+    """
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        text = (await all_said(memories)).text
+        return None if text is None else Merged(text, NAME)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The memories that say something no other one says, in the order in which they were said, and
+    all of it as one text. There are none, and no text, where there is too much to look at.
+    """
+
+    sources: tuple[Memory, ...]
+    text: str | None
+
+
+async def all_said(memories: Sequence[Memory]) -> Said:
+    """What the memories say, taken together."""
+    different: dict[str, Memory] = {}
+    for memory in sorted(memories, key=lambda memory: (memory.said_at, memory.id)):
+        different.setdefault(memory.text, memory)
+    chars = sum(map(len, different))
+    if chars > SOURCES_CHARS_MAX:
+        return Said((), None)
+    if chars <= INLINE_CHARS_MAX:
+        return _said(different.values())
+    return await asyncio.to_thread(_said, different.values())
+
+
+def _said(memories: Iterable[Memory]) -> Said:
+    texts = [_Text(memory) for memory in memories]
+    if sum(len(text.sentences) for text in texts) > SENTENCES_MAX:
+        return Said((), None)
+    telling = [
+        text
+        for number, text in enumerate(texts)
+        if not any(
+            text.is_said_by(other) and (at < number or not other.is_said_by(text))
+            for at, other in enumerate(texts)
+            if at != number
+        )
+    ]
+    joined = telling[0].memory.text if len(telling) == 1 else _joined(telling)
+    fits = joined is not None and len(joined) <= MERGED_CHARS_MAX
+    return Said(tuple(text.memory for text in telling), joined if fits else None)
+
+
+def _joined(texts: Sequence[_Text]) -> str | None:
+    parts: list[str] = []
+    for number, text in enumerate(texts):
+        kept = [s for s in text.sentences if not _said_elsewhere(s, number, texts)]
+        if len(kept) == len(text.sentences):
+            parts.append(_ended(text.memory.text.strip()))
+        elif text.hangs_together:
+            return None
+        else:
+            parts += [_ended(sentence.text) for sentence in kept]
+    return " ".join(parts)
+
+
+def _said_elsewhere(sentence: _Sentence, number: int, texts: Sequence[_Text]) -> bool:
+    """Whether a sentence of another text says it too; of two that say the same the first stays."""
+    return any(
+        sentence.is_said_by(other) and (at < number or not other.is_said_by(sentence))
+        for at, text in enumerate(texts)
+        if at != number
+        for other in text.sentences
+    )
+
+
+_LEANING = word_set(
+    "it its itself he him his himself she her hers herself they them their theirs themselves this"
+    " that these those there then so but also too however therefore thus afterwards otherwise both"
+    " former latter such another other others next finally instead still again"
+)
+
+
+class _Text:
+    """A memory's text as its sentences."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.sentences = [_Sentence(sentence) for sentence in _sentences(memory.text)]
+
+    @property
+    def hangs_together(self) -> bool:
+        """Whether a sentence taken out of it could change what the others say."""
+        later: Iterable[str] = (word for sentence in self.sentences[1:] for word in sentence.words)
+        return (
+            self.memory.type is MemoryType.PROCEDURE
+            or "\n" in self.memory.text
+            or not _LEANING.isdisjoint(later)
+        )
+
+    def is_said_by(self, other: _Text) -> bool:
+        """Whether `other` says each of its sentences, one after the other; between the steps of a
+        procedure there may be further ones.
+        """
+        if self.memory.type is MemoryType.PROCEDURE:
+            steps = iter(other.sentences)
+            return all(any(mine.is_said_by(step) for step in steps) for mine in self.sentences)
+        starts = range(len(other.sentences) - len(self.sentences) + 1)
+        return any(
+            all(map(_Sentence.is_said_by, self.sentences, other.sentences[start:]))
+            for start in starts
+        )
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """The sentences of a text; what is none by itself ("1.", "Yes.") goes with the next one."""
+    start = 0
+    found = [sentence.end for sentence in sentences(text, 0)]
+    for end in [*found[:-1], len(text)]:
+        if sentence := text[start:end].strip():
+            yield sentence
+        start = end
+
+
+# English function words only: what they turn, condition or take back is no longer said plainly.
+_TURNING = word_set(
+    "rarely seldom hardly barely scarcely almost nearly only except if unless until till when"
+    " whenever may might could would should must shall can maybe perhaps probably possibly"
+    " likely unlikely sometimes occasionally formerly used once former plan plans planned planning"
+    " want wants wanted hope hopes hoped intend intends try tries tried consider considers"
+    " considered think thinks thought believe believes believed say says said tell tells told hear"
+    " hears heard ask asks asked know knows refuse refuses refused avoid avoids avoided fail fails"
+    " failed but although though however instead rather than over who whom whose which that where"
+    " whether"
+)
+_ARTICLES = word_set("a an the")
+_OPENING = re.compile(r"^[(\[{\"'`\u2018\u201c\u00ab]+")
+# A mark after a digit may be a unit, of feet or of minutes.
+_CLOSING = re.compile(r"(?:[.,;:!?\u2026)\]}\u00bb\u3002\uff01\uff1f]|(?<!\d)[\"'`\u2019\u201d])+$")
+
+
+@dataclass(frozen=True)
+class _Word:
+    folded: str
+    is_name: bool
+
+
+class _Sentence:
+    """A sentence as the words that it is made of: blanks, case, articles and punctuation apart."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._spelt = list(_spelt(text))
+        self.words = tuple(word.folded for word in self._spelt)
+
+    @cached_property
+    def _turned(self) -> tuple[int, list[str]]:
+        return negations(self.text), [word for word in self.words if word in _TURNING]
+
+    @cached_property
+    def _set(self) -> frozenset[str]:
+        return frozenset(self.words)
+
+    def is_said_by(self, other: _Sentence) -> bool:
+        """Whether `other` says the same, and maybe more.
+
+        It begins with the same two words (who does it, and what), the rest stands in it in the
+        same order, and there is no name in between: "Ana moved to Porto" is not said by "Ana moved
+        to Rome, Bob to Porto".
+        """
+        if not self._set <= other._set or self._turned != other._turned:
+            return False
+        if self.words[:2] != other.words[: len(self.words[:2])]:
+            return False
+        more = iter(other._spelt)
+        return all(_comes_next(word, more) for word in self.words)
+
+
+def _comes_next(word: str, more: Iterator[_Word]) -> bool:
+    """Go on to `word`; False where a name or the end comes before it."""
+    for found in more:
+        if found.folded == word:
+            return True
+        if found.is_name:
+            return False
+    return False
+
+
+def _spelt(text: str) -> Iterator[_Word]:
+    for number, chunk in enumerate(unicodedata.normalize("NFKC", text).split()):
+        word = _CLOSING.sub("", _OPENING.sub("", chunk))
+        # "A" is an article where a sentence begins; elsewhere it may be a vitamin.
+        article = word in _ARTICLES or (number == 0 and word.lower() in _ARTICLES)
+        if word and not article:
+            folded = unicodedata.normalize("NFKC", word.casefold().replace("\u2019", "'"))
+            yield _Word(folded, is_name=number > 0 and word != word.lower())
+
+
+_ENDED = re.compile(r"[.!?:\u2026\u3002\uff01\uff1f][\"'`)\]\u2019\u201d\u00bb*_]*$")
+
+
+def _ended(sentence: str) -> str:
+    return sentence if _ENDED.search(sentence) else f"{sentence.rstrip(',; ')}."

@@ -1,0 +1,1 @@
+"""Outgoing HTTP and the addresses it may reach."""

@@ -1,0 +1,260 @@
+"""Sends to addresses that others name, and asks there: public ones only, looked up once, checked,
+and then connected to as they were checked. Redirects, cookies, proxies and kept connections do not
+exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import httpx2
+
+from recall_server.domain.external_errors import PushFailed, PushUrlRefused
+from recall_server.integrations.http.addresses import Address, Exempt, is_public, parsed
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host; raises `OSError` where there are none."""
+
+URL_CHARS_MAX = 2_048
+# Where nothing is exempt: any other port may be some service's that was never meant for HTTP.
+PORTS = frozenset({443, 8443})
+ADDRESSES_MAX = 3
+
+# A small part of what RFC 3986 allows, read here and nowhere else: two parsers of one URL may see
+# two hosts in it. No userinfo, no escapes in the host, no backslash, no fragment.
+_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
+    r"(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<target>(?:[/?][\x21\x22\x24-\x5b\x5d-\x7e]*)?)",
+    re.ASCII,
+)
+# 2130706433, 0x7f.1, 127.1 and 0177.0.0.1 are read as 127.0.0.1 by some resolvers.
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a receiver said; `retry_after_s` where it asked to be left alone for so many seconds."""
+
+    status: int
+    retry_after_s: float | None = None
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """`read_max`: how many bytes of the answer's body are read at most; 0: it is left unread."""
+
+    method: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    read_max: int = 0
+
+
+@dataclass(frozen=True)
+class _Target:
+    scheme: str
+    host: str
+    port: int
+    path: str
+    authority: str
+
+    @property
+    def name(self) -> str:
+        return self.host.strip("[]")
+
+
+class Webhook:
+    """One request at a time, within `timeout_s` from the first look-up to the end of the answer.
+
+    `allowed` is what may be reached although it is private or speaks plain HTTP: see `Exempt`.
+    `tls` is the trust that certificates are held against; the system's where none is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Sequence[str] = (),
+        timeout_s: float = 15.0,
+        resolve: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._exempt = Exempt(allowed)
+        self._resolve = resolve or _resolved
+        self._tls = tls
+        self._transport: httpx2.AsyncHTTPTransport | None = None
+
+    async def check_url(self, url: str) -> None:
+        """Raise `PushUrlRefused` where nothing would be sent to `url` as its name resolves now.
+
+        A name that does not exist and one that is private get the same words: the answer must not
+        tell what names there are inside.
+        """
+        target = _target(url)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._addresses(target)
+        except (OSError, UnicodeError):  # a TimeoutError is an OSError
+            raise PushUrlRefused from None
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send `body` and tell the answer, whatever its status; nothing of its body is read.
+
+        Raises `PushUrlRefused` where the name has come to resolve to what may not be reached, and
+        `PushFailed` where there is no answer.
+        """
+        return await self._asked(url, _Request("POST", headers, body))
+
+    async def get(self, url: str, bytes_max: int) -> Answer:
+        """What is at `url`, with the body where the status is 200. Raises as `post` does, and
+        `PushFailed` on a body of more than `bytes_max`.
+        """
+        return await self._asked(url, _Request("GET", read_max=bytes_max))
+
+    async def _asked(self, url: str, request: _Request) -> Answer:
+        target = _target(url)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                addresses = await self._addresses(target)
+                return await self._sent(target, addresses[:ADDRESSES_MAX], request)
+        except TimeoutError:
+            raise PushFailed("The receiver did not answer in time.") from None
+        except (OSError, UnicodeError) as error:
+            raise PushFailed("The receiver's name cannot be looked up.") from error
+        except httpx2.TransportError as error:
+            raise PushFailed("The receiver cannot be reached or does not speak HTTP.") from error
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    def _opened(self) -> httpx2.AsyncHTTPTransport:
+        # Opened on use: reading the system's certificates takes longer than the rest of a start.
+        # Not a client: that would follow, remember and obey the environment. No connection is kept,
+        # as the next one to the same address may be for another name, with another certificate.
+        if self._transport is None:
+            self._transport = httpx2.AsyncHTTPTransport(
+                verify=self._tls or True,
+                trust_env=False,
+                limits=httpx2.Limits(max_keepalive_connections=0),
+            )
+        return self._transport
+
+    async def _addresses(self, target: _Target) -> Sequence[Address]:
+        """All addresses of the host, each of which may be reached."""
+        literal = parsed(target.name)
+        if literal is not None:
+            found = [literal]
+        else:
+            told = await self._resolve(target.name, target.port)
+            found = [address for address in map(parsed, told) if address is not None]
+        if not found:
+            raise OSError("no address")
+        if self._exempt.host(target.host, target.port) or self._exempt.addresses(found):
+            return found
+        if target.scheme != "https":
+            raise PushUrlRefused("The URL must begin with https://.")
+        if target.port not in PORTS:
+            raise PushUrlRefused("The URL may name no port but 443 and 8443.")
+        if not all(map(is_public, found)):
+            raise PushUrlRefused
+        return found
+
+    async def _sent(
+        self, target: _Target, addresses: Sequence[Address], request: _Request
+    ) -> Answer:
+        for address in addresses[:-1]:
+            try:
+                return await self._sent_to(address, target, request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                continue  # nothing was sent; the host has more addresses
+        return await self._sent_to(addresses[-1], target, request)
+
+    async def _sent_to(self, address: Address, target: _Target, asked: _Request) -> Answer:
+        url = httpx2.URL(
+            scheme=target.scheme,
+            host=str(address),
+            port=target.port,
+            raw_path=target.path.encode(),
+        )
+        request = httpx2.Request(
+            asked.method,
+            url,
+            content=asked.body,
+            headers={
+                "Host": target.authority,
+                "User-Agent": "recall-server",
+                "Accept-Encoding": "identity",
+                **asked.headers,
+            },
+            extensions={
+                # The certificate must be the name's, whatever the address.
+                "sni_hostname": target.name,
+                "timeout": {"connect": self.timeout_s / ADDRESSES_MAX},
+            },
+        )
+        response = await self._opened().handle_async_request(request)
+        try:
+            body = b""
+            if asked.read_max and response.status_code == HTTPStatus.OK:
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > asked.read_max:
+                        raise PushFailed("The answer is too long.")
+        finally:
+            await response.aclose()
+        wait = _seconds(response.headers.get("Retry-After", ""))
+        return Answer(response.status_code, wait, body)
+
+
+def place_of(url: str) -> str:
+    """The host and port of a URL, as `Exempt` takes them. Raises `PushUrlRefused`."""
+    target = _target(url)
+    return f"{target.host}:{target.port}"
+
+
+def _target(url: str) -> _Target:
+    match = _URL.fullmatch(url) if len(url) <= URL_CHARS_MAX else None
+    if match is None:
+        raise PushUrlRefused(
+            f"This is not a URL that can be used: https://HOST/PATH, at most {URL_CHARS_MAX} "
+            "characters, percent-encoded, without user name, password and fragment."
+        )
+    host = match["host"].lower()
+    bare = host.strip("[]")
+    if (host.startswith("[") or _NUMBER.fullmatch(host)) and parsed(bare) is None:
+        raise PushUrlRefused("The host is a number. Write it as a name.")
+    port = int(match["port"] or (443 if match["scheme"] == "https" else 80))
+    if port > 65_535:
+        raise PushUrlRefused("There is no such port.")
+    path = match["target"]
+    return _Target(
+        scheme=match["scheme"],
+        host=host,
+        port=port,
+        path=path if path.startswith("/") else f"/{path}",
+        authority=f"{host}:{match['port']}" if match["port"] else host,
+    )
+
+
+async def _resolved(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+def _seconds(text: str) -> float | None:
+    """`Retry-After` where it is a number; a date is not looked at."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None

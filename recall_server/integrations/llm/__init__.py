@@ -1,0 +1,1 @@
+"""Language models: the Messages API and strict JSON."""

@@ -1,0 +1,1 @@
+"""Re-rankers: the port and its adapters."""

@@ -1,0 +1,213 @@
+"""Re-ranking by late interaction: each word of the question against the word of a text that is
+nearest to it (Khattab & Zaharia 2020, ColBERT), with the token vectors of a small embedding model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.external_errors import RerankerUnavailable
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.text.terms import terms
+from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX
+from recall_server.integrations.embeddings.torch_models import ModelThread
+from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.token_vectors import Tokens, TokenVectors
+
+Floats = NDArray[np.float32]
+
+# Of a text so many tokens are read: twice as many cost more than twice as much.
+TOKENS_MAX = 128
+TEXTS_AT_ONCE = 32
+# What is said beside a text counts nearly as much as what it says: there it stands what "it" is. Of
+# .7 to .9 all find about as much on LoCoMo; without what is beside, 1 point less (R@10).
+BESIDE = 0.9
+# A word to which all texts are as near tells them apart by noise.
+SPREAD_MIN = 0.02
+# A text that asks does not answer.
+ASKING = 0.3
+_WORD = re.compile(r"\S+")
+_SENTENCE = re.compile(r"[^.?!]+[.?!]*")
+
+
+class _Encoder(Protocol):
+    max_seq_length: int
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    def encode(
+        self, inputs: list[str], *, output_value: str, batch_size: int, show_progress_bar: bool
+    ) -> Iterable[Any]: ...
+
+
+class MaxSimReranker:
+    """The port `Reranker`: of each token of the question, asked in the first person, the greatest
+    cosine to any token of what was said or, a little less, of the turns around it; weighed by what
+    the words tell. Stop words weigh nothing, and a word that stands nowhere as much as the rarest.
+
+    Half of a score is the mean of these. The other half is the mean of how far each is above what
+    the other passages have, so that a word to which all are near does not decide. Both go from the
+    least of the passages to the greatest. Who asks a thing does not say it: what share of a text is
+    questions is taken off.
+
+    On LoCoMo, with MiniLM for both, 83.8 of the evidence are among ten hits, and 81.1 without it.
+    Token vectors of what was read are held in memory, up to `cache_bytes_max`: a question takes 54
+    ms of one processor where all is held, and 1.6 s where nothing is.
+    """
+
+    judges = False
+
+    def __init__(
+        self, model_name: str, *, threads: int, timeout_s: float, cache_bytes_max: int
+    ) -> None:
+        self._thread = ModelThread(
+            model_name, _made, RerankerUnavailable, threads=threads, timeout_s=timeout_s
+        )
+        self.held = TokenVectors(cache_bytes_max)
+
+    @property
+    def name(self) -> str:
+        return f"maxsim/{self._thread.name}"
+
+    async def load(self) -> None:
+        await self._thread.load()
+
+    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+        if not passages:
+            return []
+        return await self._thread.run(
+            partial(_scores, look=look, passages=passages, held=self.held)
+        )
+
+    def forget(self, namespace: Namespace) -> None:
+        self.held.forget(namespace)
+
+    async def close(self) -> None:
+        await self._thread.close()
+
+
+def word_weights(query: str, weights: Mapping[str, float]) -> list[tuple[int, int, float]]:
+    """Where each word of the question stands, and what it weighs: as much as its rarest term."""
+    asked = set(terms(query))
+    most = max(weights.values(), default=1.0)
+    found = []
+    for word in _WORD.finditer(query):
+        known = [weights.get(term, most) for term in terms(word[0]) if term in asked]
+        found.append((*word.span(), max(known, default=0.0)))
+    return found
+
+
+def _made(package: ModuleType, place: str) -> _Encoder:
+    encoder = cast("_Encoder", package.SentenceTransformer(place))
+    encoder.max_seq_length = min(encoder.max_seq_length or TOKENS_MAX, TOKENS_MAX)
+    return encoder
+
+
+def _scores(
+    encoder: _Encoder, look: Look, passages: Sequence[Passage], held: TokenVectors
+) -> list[float]:
+    query = look.in_first_person[:TEXT_CHARS_MAX]
+    weights = _token_weights(encoder, query, look.weights)
+    if not weights.any():
+        return [0.0] * len(passages)
+    (asked,) = _token_vectors(encoder, [query])
+    if len(asked) != len(weights):
+        raise ValueError("the question has other tokens than it was read with")
+    own = [_own(one) for one in passages]
+    around = [[text[:TEXT_CHARS_MAX] for text in one.around] for one in passages]
+    texts = list(dict.fromkeys(chain(*own, *around)))
+    read = held.of(look.namespace, look.epoch, texts, partial(_token_vectors, encoder))
+    wanted = weights > 0
+    near = dict(zip(texts, _nearest(asked[wanted], read), strict=True))
+    scores = _weighed(
+        np.array([np.max([near[text] for text in of_one], axis=0) for of_one in own]),
+        [[near[text] for text in of_one] for of_one in around],
+        weights[wanted] / weights.sum(),
+    )
+    scores = _to_one(
+        scores - ASKING * np.array([_asking(said) for said, *_ in own], dtype=np.float32)
+    )
+    if not np.isfinite(scores).all():
+        raise ValueError("not a number")
+    return [float(score) for score in scores]
+
+
+def _own(passage: Passage) -> list[str]:
+    """What was said, and what is remembered of it where that is in other words."""
+    said = (passage.said or passage.text)[:TEXT_CHARS_MAX]
+    text = passage.text[:TEXT_CHARS_MAX]
+    return [said] if text in said else [said, text]
+
+
+def _nearest(asked: Tokens, texts: Sequence[Tokens]) -> Floats:
+    """Of each text, a row, the greatest cosine of any of its tokens to each one asked for."""
+    starts = np.cumsum([0, *(len(tokens) for tokens in texts[:-1])])
+    cosines = np.concatenate(texts).astype(np.float32) @ asked.astype(np.float32).T
+    nearest: Floats = np.maximum.reduceat(cosines, starts, axis=0)
+    return nearest
+
+
+def _weighed(own: Floats, beside: Sequence[Sequence[Floats]], weights: Floats) -> Floats:
+    """Of each passage the score, from 0 to 1; `own` and `beside` are cosines to each token."""
+    mean, spread = own.mean(axis=0), np.maximum(own.std(axis=0), SPREAD_MIN)
+    above = (own - mean) / spread
+    plain = own.copy()
+    for place, others in enumerate(beside):
+        for other in others:
+            plain[place] = np.maximum(plain[place], BESIDE * other)
+            above[place] = np.maximum(above[place], BESIDE * (other - mean) / spread)
+    return _to_one(_to_one(plain @ weights) + _to_one(above @ weights))
+
+
+def _to_one(values: Floats) -> Floats:
+    """From 0, of the least, to 1, of the greatest; all alike are all 0."""
+    width = max(float(np.ptp(values)), 1e-9)
+    scaled: Floats = (values - values.min()) / width
+    return scaled
+
+
+def _asking(text: str) -> float:
+    """What share of a text is questions."""
+    asked = sum(len(one[0]) for one in _SENTENCE.finditer(text) if "?" in one[0])
+    return asked / max(len(text), 1)
+
+
+def _token_weights(encoder: _Encoder, query: str, weights: Mapping[str, float]) -> Floats:
+    """What each token of the question weighs; marks such as the beginning weigh nothing."""
+    words = word_weights(query, weights)
+    read = encoder.tokenizer(
+        query, truncation=True, max_length=encoder.max_seq_length, return_offsets_mapping=True
+    )
+    found = [
+        max((weight for start, end, weight in words if a < end and b > start), default=0.0)
+        for a, b in read["offset_mapping"]
+    ]
+    return np.array(found, dtype=np.float32)
+
+
+def _token_vectors(encoder: _Encoder, texts: list[str]) -> list[Tokens]:
+    """Of each text a unit row for each token. The encoder sorts them by their lengths by itself,
+    so that few are padded.
+    """
+    made = encoder.encode(
+        texts,
+        output_value="token_embeddings",
+        batch_size=TEXTS_AT_ONCE,
+        show_progress_bar=False,
+    )
+    return [_unit(tokens.numpy(force=True)) for tokens in made]
+
+
+def _unit(rows: Floats) -> Tokens:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Tokens = (rows / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float16)
+    return unit

@@ -1,0 +1,49 @@
+"""What a process does that goes on until it is told to stop; and one that runs jobs only, which
+loads none of the doors.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from recall_server.application import Application
+from recall_server.bootstrap import open_application, working
+from recall_server.config import Settings
+from recall_server.doctor import refuse_unsafe
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
+    """Refuse what is unsafe, and load embedder, re-ranker and redactor before anybody waits for
+    them. Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is
+    a wrong setting; later, search goes on without.
+    """
+    await refuse_unsafe(built)
+    await built.services.ingest.masking.ready()
+    if built.embedder is not None:
+        await built.embedder.load()
+    if built.services.recall.reranking is not None:
+        await built.services.recall.reranking.reranker.load()
+    yield
+
+
+def stop_signal() -> asyncio.Event:
+    """Set when this process gets SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def work(settings: Settings) -> None:
+    """Run jobs only, until SIGTERM or SIGINT."""
+    stop = stop_signal()
+    async with open_application(settings) as built, checked_and_loaded(built), working(built):
+        log.info("worker_started", engine=built.store.engine, jobs=settings.worker_jobs)
+        await stop.wait()

@@ -1,0 +1,71 @@
+"""Logs: one JSON line an event on standard error, with no text and no secret in it."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+from recall_server.domain.text.cleaning import plain_json
+
+# They log what they send and receive, which is our callers' text.
+_CHATTY = ("anthropic", "httpx", "httpx2", "httpcore", "mcp", "a2a", "uvicorn.access", "asyncio")
+
+
+_places = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
+
+def _tracebacks(_: Any, __: str, event: Any) -> Any:
+    """Where an error came from, without the values that were there: they hold callers' text."""
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()
+    elif isinstance(error, BaseException):
+        error = (type(error), error, error.__traceback__)
+    if error and error[0] is not None:
+        stacks = _places(error)
+        for stack in stacks:
+            stack.pop("exc_value", None)
+        event["exception"] = stacks
+    return event
+
+
+def _unquoted(_: Any, __: str, event: Any) -> Any:
+    """The A2A SDK puts what callers sent into its messages: of those, the words without values."""
+    record = event["_record"]
+    if record.name.startswith("a2a"):
+        event["event"] = str(record.msg)
+    return event
+
+
+def configure(level: str) -> None:
+    """Send our events and the warnings of libraries to standard error."""
+    threshold = getattr(logging, level.upper())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _tracebacks,
+    ]
+    # JSON in ASCII: a line break or an escape sequence in a value stays inside its line.
+    as_json = structlog.processors.JSONRenderer(ensure_ascii=True)
+
+    def render(logger: Any, name: str, event: Any) -> str:
+        return plain_json(str(as_json(logger, name, event)))
+
+    structlog.configure(
+        processors=[*shared, render],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[_unquoted, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)

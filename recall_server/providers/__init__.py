@@ -1,1 +1,0 @@
-"""Outside minds, each a Protocol and its adapters: extractors and embedders."""

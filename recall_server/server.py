@@ -1,0 +1,164 @@
+"""A server that runs until it is told to stop: lock, listen, drain."""
+
+import asyncio
+import gc
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from filelock import FileLock, Timeout
+from starlette.types import ASGIApp
+
+from recall_server.api.app import create_app
+from recall_server.api.connection_timeouts import ConnectionTimeouts, TimedProtocol
+from recall_server.api.listener import Listener
+from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
+from recall_server.application import Application
+from recall_server.bootstrap import open_application, working
+from recall_server.config import Settings
+from recall_server.domain.errors import DatabaseUnusable, Invalid
+from recall_server.lifecycle import checked_and_loaded, stop_signal
+
+log = structlog.get_logger()
+
+# Files that this process needs besides the connections of its clients: databases, models, logs.
+FILES_BESIDES = 256
+
+
+@contextmanager
+def only_server(settings: Settings) -> Any:
+    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` where another server holds it."""
+    if not isinstance(settings.database, Path):
+        yield
+        return
+    path = settings.database.resolve()
+    lock = FileLock(path.with_name(path.name + ".lock"), mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DatabaseUnusable(
+            f"Another recall server is running on {path}. Stop it, or give this one a file of its "
+            "own with --db."
+        ) from None
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"{path.parent} cannot be written ({error.strerror}). Check its owner and mode."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_address(settings: Settings) -> None:
+    """Raise `Invalid` on an address that others reach, unless the operator asked for it."""
+    if settings.public and not settings.allow_public:
+        raise Invalid(
+            f"{settings.host} can be reached by others and this server speaks plain HTTP: tokens "
+            "could be read on the way. Put a TLS proxy before it and listen on 127.0.0.1, or say "
+            "--allow-public if the network between is yours."
+        )
+
+
+def bound(settings: Settings) -> socket.socket:
+    """A socket that listens as the settings say. Raises `Invalid` where it cannot."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # Named as TCP, or asyncio would not turn off Nagle's delay, and each answer would wait 40 ms.
+    listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise Invalid(
+            f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}). Choose another "
+            "with --port."
+        ) from None
+    return listener
+
+
+@asynccontextmanager
+async def listening(
+    app: ASGIApp, settings: Settings, listener: socket.socket
+) -> AsyncIterator[str]:
+    """The app on a socket, for as long as the block lasts; yields its address."""
+    config = uvicorn.Config(
+        app,
+        http=partial(TimedProtocol, patience=_patience(settings)),  # type: ignore[arg-type]
+        ws="none",
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, round(settings.drain_s)),
+    )
+    server = uvicorn.Server(config)
+    # The signals are ours: uvicorn would raise them again when it is done.
+    server.capture_signals = _no_signals  # type: ignore[method-assign]
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started and not task.done():  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(0.005)  # uvicorn has no event for it
+        if task.done():
+            await task
+        host, port = listener.getsockname()[:2]
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+def _patience(settings: Settings) -> ConnectionTimeouts:
+    """As the settings say, but no more connections than this process may have files open."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.connections_max + FILES_BESIDES
+    if files < wanted:
+        files = min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return ConnectionTimeouts(
+        header_s=settings.header_s,
+        body_s=settings.body_s,
+        unread_s=settings.unread_s,
+        connections_max=max(1, min(settings.connections_max, files - FILES_BESIDES)),
+    )
+
+
+@contextmanager
+def _no_signals() -> Any:
+    yield
+
+
+async def serve(
+    settings: Settings,
+    announce: Callable[[str, Application], None],
+    *,
+    app: Callable[[Application], ASGIApp] = create_app,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within
+    `drain_s`, and release the jobs.
+    """
+    check_address(settings)
+    stop = stop_signal()
+    with only_server(settings):
+        listener = bound(settings)
+        async with (
+            open_application(settings) as built,
+            checked_and_loaded(built),
+            working(built),
+            listening(app(built), settings, listener) as address,
+        ):
+            # What was made until now lives as long as the server: nothing to collect there.
+            gc.freeze()
+            announce(address, built)
+            await stop.wait()
+            built.stop()
+            log.info("stopping", seconds=settings.drain_s)

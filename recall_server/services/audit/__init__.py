@@ -1,0 +1,1 @@
+"""Read, export, sign and verify the audit log."""

@@ -1,0 +1,96 @@
+"""The book: who did what, when, how it ended and what it cost. Never what was said."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from time import perf_counter
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import NamespaceNotFound
+from recall_server.domain.namespace import Namespace
+from recall_server.services.cursors import Cursors, Listing
+from recall_server.storage.store import Store
+from recall_server.storage.tables.audit import AuditRecord, Filter
+
+SEQ_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """Records, newest first; `next` is the cursor of the page after."""
+
+    records: tuple[AuditRecord, ...]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Begins lines, reads the book, and writes the lines that have no transaction of their own."""
+
+    store: Store
+    now: Callable[[], datetime]
+    new_id: Callable[[str], str]
+    cursors: Cursors
+
+    def begin(
+        self, namespace: Namespace, operation: str, door: str, accessor: str | None
+    ) -> AuditEntry:
+        """A line for an operation that starts now."""
+        started = perf_counter()
+        return AuditEntry(
+            id=self.new_id("rec"),
+            namespace=namespace,
+            operation=operation,
+            door=door,
+            accessor=accessor,
+            request_id=self.new_id("req"),
+            started_at=self.now(),
+            elapsed_ms=lambda: (perf_counter() - started) * 1000,
+        )
+
+    async def write(self, entry: AuditEntry) -> None:
+        """Write a line whose operation changed nothing, or failed."""
+        async with self.store.transaction(entry.namespace, entry=entry, brief=True):
+            pass
+
+    async def observed(
+        self, namespace: Namespace, operation: str, door: str, **counts: int
+    ) -> None:
+        """Write a line for a look that was taken at a namespace, before what was seen is told.
+        Raises `NamespaceNotFound`.
+        """
+        entry = self.begin(namespace, operation, door, None)
+        entry.counts |= counts
+        async with self.store.transaction(namespace, write=False) as tx:
+            if await tx.audit.head() is None:
+                raise NamespaceNotFound
+        await self.write(entry)
+
+    async def page(
+        self,
+        namespace: Namespace,
+        wanted: Filter,
+        *,
+        cursor: str,
+        limit: int,
+        entry: AuditEntry,
+    ) -> AuditPage:
+        """The newest chained records that are wanted, or of those on the pages behind `cursor`.
+        Raises `InvalidCursor`.
+        """
+        listing = Listing("audit", namespace, entry.accessor or "", asdict(wanted))
+        [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
+        async with self.store.transaction(namespace, write=False) as tx:
+            found = await tx.audit.page(wanted, int(before), limit + 1)
+        shown = found[:limit]
+        entry.counts["records"] = len(shown)
+        last = shown[-1].link if len(found) > limit else None
+        more = [str(last.seq)] if last else None
+        return AuditPage(tuple(shown), self.cursors.sealed(listing, more))
+
+    async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
+        """The newest lines, newest first; of all namespaces where none is given."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            if namespace is None:
+                return await tx.audit.newest_of_all(limit)
+            return await tx.audit.newest(limit)

@@ -1,0 +1,1 @@
+"""Issue, verify, delegate and revoke tokens."""

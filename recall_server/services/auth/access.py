@@ -1,0 +1,359 @@
+"""Who may enter: issue, verify, list, rotate and revoke tokens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from recall_server.domain.audit import AuditEntry, Outcome
+from recall_server.domain.containers import container
+from recall_server.domain.errors import (
+    BeingErased,
+    Invalid,
+    LastAdmin,
+    NamespaceNotFound,
+    TokenNotFound,
+    Unauthenticated,
+    WouldWiden,
+)
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Refusal, Rights, Scope, TokenInfo, narrower_or_equal
+from recall_server.domain.security.tokens import new_token, token_hash, well_formed
+from recall_server.domain.text.cleaning import clean_label, storable
+from recall_server.integrations.crypto.jwt import NotValid
+from recall_server.storage.store import Store, Transaction
+
+log = structlog.get_logger()
+
+LABEL_CHARS_MAX = 128
+TOPICS_MAX = 100
+CONTAINERS_MAX = 100
+USES_MAX = 1_000_000_000
+OVERLAP_MAX = timedelta(days=30)
+REFUSED = (
+    "This token is not let in here. Send 'Authorization: Bearer TOKEN', copied whole, and check "
+    "that the server uses the database in which it was made. Ask the operator for a new one."
+)
+# How exactly it is known when a token was last used, or refused: no write on every call.
+NOTED_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a token is to be good for. `expires_in`: None is never, where the operator asks; `uses`:
+    None is any number.
+    """
+
+    rights: Rights = field(default_factory=Rights)
+    expires_in: timedelta | None = None
+    uses: int | None = None
+
+
+class SignedTokens(Protocol):
+    """Tokens that stand in no table: those of our own that tokens gave to others, and those of
+    issuers that the operator named.
+    """
+
+    async def verify(self, token: str) -> TokenInfo:
+        """Whose token it is. Raises `NotValid` where it is to be refused like any other, a `Denied`
+        where it is good and opens nothing here, and `AuthUnavailable`.
+        """
+
+    async def stands(self, info: TokenInfo) -> bool:
+        """Whether one that was verified would be so again."""
+
+
+class Access:
+    """Tokens by namespace. `begin` begins a line of the book; `life` is how long a token lasts by
+    default; `signed` knows those that are not ours to look up.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        new_id: Callable[[str], str],
+        begin: Callable[[Namespace, str, str, str | None], AuditEntry],
+        life: timedelta,
+        *,
+        signed: SignedTokens,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._new_id = new_id
+        self._begin = begin
+        self._life = life
+        self._signed = signed
+
+    async def issue(
+        self,
+        namespace: Namespace,
+        *,
+        label: str = "",
+        wanted: Wanted | None = None,
+        by: str | None = None,
+        entry: AuditEntry,
+    ) -> tuple[str, TokenInfo]:
+        """A new token for `namespace`, which is made where it is new. The token is told this once;
+        only its hash is kept. `by` is the token that issues it, None for the operator: what it does
+        not limit in time ends after `life`, or with itself.
+
+        Raises `WouldWiden` where a token would issue more than it may do itself, or for longer,
+        `BeingErased` where the namespace is being emptied, and `Invalid` on limits that are none.
+        """
+        label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
+        wanted = checked(wanted or Wanted())
+        token, now = new_token(), self._now()
+        info = TokenInfo(
+            self._new_id("acc"),
+            namespace,
+            now,
+            label=label,
+            rights=wanted.rights,
+            parent=by,
+            expires_at=now + wanted.expires_in if wanted.expires_in else None,
+            uses_left=wanted.uses,
+        )
+        async with self._store.transaction(namespace, entry=entry) as tx:
+            if await tx.erasures.under_way():
+                raise BeingErased
+            if by is not None:
+                # Whoever revokes it with all that it issued must not miss this one.
+                await tx.lock()
+                issuer = await tx.access.token(by)
+                if issuer is None:
+                    raise WouldWiden("Only a token that was made here issues others.")
+                if info.expires_at is None:
+                    end = now + self._life
+                    info = replace(info, expires_at=min(issuer.expires_at or end, end))
+                _not_wider(info, issuer, now)
+            await tx.access.add_token(info, token_hash(token))
+            entry.ids.append(info.accessor)
+            entry.details |= {"label": label} if label else {}
+        return token, info
+
+    async def verify(self, token: str) -> TokenInfo:
+        """Whose token it is. Raises `Unauthenticated`, in the same words whatever the reason: that
+        goes to the log, and into the book of the namespace whose token it was.
+
+        Asks the database each time, so that a revocation holds from the next call on. A token that
+        is none of those that the database keeps must be a JWT, of our own or of an issuer that the
+        operator named: see `SignedTokens.verify` for what it raises besides.
+        """
+        if not well_formed(token):
+            try:
+                return await self._signed.verify(token)
+            except NotValid as why:
+                log.info("token_refused", reason=str(why))
+                raise Unauthenticated(REFUSED) from None
+        info = await self._store.alone(None).access.by_hash(token_hash(token))
+        if info is None:
+            log.info("token_refused", reason="unknown")
+            raise Unauthenticated(REFUSED)
+        now = self._now()
+        refusal = info.refusal(now)
+        if refusal is None and (info.uses_left is not None or _ago(info.last_used_at, now)):
+            async with self._store.transaction(info.namespace) as tx:
+                used, left = await tx.access.use(info.accessor, now)
+            info = replace(info, uses_left=left)
+            refusal = None if used else Refusal.USED_UP
+        if refusal is not None:
+            await self._refuse(info, refusal, now)
+            raise Unauthenticated(REFUSED)
+        return info
+
+    async def stands(self, info: TokenInfo) -> bool:
+        """Whether a token that let a caller in would still do so: for what stays open longer than a
+        call. One reading, and no use is counted.
+        """
+        if info.signed is not None:
+            return await self._signed.stands(info)
+        now = await self._store.alone(None).access.by_accessor(info.accessor)
+        # The last use may be the one that is under way.
+        return now is not None and now.refusal(self._now()) in (None, Refusal.USED_UP)
+
+    async def _refuse(self, info: TokenInfo, refusal: Refusal, now: datetime) -> None:
+        log.info("token_refused", reason=refusal, accessor=info.accessor)
+        expired = refusal is Refusal.EXPIRED
+        # Whoever goes on showing it fills neither the book nor the disk.
+        if not _ago(info.refused_at, now) and not (expired and info.expired_at is None):
+            return
+        entry = self._begin(info.namespace, "authenticate", "guard", info.accessor)
+        entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
+        entry.counts[refusal] = 1
+        async with self._store.transaction(info.namespace, entry=entry) as tx:
+            await tx.access.refuse(info.accessor, now, expired=expired)
+
+    async def tokens(self, namespace: Namespace | None = None) -> list[TokenInfo]:
+        """The tokens of one namespace, or of all."""
+        async with self._store.transaction(namespace, write=False) as tx:
+            return await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
+
+    async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
+        """The token that `accessor` names, in `namespace` if given. Raises `TokenNotFound`."""
+        storable(accessor)
+        info = await self._store.alone(None).access.by_accessor(accessor)
+        if info is None or namespace not in (None, info.namespace):
+            raise TokenNotFound
+        return info
+
+    async def rotate(
+        self,
+        info: TokenInfo,
+        overlap: timedelta,
+        *,
+        by: str | None = None,
+        entry: AuditEntry,
+    ) -> tuple[str, TokenInfo]:
+        """A new token in the place of `info`, which ends after `overlap`: with the same rights,
+        label, parent, children and uses left. It lasts for as long as the old one was made for;
+        where a token asks for it (`by`), no longer than the old one would have.
+
+        Raises `Invalid` where the old one is not valid any more, and `WouldWiden`.
+        """
+        if not timedelta() <= overlap <= OVERLAP_MAX:
+            raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
+        token, now = new_token(), self._now()
+        async with self._store.transaction(info.namespace, entry=entry) as tx:
+            await tx.lock()
+            old = await _find(tx, info.accessor)
+            if old.refusal(now) is not None:
+                raise Invalid("This token is not valid any more. Issue a new one.")
+            new = TokenInfo(
+                self._new_id("acc"),
+                old.namespace,
+                now,
+                label=old.label,
+                rights=old.rights,
+                parent=old.parent,
+                expires_at=old.expires_at,
+                uses_left=old.uses_left,
+            )
+            if by is not None:
+                _not_wider(new, await _find(tx, by), now)
+            elif old.expires_at is not None:
+                new = replace(new, expires_at=now + (old.expires_at - old.created_at))
+            await tx.access.add_token(new, token_hash(token))
+            await tx.access.succeed(old.accessor, new.accessor, now + overlap)
+            entry.ids += [old.accessor, new.accessor]
+        return token, new
+
+    async def revoke(
+        self,
+        info: TokenInfo,
+        *,
+        children_only: bool = False,
+        force: bool = False,
+        entry: AuditEntry,
+    ) -> list[str]:
+        """End a token and all that it issued, or only these, from the next call on: the accessors
+        of those that were not revoked before.
+
+        Raises `LastAdmin` where the namespace would be left without the scope admin that it has.
+        """
+        now = self._now()
+        async with self._store.transaction(info.namespace, entry=entry) as tx:
+            await tx.lock()
+            await tx.audit.require(entry.accessor)
+            entry.ends_caller = True
+            there = await tx.access.tokens()
+            ended = _descendants(there, info.accessor) | (
+                set() if children_only else {info.accessor}
+            )
+            admins = {
+                one.accessor
+                for one in there
+                if Scope.ADMIN in one.rights.scopes and one.refusal(now) is None
+            }
+            if admins & ended and not admins - ended and not force:
+                raise LastAdmin
+            revoked = await tx.access.revoke(sorted(ended), now)
+            if children_only:
+                await tx.access.end_children(info.accessor, now)
+            entry.ids += revoked or [info.accessor]
+            entry.counts["revoked"] = len(revoked)
+        return revoked
+
+    async def not_before(
+        self, namespace: Namespace | None, at: datetime | None, *, entry: AuditEntry | None
+    ) -> datetime:
+        """Let in no token that was made before `at` (None: now), of one namespace or of all. Raises
+        `NamespaceNotFound` where there is no such namespace.
+        """
+        at = at or self._now()
+        async with self._store.transaction(namespace, entry=entry) as tx:
+            if namespace is None:
+                await tx.server.set_tokens_not_before(at)
+                log.warning("tokens_not_before", at=at.isoformat())
+            elif not await tx.access.set_not_before(at):
+                raise NamespaceNotFound
+        return at
+
+
+async def _find(tx: Transaction, accessor: str) -> TokenInfo:
+    """A token of the namespace at hand."""
+    info = await tx.access.token(accessor)
+    if info is None:
+        raise TokenNotFound
+    return info
+
+
+def _not_wider(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
+    """Raises `WouldWiden`, and `Unauthenticated` where the issuer was ended meanwhile."""
+    if issuer.refusal(now) is not None:
+        raise Unauthenticated(REFUSED)
+    if not narrower_or_equal(new.rights, issuer.rights):
+        raise WouldWiden
+    if issuer.uses_left is not None:
+        raise WouldWiden("A token whose uses are counted issues no other.")
+    longer = issuer.expires_at is not None and (
+        new.expires_at is None or new.expires_at > issuer.expires_at
+    )
+    if longer and Scope.ADMIN not in issuer.rights.scopes:
+        raise WouldWiden(
+            "A token cannot outlive the one that issues it. Ask for less, or have the operator "
+            "issue it."
+        )
+
+
+def _descendants(there: Sequence[TokenInfo], accessor: str) -> set[str]:
+    found: set[str] = set()
+    issuers = {accessor}
+    while issuers:
+        issuers = {one.accessor for one in there if one.parent in issuers} - found
+        found |= issuers
+    return found
+
+
+def checked(wanted: Wanted) -> Wanted:
+    """What is wanted, as it is kept. Raises `Invalid` on limits that are none."""
+    if not wanted.rights.scopes:
+        raise Invalid("A token needs at least one scope.")
+    if wanted.expires_in is not None and wanted.expires_in <= timedelta():
+        raise Invalid("A token must expire in the future.")
+    if wanted.uses is not None and not 1 <= wanted.uses <= USES_MAX:
+        raise Invalid(f"uses must be 1 to {USES_MAX}.")
+    reach = wanted.rights.reach
+    topics, agent = reach.topics, reach.agent_id
+    if topics is not None:
+        if not 1 <= len(topics) <= TOPICS_MAX:
+            raise Invalid(f"A token may be limited to 1 to {TOPICS_MAX} topics.")
+        topics = frozenset(clean_label(one, "topic", chars_max=LABEL_CHARS_MAX) for one in topics)
+    if reach.types is not None and not reach.types:
+        raise Invalid("A token that is limited to types needs at least one.")
+    if agent is not None:
+        agent = clean_label(agent, "agent_id", chars_max=2 * LABEL_CHARS_MAX)
+    containers = reach.containers
+    if containers is not None:
+        if not 1 <= len(containers) <= CONTAINERS_MAX:
+            raise Invalid(f"A token may be limited to 1 to {CONTAINERS_MAX} containers.")
+        containers = frozenset(map(container, containers))
+    reach = replace(reach, topics=topics, agent_id=agent, containers=containers)
+    return replace(wanted, rights=replace(wanted.rights, reach=reach))
+
+
+def _ago(at: datetime | None, now: datetime) -> bool:
+    """Whether it is worth noting again."""
+    return at is None or not timedelta() <= now - at < NOTED_EVERY

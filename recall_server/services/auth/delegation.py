@@ -1,0 +1,230 @@
+"""What a token may hand on: a child for a sub-agent, narrower, for an hour, signed by this server.
+
+A child stands in no table. It is good while its parent is, unless it was revoked by its own name;
+both are found out in one reading. It has no children itself, and looks after no tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import jwt
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import Invalid, TokenNotFound, Unauthenticated, WouldWiden
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import Namespace, namespace
+from recall_server.domain.permissions import (
+    AccessScope,
+    Rights,
+    Scope,
+    TokenInfo,
+    narrower_or_equal,
+)
+from recall_server.integrations.crypto.issuers import OURS
+from recall_server.integrations.crypto.jwt import (
+    LEEWAY,
+    LIFE_MAX,
+    TEXT_CHARS_MAX,
+    TOKEN_CHARS_MAX,
+    Expected,
+    Jwt,
+    NotValid,
+    check,
+    prove,
+)
+from recall_server.integrations.crypto.keys import ALG, ServerKey
+from recall_server.services.auth.access import REFUSED, Wanted, checked
+from recall_server.storage.store import Store
+
+TYP = "recall-child+jwt"
+LIFE = timedelta(hours=1)
+_NOT_FOR_CHILDREN = frozenset({Scope.TOKENS, Scope.ADMIN})
+_BEARER_CHARS = len("Bearer ")
+
+
+class Delegation:
+    """Mints, verifies and revokes children. `audience` is this server, as children name it."""
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        new_id: Callable[[str], str],
+        key: ServerKey,
+        audience: str,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._new_id = new_id
+        self._key = key
+        self._public = jwt.PyJWK(dict(key.public), ALG)
+        self._expected = Expected(OURS, audience, TYP, (ALG,))
+
+    async def mint(
+        self, namespace: Namespace, parent: str, wanted: Wanted, *, entry: AuditEntry
+    ) -> tuple[str, TokenInfo]:
+        """A child of the token `parent`, for `LIFE` or until its parent ends if nothing is said.
+
+        Raises `WouldWiden` on more than the parent may do, on more time than it has, and where it
+        may have no children; `Invalid` on limits that are none.
+        """
+        if _NOT_FOR_CHILDREN & wanted.rights.scopes:
+            raise WouldWiden("A child looks after no tokens: neither tokens:manage nor admin.")
+        wanted = checked(wanted)
+        life = wanted.expires_in or LIFE
+        if life > LIFE_MAX:
+            raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
+        now = self._now()
+        end = now + life
+        async with self._store.transaction(namespace, entry=entry) as tx:
+            issuer = await tx.access.token(parent)
+            if issuer is None:
+                raise WouldWiden("Only a token that was made here has children.")
+            if issuer.refusal(now) is not None:
+                raise Unauthenticated(REFUSED)
+            if issuer.uses_left is not None:
+                raise WouldWiden("A token whose uses are counted has no children.")
+            if not narrower_or_equal(wanted.rights, issuer.rights):
+                raise WouldWiden
+            if issuer.expires_at is not None and end > issuer.expires_at:
+                if wanted.expires_in is not None:
+                    raise WouldWiden("A child cannot outlive its parent. Ask for less.")
+                end = issuer.expires_at
+            token, info = self._signed(namespace, parent, wanted.rights, now, end)
+            entry.ids.append(info.accessor)
+        return token, info
+
+    def _signed(
+        self, namespace: Namespace, parent: str, rights: Rights, now: datetime, end: datetime
+    ) -> tuple[str, TokenInfo]:
+        jti = self._new_id("child")
+        issued, ends = int(now.timestamp()), int(end.timestamp())
+        if ends <= issued:
+            raise WouldWiden("The parent ends within a second.")
+        claims = {
+            "iss": OURS,
+            "aud": self._expected.audience,
+            "sub": parent,
+            "jti": jti,
+            "iat": issued,
+            "exp": ends,
+            "namespace": namespace,
+            **_told(rights),
+        }
+        token = self._key.sign(claims, TYP)
+        if len(token) + _BEARER_CHARS > TOKEN_CHARS_MAX:
+            raise Invalid("The topics make the token too long for a header. Name fewer.")
+        info = TokenInfo(
+            accessor=f"{parent}/{jti}",
+            namespace=namespace,
+            created_at=datetime.fromtimestamp(issued, UTC),
+            rights=rights,
+            parent=parent,
+            expires_at=datetime.fromtimestamp(ends, UTC),
+        )
+        return token, info
+
+    async def revoke(
+        self, namespace: Namespace, parent: str, jti: str, *, entry: AuditEntry
+    ) -> bool:
+        """End one child, from the next call on; False where it was revoked before. Also ends a
+        token of an identity provider, whose user `parent` is.
+        """
+        if "/" in parent:
+            raise TokenNotFound("A child has no children.")
+        if not all(one.isprintable() and 0 < len(one) <= TEXT_CHARS_MAX for one in (parent, jti)):
+            raise TokenNotFound
+        now = self._now()
+        until = now + LIFE_MAX + 2 * LEEWAY  # its end is not known, but that of any of them is
+        async with self._store.transaction(namespace, entry=entry) as tx:
+            entry.ids.append(f"{parent}/{jti}")
+            return await tx.access.revoke_child(parent, jti, now, until)
+
+    async def verify(self, shown: Jwt) -> TokenInfo:
+        """Whose child it is. Raises `NotValid`."""
+        now = self._now()
+        if shown.kid != self._key.kid:
+            raise NotValid("no such key")
+        check(shown, self._expected, now)
+        prove(shown, self._public, self._expected)
+        if shown.jti is None:
+            raise NotValid("jti")
+        info = TokenInfo(
+            accessor=f"{shown.subject}/{shown.jti}",
+            namespace=_namespace(shown.claims.get("namespace")),
+            created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
+            rights=_rights(shown.claims),
+            parent=shown.subject,
+            expires_at=datetime.fromtimestamp(shown.at("exp"), UTC),
+            signed=shown.signed,
+        )
+        return replace(info, label=await self._held(info, now))
+
+    async def stands(self, info: TokenInfo) -> bool:
+        """Whether a child that was verified would be so again."""
+        now = self._now()
+        try:
+            await self._held(info, now)
+        except NotValid:
+            return False
+        return info.expires_at is None or info.expires_at > now
+
+    async def _held(self, info: TokenInfo, now: datetime) -> str:
+        """The label of its parent, against which it is held."""
+        assert info.parent is not None
+        assert info.signed is not None
+        async with self._store.transaction(None, write=False) as tx:
+            found = await tx.access.entrance(info.namespace, info.parent, info.signed.jti)
+        if found is None or found.parent is None:
+            raise NotValid("unknown parent")
+        if found.revoked:
+            raise NotValid("revoked")
+        if found.not_before is not None and info.signed.issued_at < found.not_before.timestamp():
+            raise NotValid("not_before")
+        if (refusal := found.parent.refusal(now)) is not None:
+            raise NotValid(f"parent {refusal}")
+        if not narrower_or_equal(info.rights, found.parent.rights):
+            raise NotValid("wider than its parent")
+        return found.parent.label
+
+
+def _told(rights: Rights) -> dict[str, Any]:
+    """Rights as claims; what is left out is not limited."""
+    reach = rights.reach
+    claims: dict[str, Any] = {"scopes": sorted(rights.scopes)}
+    if reach.topics is not None:
+        claims["topics"] = sorted(reach.topics)
+    if reach.types is not None:
+        claims["types"] = sorted(reach.types)
+    if reach.agent_id is not None:
+        claims["agent_id"] = reach.agent_id
+    if reach.containers is not None:
+        claims["containers"] = sorted(reach.containers)
+    return claims
+
+
+def _namespace(claim: object) -> Namespace:
+    try:
+        return namespace(str(claim))
+    except Invalid:
+        raise NotValid("namespace") from None
+
+
+def _rights(claims: Any) -> Rights:
+    """What `_told` said, and this server signed."""
+    topics, types = claims.get("topics"), claims.get("types")
+    containers = claims.get("containers")
+    try:
+        return Rights(
+            frozenset(map(Scope, claims["scopes"])),
+            AccessScope(
+                None if topics is None else frozenset(topics),
+                None if types is None else frozenset(map(MemoryType, types)),
+                claims.get("agent_id"),
+                None if containers is None else frozenset(containers),
+            ),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise NotValid("rights") from None

@@ -1,0 +1,106 @@
+"""Tokens of others: who an identity provider says somebody is, and what the operator makes of it.
+
+Nothing of a user is kept here. What is known of an issuer is in its `Issuer`, its keys in a set of
+their own: no key of one proves a token of another.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import structlog
+
+from recall_server.domain.errors import InsufficientScope, NamespaceNotAllowed
+from recall_server.domain.external_errors import AuthUnavailable
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Rights, Scope, Signed, TokenInfo
+from recall_server.integrations.crypto.issuers import Issuer
+from recall_server.integrations.crypto.jwt import Jwt, NotValid, check, prove
+from recall_server.integrations.crypto.key_set import KeySet
+from recall_server.storage.store import Store
+
+log = structlog.get_logger()
+
+_DIGEST_CHARS = 32
+
+
+class Identity:
+    """Verifies the tokens of `issuers`."""
+
+    def __init__(
+        self, store: Store, now: Callable[[], datetime], issuers: Sequence[Issuer]
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._issuers = {one.issuer: (one, KeySet(one, now)) for one in issuers}
+
+    async def verify(self, shown: Jwt) -> TokenInfo:
+        """Who it is. Raises `NotValid`; `NamespaceNotAllowed` and `InsufficientScope` where the
+        token is good and opens nothing here; `AuthUnavailable` where the keys cannot be had.
+        """
+        issuer, keys = self._issuers.get(shown.issuer, (None, None))
+        if issuer is None or keys is None:
+            raise NotValid("issuer")
+        expected = issuer.expected()
+        check(shown, expected, self._now())
+        prove(shown, await keys.key(shown.kid, shown.alg), expected)
+        claims = shown.claims
+        if any(claims.get(name) != value for name, value in issuer.required_claims.items()):
+            raise NotValid("required_claims")
+        accessor = _accessor(issuer, shown.subject)
+        namespace = issuer.namespace_of(claims)
+        if namespace is None:
+            log.info("token_refused", reason="namespace", accessor=accessor)
+            raise NamespaceNotAllowed
+        await self._admit(issuer, namespace, accessor, shown.signed)
+        scopes = issuer.scopes_of(claims)
+        if not scopes:
+            log.info("token_refused", reason="scope", accessor=accessor)
+            raise InsufficientScope(Scope.READ)
+        return TokenInfo(
+            accessor=accessor,
+            namespace=namespace,
+            created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
+            rights=Rights(scopes),
+            expires_at=datetime.fromtimestamp(shown.at("exp"), UTC),
+            signed=shown.signed,
+        )
+
+    async def stands(self, info: TokenInfo) -> bool:
+        """Whether a token that was verified would be so again: neither it nor its key has ended."""
+        assert info.signed is not None
+        issuer, keys = self._issuers[info.signed.issuer]
+        try:
+            await keys.key(info.signed.kid, info.signed.alg)
+            await self._admit(issuer, info.namespace, info.accessor, info.signed)
+        except (NotValid, NamespaceNotAllowed, AuthUnavailable):
+            return False
+        return info.expires_at is None or info.expires_at > self._now()
+
+    async def _admit(
+        self, issuer: Issuer, namespace: Namespace, accessor: str, signed: Signed
+    ) -> None:
+        if issuer.too_old(signed.issued_at):
+            raise NotValid("not_before")
+        async with self._store.transaction(None, write=False) as tx:
+            found = await tx.access.entrance(namespace, accessor, signed.jti)
+        if found is None:
+            log.warning("token_refused", reason="namespace", accessor=accessor, missing=namespace)
+            raise NamespaceNotAllowed(
+                "The memory that this identity opens is not there yet. Ask the operator to make it "
+                "with 'recall create-token NAMESPACE'."
+            )
+        if found.revoked:
+            raise NotValid("revoked")
+        if found.not_before is not None and signed.issued_at < found.not_before.timestamp():
+            raise NotValid("not_before")
+
+    async def close(self) -> None:
+        for _, keys in self._issuers.values():
+            await keys.close()
+
+
+def _accessor(issuer: Issuer, subject: str) -> str:
+    """A name for the user that tells nobody who it is: subjects are often addresses."""
+    told = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
+    return f"{issuer.name}:{hashlib.sha256(told).hexdigest()[:_DIGEST_CHARS]}"

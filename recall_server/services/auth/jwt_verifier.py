@@ -1,0 +1,24 @@
+"""Tokens that stand in no table, by who signed them: this server, or an issuer it was told of."""
+
+from recall_server.domain.permissions import TokenInfo
+from recall_server.integrations.crypto.issuers import OURS
+from recall_server.integrations.crypto.jwt import read
+from recall_server.services.auth.delegation import Delegation
+from recall_server.services.auth.identity import Identity
+
+
+class JsonWebTokens:
+    """See `SignedTokens`."""
+
+    def __init__(self, delegation: Delegation, identity: Identity) -> None:
+        self._delegation = delegation
+        self._identity = identity
+
+    async def verify(self, token: str) -> TokenInfo:
+        shown = read(token)
+        ours = shown.issuer == OURS
+        return await (self._delegation if ours else self._identity).verify(shown)
+
+    async def stands(self, info: TokenInfo) -> bool:
+        ours = info.signed is not None and info.signed.issuer == OURS
+        return await (self._delegation if ours else self._identity).stands(info)

@@ -1,0 +1,1 @@
+"""Erase, purge, hold and prove it."""

@@ -1,0 +1,117 @@
+"""The ledger: what was erased, noted outside of the database, so that a backup brings nothing back.
+
+Each erasure is a line with its id in the clear and what was asked for sealed, as a name is what it
+destroys. The line is written with the erasure and noted in the file before its purge: an erasure
+is done when the file has it. A database that does not know all of them is an older one.
+"""
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken
+
+from recall_server.domain.erasure import Kind
+from recall_server.domain.errors import DatabaseUnusable, Unavailable
+from recall_server.domain.namespace import Namespace
+from recall_server.integrations.appended_file import AppendedFile
+from recall_server.storage.store import Store
+
+# What the key that seals it is derived for.
+PURPOSE = "ledger"
+SETTING = "RECALL_ERASURE_FILE"
+_LINE = re.compile(r"(ers_[0-9a-z]{1,64}) ([A-Za-z0-9_=-]+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """An erasure as it was asked for: `what` is the id of a memory, or the name of a subject or
+    a container.
+    """
+
+    id: str
+    namespace: Namespace
+    kind: Kind
+    what: str
+
+
+class Ledger:
+    """Seals with a key of 32 bytes, and notes in the file at `path`; nowhere, without one."""
+
+    def __init__(self, secret: bytes, path: Path | None) -> None:
+        self._fernet = Fernet(base64.urlsafe_b64encode(secret))
+        self._path = path
+
+    def sealed(self, noted: Noted) -> str:
+        """The line of an erasure."""
+        told = json.dumps([noted.id, noted.namespace, noted.kind, noted.what])
+        return f"{noted.id} {self._fernet.encrypt(told.encode()).decode()}"
+
+    def opened(self, line: str) -> Noted:
+        """The erasure of a line. Raises `DatabaseUnusable` where it cannot be read."""
+        erasure_id, _, sealed = line.partition(" ")
+        return self._opened(erasure_id, sealed)
+
+    async def note(self, lines: Sequence[str]) -> None:
+        """Note those that are not. Raises `Unavailable` where that is not certain."""
+        if self._path is None:
+            return
+        known = await asyncio.to_thread(lambda: dict(self._lines()))
+        new = [line for line in lines if line.partition(" ")[0] not in known]
+        if new:
+            # Begun on a line of their own, whatever a full disk has left of the last one.
+            text = "".join(f"\n{line}" for line in new) + "\n"
+            await asyncio.to_thread(AppendedFile(self._path, SETTING).append, text.encode())
+
+    async def unknown(self, store: Store) -> list[Noted]:
+        """Those that the database does not know, in the order in which they were done. Raises
+        `DatabaseUnusable` where the line of one cannot be read.
+        """
+        lines = await asyncio.to_thread(lambda: dict(self._lines()))
+        if not lines:
+            return []
+        async with store.transaction(None, write=False) as tx:
+            known = await tx.erasures.known(list(lines))
+        return [self._opened(id_, sealed) for id_, sealed in lines.items() if id_ not in known]
+
+    async def require(self, store: Store) -> None:
+        """Raise `DatabaseUnusable` where the database is one from before an erasure."""
+        unknown = await self.unknown(store)
+        if unknown:
+            raise DatabaseUnusable(
+                f"{self._path} names {len(unknown)} erasures that the database does not know of, "
+                f"such as {unknown[0].id}: it was restored from a backup, and holds again what was "
+                "erased. Erase it again with `recall erase-again`."
+            )
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """The id and the sealed part of each line that is whole."""
+        if self._path is None:
+            return
+        try:
+            text = self._path.read_text("ascii", "replace")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(
+                f"{SETTING}: {self._path} cannot be read ({error.strerror})."
+            ) from None
+        for line in text.splitlines():
+            if match := _LINE.fullmatch(line.strip()):
+                yield match[1], match[2]
+
+    def _opened(self, erasure_id: str, sealed: str) -> Noted:
+        try:
+            id_, namespace, kind, what = json.loads(self._fernet.decrypt(sealed))
+        except (InvalidToken, ValueError):
+            id_ = namespace = kind = what = ""
+        if id_ != erasure_id:
+            raise DatabaseUnusable(
+                f"{self._path}: the line of {erasure_id} was changed, or another server has "
+                f"written it. Point {SETTING} at the file that this server has written."
+            )
+        return Noted(id_, Namespace(namespace), Kind(kind), what)

@@ -1,0 +1,131 @@
+"""Purge: destroy what erased rows have left behind in files, and sign what became of it.
+
+A job, so it goes on after a crash; it is tried again until it has succeeded, and an erasure is
+called done only then.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.erasure import Kind, Stage
+from recall_server.domain.errors import Unavailable
+from recall_server.domain.job import Job
+from recall_server.domain.namespace import Namespace
+from recall_server.integrations.crypto.keys import ServerKey
+from recall_server.services.erasure.container_eraser import ContainerEraser
+from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.erasure.namespace_eraser import NamespaceEraser, Told
+from recall_server.storage.store import Store
+from recall_server.storage.tables.erasure import PURGE, Erasure
+
+RECEIPT_TYP = "recall-erasure-receipt+jwt"
+# What is beyond the reach of a database, and of this server.
+BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"
+
+
+@dataclass(frozen=True)
+class Receipts:
+    """Signs receipts: numbers, names of tables and states; never content."""
+
+    key: ServerKey
+
+    def pending(self, claims: Mapping[str, Any], now: datetime) -> str:
+        """While files may still hold what was erased."""
+        return self._signed(claims, {"state": "pending"}, now)
+
+    def done(self, claims: Mapping[str, Any], left_behind: str, now: datetime) -> str:
+        """After the purge, with what it could not reach."""
+        at = now.isoformat(timespec="seconds")
+        return self._signed(claims, {"state": "done", "at": at, "left": left_behind}, now)
+
+    def _signed(self, claims: Mapping[str, Any], physical: Mapping[str, str], now: datetime) -> str:
+        head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
+        return self.key.sign({**head, **claims, "physical": {**physical}}, RECEIPT_TYP)
+
+
+@dataclass(frozen=True)
+class Purge:
+    """The handler of the job, and the same for an operator who does not want to wait for it."""
+
+    store: Store
+    receipts: Receipts
+    ledger: Ledger
+    clearing: NamespaceEraser
+    emptying: ContainerEraser
+    now: Callable[[], datetime]
+    lease: timedelta
+
+    async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Purge, unless another erasure's purge has done it since. Raises `Unavailable` while
+        somebody is in the way.
+        """
+        erasure_id = job.payload["erasure_id"]
+        async with self.store.transaction(job.namespace) as tx:
+            erasure = await tx.erasures.get(erasure_id)
+            await tx.erasures.begin_purge(erasure_id)
+        if erasure is not None and erasure.stage is not Stage.DONE:
+            async with self._held(job):
+                await self.at_once(job.namespace, erasure_id)
+        line = entry(PURGE)
+        async with self.store.transaction(job.namespace, entry=line) as tx:
+            # An erasure that comes now holds the book and wants the job; this one the other way.
+            await tx.lock()
+            await tx.jobs.finish(job, self.now())
+            line.ids.append(erasure_id)
+
+    async def at_once(
+        self, namespace: Namespace, erasure_id: str, told: Told = lambda _: None
+    ) -> Erasure:
+        """Empty the namespace or container where that is still to be done (`told` how far it has
+        come), purge, and sign it for every erasure that was there before; the one asked for, as it
+        then stands. Raises `Unavailable` as `Store.purge` does.
+        """
+        async with self.store.transaction(namespace, write=False) as tx:
+            begun = await tx.erasures.get(erasure_id)
+        if begun is not None and begun.stage is Stage.ERASING:
+            if begun.kind is Kind.CONTAINER:
+                await self.emptying.empty(begun, told)
+            else:
+                await self.clearing.clear(begun, told)
+        async with self.store.transaction(None, write=False) as tx:
+            waiting = await tx.erasures.unpurged()
+        # First: from here on no backup brings it back unnoticed.
+        await self.ledger.note([one.sealed for one in waiting if one.sealed])
+        left_behind = await self.store.purge()
+        for one in waiting:
+            now = self.now()
+            receipt = self.receipts.done(one.claims, left_behind, now)
+            async with self.store.transaction(one.namespace) as tx:
+                await tx.erasures.end_purge(one.id, left_behind, receipt, now)
+        async with self.store.transaction(namespace, write=False) as tx:
+            erasure = await tx.erasures.get(erasure_id)
+        assert erasure is not None
+        return erasure
+
+    @asynccontextmanager
+    async def _held(self, job: Job) -> AsyncIterator[None]:
+        """The lease of the job, held for as long as a large database takes."""
+        over = False
+
+        async def hold() -> None:
+            # Not until it is cancelled alone: a database that fails just then may be all it hears.
+            while not over:
+                await asyncio.sleep(self.lease.total_seconds() / 3)
+                try:
+                    async with self.store.transaction(job.namespace) as tx:
+                        await tx.jobs.advance(job, job.payload, self.now() + self.lease)
+                except Unavailable:
+                    continue  # locked out by the purge itself; so is everybody else
+
+        holding = asyncio.create_task(hold())
+        try:
+            yield
+        finally:
+            over = True
+            holding.cancel()
+            await asyncio.wait({holding})

@@ -1,0 +1,183 @@
+"""Purge a source: what one bad agent, session or text has brought about is taken back, and what
+stood before it holds again (SECURITY LLM-08).
+
+The words stay where they were said, hidden for good, so that they can be looked into; what was
+made of them goes. What rests on other words too is made of these anew.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import Invalid
+from recall_server.domain.memory import Memory, Status
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.plan import PERSON
+from recall_server.domain.security.trust import corroborations
+from recall_server.domain.task import Task, TaskState
+from recall_server.domain.text.cleaning import storable
+from recall_server.services.erasure.restore_turns import read_again, reopen, spoken_for_by
+from recall_server.services.memory import indexing
+from recall_server.services.memory.embedding import EMBED
+from recall_server.services.tasks.requeue import ask_again, mentions
+from recall_server.services.tasks.transitions import TaskTransitions
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.erasure import OPERATOR
+
+REASON = "source: purged by an operator"
+
+
+@dataclass(frozen=True)
+class BadSource:
+    """What is named of a source; all that is given must fit. Raises `Invalid` where nothing is."""
+
+    agent_id: str = ""
+    session_id: str = ""
+    episode_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not any(vars(self).values()):
+            raise Invalid("Name the source: an agent, a session or an episode.")
+        for name in vars(self).values():
+            storable(name)
+
+    def handed_in(self, request: Mapping[str, Any], work: Mapping[str, Any]) -> bool:
+        """Whether a task brought a text of this source."""
+        source = request.get("source") or {}
+        return all(
+            not wanted or wanted == known
+            for wanted, known in (
+                (self.agent_id, source.get("agent_id")),
+                (self.session_id, source.get("session_id")),
+                (self.episode_id, work.get("episode_id")),
+            )
+        )
+
+
+@dataclass
+class Purged:
+    """What came of a source, and what becomes of it: memories that go, those that lose one of
+    several witnesses, those that hold again, turns of others that are read again, tasks that go,
+    and those of others that are asked again.
+    """
+
+    episodes: list[str] = field(default_factory=list)
+    removed: dict[str, Memory] = field(default_factory=dict)
+    kept: dict[str, Memory] = field(default_factory=dict)
+    restored: dict[str, Memory] = field(default_factory=dict)
+    relinked: dict[str, str] = field(default_factory=dict)
+    again: dict[str, tuple[str, int]] = field(default_factory=dict)
+    runs: list[str] = field(default_factory=list)
+    asked_again: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "episodes": len(self.episodes),
+            "removed": len(self.removed),
+            "kept": len(self.kept),
+            "restored": len(self.restored),
+            "read_again": len(self.again),
+            "tasks": len(self.runs),
+            "asked_again": len(self.asked_again),
+        }
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Taking back what a source brought."""
+
+    store: Store
+    runs: TaskTransitions
+    now: Callable[[], datetime]
+    new_id: Callable[[str], str]
+    wake: Callable[[], None]
+
+    async def purge(
+        self, namespace: Namespace, source: BadSource, *, dry_run: bool, entry: AuditEntry
+    ) -> Purged:
+        """Take back all that rests on a source; with `dry_run`, tell what that would be. A source
+        from which nothing came is no error. One transaction; reading again is left to the worker.
+        """
+        asking: list[Task] = []
+        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+            await tx.lock()
+            found = await _derived(tx, source)
+            entry.counts |= found.counts()
+            if not dry_run:
+                entry.ids += [*found.episodes, *found.removed]
+                asking = await self._take_back(tx, found, entry.accessor or OPERATOR)
+        if not dry_run:
+            self.store.forget(namespace)
+            for run in asking:
+                self.runs.told(namespace, run)
+            self.wake()
+        return found
+
+    async def _take_back(self, tx: Transaction, found: Purged, by: str) -> list[Task]:
+        now = self.now()
+        turns = await tx.sources.turns(found.episodes)
+        gone = {one.id for one in found.removed.values() if one.status is Status.ACTIVE}
+        # While the words are there to tell what stands in the index.
+        await indexing.hide(tx, gone | {turn["id"] for turn in turns if turn["state"] == "open"})
+        await tx.sources.reject(turns, REASON, by, now)
+        await tx.sources.forget_citations(list(found.kept), found.episodes)
+        left = await tx.memories.witnesses(list(found.kept))
+        await tx.sources.recount({i: corroborations(left[i]) for i in found.kept})
+        await tx.sources.relink(found.relinked)
+        await tx.sources.believe(list(found.restored))
+        await tx.erasures.remove_vectors(sorted(found.removed))
+        await tx.erasures.remove_memories(sorted(found.removed))
+        await tx.erasures.remove_runs(found.runs)
+        await reopen(tx, found.again)
+        await indexing.show_again(tx, found.restored)
+        # Who works on the source at this moment has read what is taken back.
+        await tx.erasures.fence(now)
+        await tx.erasures.next_epoch()
+        await read_again(tx, found.again, self.new_id, now)
+        for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
+            await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        return await ask_again(tx, self.runs, found.asked_again, found.removed.keys(), now)
+
+
+async def _derived(tx: Transaction, source: BadSource) -> Purged:
+    found = Purged(await tx.sources.episodes(**vars(source)))
+    bad = set(found.episodes)
+    if bad:
+        cited = await tx.erasures.citations_in(bad)
+        touched = await tx.memories.get(sorted({row["memory_id"] for row in cited}))
+        for memory in touched.values():
+            goes = memory.citation.episode_id in bad or _merged(memory)
+            (found.removed if goes else found.kept)[memory.id] = memory
+        await _trace(tx, found)
+        found.again = {**await spoken_for_by(tx, set(found.removed), bad)}
+    async for task in tx.looking.runs():
+        run, kept = task.id, task.documents
+        request, work, status = kept[:3]
+        ended, shows = TaskState(status["state"]).final, mentions(kept, found.removed.keys())
+        if source.handed_in(request, work) or (ended and shows):
+            found.runs.append(run)
+        elif shows:
+            found.asked_again.append(run)
+    return found
+
+
+def _merged(memory: Memory) -> bool:
+    """Whether its text was made of others, by a merger or by a person who was asked."""
+    return memory.extractor == PERSON or "merge" in memory.extractor.split("/")
+
+
+async def _trace(tx: Transaction, found: Purged) -> None:
+    """What gave way to something that goes holds again, or has given way to what came after it."""
+    given_way = await tx.memories.get(await tx.sources.given_way(list(found.removed)))
+    for memory in given_way.values():
+        if memory.id in found.removed:
+            continue
+        by = memory.superseded_by
+        while by in found.removed:
+            by = found.removed[by].superseded_by
+        if by is None:
+            found.restored[memory.id] = memory
+        else:
+            found.relinked[memory.id] = by

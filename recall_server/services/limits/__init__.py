@@ -1,0 +1,1 @@
+"""Call rates and model budgets."""

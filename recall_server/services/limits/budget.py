@@ -1,0 +1,71 @@
+"""How much of a language model a namespace may use in a day (SECURITY LLM-13): what a call may
+cost at most is reserved before it, and what it cost is settled after it. So any number of workers
+at once spend no more than there is.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from recall_server.domain.external_errors import BudgetSpent, ModelUnavailable
+from recall_server.domain.extraction import Extraction, Usage
+from recall_server.domain.namespace import Namespace
+from recall_server.integrations.extraction.extractor import Extractor, Passage
+from recall_server.storage.store import Store
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Tokens in and out that a namespace has a day, in UTC; 0: any number."""
+
+    store: Store
+    now: Callable[[], datetime]
+    tokens_a_day: int
+
+    @asynccontextmanager
+    async def call(
+        self, namespace: Namespace, part: object
+    ) -> AsyncIterator[Callable[[Usage], None]]:
+        """One call of a `part` that says what it costs at most (`call_tokens_max`), and is free
+        otherwise. What is yielded takes what it cost; a call that says nothing, as its answer was
+        of no use, has cost all that was reserved, and one that was not answered nothing.
+
+        Raises `BudgetSpent` where the day has not enough left.
+        """
+        most = int(getattr(part, "call_tokens_max", 0))
+        if not (most and self.tokens_a_day):
+            yield lambda _: None
+            return
+        day, since = divmod(int(self.now().timestamp()), DAY_S)
+        async with self.store.transaction(namespace) as tx:
+            if not await tx.spend.reserve(day, most, self.tokens_a_day):
+                raise BudgetSpent(retry_after_s=float(DAY_S - since))
+        cost = most
+
+        def settle(usage: Usage) -> None:
+            nonlocal cost
+            cost = usage.input_tokens + usage.output_tokens
+
+        try:
+            yield settle
+        except ModelUnavailable:
+            await self._settle(namespace, day, -most)
+            raise
+        await self._settle(namespace, day, cost - most)
+
+    async def extract(
+        self, namespace: Namespace, extractor: Extractor, passage: Passage
+    ) -> Extraction:
+        """What the extractor finds, paid for. Raises as it does, and `BudgetSpent`."""
+        async with self.call(namespace, extractor) as settle:
+            found = await extractor.extract(passage)
+            settle(found.usage)
+        return found
+
+    async def _settle(self, namespace: Namespace, day: int, more: int) -> None:
+        if more:
+            async with self.store.transaction(namespace) as tx:
+                await tx.spend.settle(day, more)

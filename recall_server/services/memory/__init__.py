@@ -1,0 +1,1 @@
+"""Store texts, extract memories, reconcile them."""

@@ -1,0 +1,112 @@
+"""What is believed of a matter, and on whose word, while a plan about it is made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.contradiction import same_statement
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Memory
+from recall_server.domain.plan import Change, Reinforce
+from recall_server.domain.search.ranking import bm25_weights
+from recall_server.domain.security.trust import Trust, Witness, corroborates, trust
+from recall_server.domain.text.terms import terms
+from recall_server.storage.store import Transaction
+
+SIMILAR_LOOKED_AT = 8
+# Who says the same says the same rare words: of the others no more are looked at than make as many
+# postings, as each memory that is planned asks for them.
+SIMILAR_POSTINGS = 500
+
+
+@dataclass
+class Known:
+    """What is believed, as the plan so far would leave it."""
+
+    tx: Transaction
+    _added: list[Memory] = field(default_factory=list)
+    _dropped: set[str] = field(default_factory=set)
+    _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
+
+    def add(self, memory: Memory) -> None:
+        self._added.append(memory)
+
+    def drop(self, memory: Memory) -> None:
+        self._dropped.add(memory.id)
+        self._added = [other for other in self._added if other.id != memory.id]
+
+    def heard(self, memory: Memory, witness: Witness) -> None:
+        """Whose words a proposed memory rests on."""
+        self._witnesses[memory.id] = [witness]
+
+    def rests(self, memory: Memory, on: Sequence[Memory]) -> None:
+        """A planned memory rests on all that these do."""
+        self._witnesses[memory.id] = [one for other in on for one in self._witnesses[other.id]]
+
+    async def look_up(self, memories: Sequence[Memory]) -> None:
+        """Learn whose words these rest on: for `trust` and `reinforce`."""
+        wanted = [one.id for one in memories if one.id not in self._witnesses]
+        if wanted:
+            self._witnesses |= await self.tx.memories.witnesses(wanted)
+
+    def trust(self, memory: Memory) -> Trust:
+        return trust(self._witnesses[memory.id])
+
+    def reinforce(self, other: Memory, said: Memory) -> list[Change]:
+        """`other` was `said` again; nothing where it rests on the very words already."""
+        (new,) = self._witnesses[said.id]
+        before = self._witnesses[other.id]
+        if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
+            return []
+        self._witnesses[other.id] = [*before, new]
+        return [Reinforce(other.id, said.citation, corroborates(new, before))]
+
+    async def related(self, candidate: Candidate) -> list[Memory]:
+        """Memories of the same entity that the candidate's fact may touch."""
+        fact = candidate.fact
+        if fact is None:
+            return []
+        # A stated correction may name a value that was kept under another attribute.
+        anywhere = candidate.correction and candidate.replaces is not None
+        stored = await (
+            self.tx.memories.of_entity(fact.entity)
+            if anywhere
+            else self.tx.memories.about(fact.entity, fact.attribute)
+        )
+        planned = [
+            memory
+            for memory in self._added
+            if memory.fact
+            and normal_entity(memory.fact.entity) == normal_entity(fact.entity)
+            and (
+                anywhere
+                or normal_attribute(memory.fact.attribute) == normal_attribute(fact.attribute)
+            )
+        ]
+        return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
+
+    async def said_alike(self, memory: Memory) -> list[Memory]:
+        """A memory that says the same in nearly the same words, if there is one."""
+        statistics = await self.tx.words.statistics(terms(memory.text))
+        often = statistics.frequencies
+        weights = bm25_weights(
+            {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
+        )
+        pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
+        texts = await self.tx.memories.texts(pool) if pool else {}
+        for item_id in pool:
+            known = item_id in texts and item_id not in self._dropped
+            if known and same_statement(memory.text, texts[item_id]):
+                return list(await self.tx.memories.active([item_id]))
+        return [one for one in self._added if same_statement(memory.text, one.text)][:1]
+
+
+def _rarest(often: Mapping[str, int], postings: int) -> list[str]:
+    """The rarest terms that make up so many postings together, and one at least."""
+    chosen: list[str] = []
+    for term in sorted(often, key=lambda term: (often[term], term)):
+        postings -= often[term]
+        if chosen and postings < 0:
+            break
+        chosen.append(term)
+    return chosen

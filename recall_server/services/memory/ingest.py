@@ -1,0 +1,253 @@
+"""Remember: keep what was said, at once. Extract: make memories of it, later."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from pydantic import TypeAdapter
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.containers import NONE, container
+from recall_server.domain.episode import Episode, Source
+from recall_server.domain.erasure import Digests
+from recall_server.domain.errors import IdempotencyConflict
+from recall_server.domain.extraction import Extraction
+from recall_server.domain.ids import new_id
+from recall_server.domain.job import Job
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.plan import Policy, Settling
+from recall_server.domain.text.cleaning import clean_label, clean_text
+from recall_server.integrations.extraction.extractor import Extractor
+from recall_server.services.limits.budget import Budget
+from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.episodes import keep, read
+from recall_server.services.memory.passages import passages, sound
+from recall_server.services.memory.redaction import Masking
+from recall_server.storage.store import Store
+
+EXTRACT = "extract"
+
+_REACH = TypeAdapter(AccessScope)
+
+TOPIC_CHARS_MAX = 128
+LABEL_CHARS_MAX = 256
+# Reading a longer text takes long enough for other callers to notice.
+INLINE_CHARS_MAX = 16_000
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a caller hands in to be remembered."""
+
+    text: str
+    topic: str
+    idempotency_key: str | None = None
+    source: Source = field(default_factory=Source)
+    container: str = NONE
+
+    def digest(self) -> str:
+        """What makes two submissions the same, besides their key."""
+        body = [self.text, self.topic, self.source.session_id, self.source.agent_id]
+        # As it was before there were containers, where there is none.
+        body += [self.container] if self.container else []
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The answer to a submission; `cached` where its key was used before for the same, `container`
+    where it is in one, and `new_room` where nothing was in that before.
+    """
+
+    episode_id: str
+    job_id: str
+    cached: bool
+    container: str = NONE
+    new_room: bool = False
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Both halves of taking something in; `embeds`: what is found is to get vectors."""
+
+    store: Store
+    extractor: Extractor
+    embeds: bool
+    now: Callable[[], datetime]
+    chance: Callable[[int], bytes]
+    text_chars_max: int
+    lease: timedelta
+    wake: Callable[[], None]
+    digests: Digests
+    masking: Masking
+    budget: Budget
+
+    async def remember(
+        self,
+        namespace: Namespace,
+        submission: Submission,
+        *,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> Accepted:
+        """Keep the text, make it findable by its words, and promise to extract memories from it:
+        one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
+
+        Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
+        used for something else, `ErasedContent` where the text was erased here, `OutOfReach`,
+        `QuotaExceeded`.
+        """
+        submission = _signed(self._checked(submission), reach)
+        entry.details |= told(submission.topic, submission.container, submission.source)
+        confined = reach.confined(submission.topic, submission.container)
+        limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
+        # Before the digest too, which would tell a guessed secret from a wrong one.
+        text = await self.masking.text(submission.text, entry)
+        submission = replace(submission, text=text)
+        episode = self._episode(submission)
+        key = submission.idempotency_key or episode.id
+        digest = submission.digest()
+        if len(submission.text) > INLINE_CHARS_MAX:
+            episode, words = await asyncio.to_thread(read, episode)
+        else:
+            episode, words = read(episode)
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            if await keep(tx, episode, words, self.digests, key=key, digest=digest):
+                await tx.jobs.add(
+                    episode.job_id,
+                    EXTRACT,
+                    {"episode_id": episode.id, **limit},
+                    episode.recorded_at,
+                )
+                room = episode.container
+                accepted = Accepted(
+                    episode.id,
+                    episode.job_id,
+                    cached=False,
+                    container=room,
+                    new_room=bool(room) and await tx.episodes.first_in(room),
+                )
+            else:
+                before = await tx.episodes.receipt(key)
+                assert before is not None
+                if before.request_digest != digest:
+                    raise IdempotencyConflict
+                accepted = Accepted(
+                    before.episode_id, before.job_id, cached=True, container=submission.container
+                )
+            entry.ids += [accepted.episode_id, accepted.job_id]
+            entry.counts["queued"] = int(not accepted.cached)
+        self.wake()
+        return accepted
+
+    def _checked(self, submission: Submission) -> Submission:
+        return Submission(
+            clean_text(submission.text, chars_max=self.text_chars_max),
+            clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
+            _label_or_none(submission.idempotency_key, "idempotency_key"),
+            checked_source(submission.source),
+            container(submission.container),
+        )
+
+    def _episode(self, submission: Submission) -> Episode:
+        now = self.now()
+        return Episode(
+            id=new_id("ep", now, self.chance(10)),
+            text=submission.text,
+            topic=submission.topic,
+            occurred_at=now,
+            recorded_at=now,
+            content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
+            job_id=new_id("job", now, self.chance(10)),
+            source=submission.source,
+            container=submission.container,
+        )
+
+    async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Work through an episode, passage by passage, each with its memories in one transaction
+        and the place reached in the same (FEATURES B04, B07): a crash repeats nothing.
+
+        Raises what the extractor raises, and `BudgetSpent`; the text stays findable by its words.
+        Raises `Fenced` where the job has changed hands.
+        """
+        async with self.store.transaction(job.namespace, write=False) as tx:
+            episode = await tx.episodes.get(job.payload["episode_id"])
+        if episode is not None:
+            chars, only = self.extractor.passage_chars, job.payload.get("turn")
+            for number, passage in passages(episode, chars, only=only):
+                if passage is None or number <= job.payload.get("next", 0):
+                    continue
+                said = await self.budget.extract(job.namespace, self.extractor, passage)
+                found = sound(said, passage)
+                await self._take_in(job, episode, found, number, entry(EXTRACT))
+        await self._finish(job, episode)
+
+    async def _take_in(
+        self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
+    ) -> None:
+        entry.usage = found.usage
+        # Who handed the text in can change no more by it than they reach, in that container only.
+        reach = _REACH.validate_python(job.payload.get("reach", {})).inside({episode.container})
+        async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
+            now = self.now()
+            # First, as what the job was about may have been erased meanwhile.
+            progress = {**job.payload, "next": reached}
+            await tx.jobs.advance(job, progress, now + self.lease)
+            policy = await tx.access.policy() or Policy.DECIDE
+            plan = await reconcile.plan(
+                tx,
+                episode,
+                found.candidates,
+                extractor=found.extractor,
+                now=now,
+                # Nobody is there to be asked.
+                settling=Settling(Policy.DECIDE if policy is Policy.ASK else policy),
+            )
+            await commit.apply(tx, plan, now)
+            entry.ids += [job.id, episode.id, *plan.ids()]
+            entry.counts |= plan.counts() | {"rejected": found.rejected}
+
+    async def _finish(self, job: Job, episode: Episode | None) -> None:
+        async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
+            await tx.jobs.finish(job, self.now())
+            if episode is not None and self.embeds:
+                await tx.jobs.add(
+                    new_id("job", self.now(), self.chance(10)),
+                    EMBED,
+                    {"episode_id": episode.id},
+                    self.now(),
+                )
+        self.wake()
+
+
+def checked_source(source: Source) -> Source:
+    """Raises `Invalid` on labels that cannot be kept."""
+    return Source(
+        _label_or_none(source.session_id, "session_id"),
+        _label_or_none(source.agent_id, "agent_id"),
+        source.client,
+    )
+
+
+def _signed(submission: Submission, reach: AccessScope) -> Submission:
+    """The submission in the name of the agent and in the container that the reach is limited to."""
+    source = submission.source
+    agent = reach.writer(submission.topic, source.agent_id)
+    room = reach.room(submission.container)
+    return replace(submission, source=replace(source, agent_id=agent), container=room)
+
+
+def told(topic: str, container: str, source: Source) -> dict[str, str]:
+    """What a reader of the book would like to know of a text."""
+    return {"topic": topic} | ({"container": container} if container else {}) | source.told()
+
+
+def _label_or_none(text: str | None, name: str) -> str | None:
+    return clean_label(text, name, chars_max=LABEL_CHARS_MAX) if text else None

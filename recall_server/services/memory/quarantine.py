@@ -1,0 +1,89 @@
+"""Quarantine: what was held back when it came in, looked at by a person, and released or rejected
+(FEATURES I19; SECURITY LLM-05).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import NotFound, Stale
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security.quarantine import Held, Place, Suspect
+from recall_server.domain.text.cleaning import storable
+from recall_server.services.memory import indexing
+from recall_server.services.memory.ingest import EXTRACT
+from recall_server.storage.store import Store, Transaction
+
+LISTED_MAX = 100
+"""Suspects on one page."""
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """One page of suspects, and how many there are of this state."""
+
+    found: tuple[Suspect, ...]
+    total: int
+    next_offset: int | None
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Looking at what is held back, and deciding about it."""
+
+    store: Store
+    now: Callable[[], datetime]
+    new_id: Callable[[str], str]
+    wake: Callable[[], None]
+
+    async def list(
+        self, namespace: Namespace, *, state: Held, limit: int, offset: int, entry: AuditEntry
+    ) -> Suspects:
+        """The turns of this state with their words and what speaks against them, newest first."""
+        async with self.store.transaction(namespace, write=False) as tx:
+            found = await tx.quarantine.page(state, limit=limit, offset=offset)
+            total = await tx.quarantine.count(state)
+        entry.counts["suspects"] = len(found)
+        reached = offset + len(found)
+        return Suspects(tuple(found), total, reached if found and reached < total else None)
+
+    async def release(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
+        """Let recall find the turn, and promise to extract memories from it. Saying so twice is
+        saying it once. Raises `NotFound`; `Stale` where it was rejected.
+        """
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            place = await self._decide(tx, item_id, Held.RELEASED, entry)
+            if place is not None and await tx.episodes.reopen(item_id):
+                await tx.lock()
+                await indexing.show(tx, [item_id])
+                payload = {"episode_id": place.episode_id, "turn": place.position}
+                await tx.jobs.add(self.new_id("job"), EXTRACT, payload, self.now())
+        self.wake()
+
+    async def reject(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
+        """Keep the turn hidden for good. Saying so twice is saying it once. Raises `NotFound`;
+        `Stale` where it was released: what it brought about is forgotten with delete_memory.
+        """
+        async with self.store.transaction(namespace, entry=entry) as tx:
+            await self._decide(tx, item_id, Held.REJECTED, entry)
+
+    async def _decide(
+        self, tx: Transaction, item_id: str, state: Held, entry: AuditEntry
+    ) -> Place | None:
+        """Note the decision; None where it was made before."""
+        storable(item_id)
+        by = entry.accessor or "operator"
+        decided = await tx.quarantine.decide(item_id, state, by, self.now())
+        place = await tx.quarantine.place(item_id)
+        if place is None:
+            raise NotFound("Nothing in quarantine has this id. List what is held there.")
+        before = place.decided
+        if before.state is not state:
+            raise Stale(
+                f"{before.by} has {before.state} it at {before.at:%Y-%m-%dT%H:%M:%SZ}; it is "
+                "decided about once. List what is still held."
+            )
+        entry.ids += [item_id, place.episode_id]
+        entry.counts[str(state)] = int(decided)
+        return place if decided else None

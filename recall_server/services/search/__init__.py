@@ -1,0 +1,1 @@
+"""Search, list, count and forget memories."""

@@ -1,0 +1,260 @@
+"""Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.containers import container
+from recall_server.domain.errors import MemoryNotFound, NotRestorable
+from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.plan import Forget, Plan, Resolution
+from recall_server.domain.query import Hit, ItemKind, Part, Query
+from recall_server.domain.search import ranking
+from recall_server.domain.search.abstention import WEAK_BELOW
+from recall_server.domain.text.cleaning import clean_text, storable
+from recall_server.integrations.embeddings.embedder import Embedder
+from recall_server.services.memory import commit, indexing
+from recall_server.services.search import search
+from recall_server.services.search.rerank import LOOKED_AT, Reranking
+from recall_server.services.stats import Backlog
+from recall_server.storage.store import Store, Transaction
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to a search; `degraded` says why it is less than was asked for. `evidence` is how
+    likely it is that the answer is among what was found (`domain/search/abstention.py`).
+    """
+
+    hits: tuple[Hit, ...]
+    degraded: str | None
+    evidence: float = 0.0
+
+    @property
+    def weak_evidence(self) -> bool:
+        """Whether who asks had better say that they do not know."""
+        return self.evidence < WEAK_BELOW
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of memories."""
+
+    memories: tuple[Memory, ...]
+    total: int
+    next_offset: int | None
+
+
+@dataclass(frozen=True)
+class History:
+    """A chain of supersession, and what was decided about each of its memories."""
+
+    chain: tuple[Memory, ...]
+    decisions: Mapping[str, Sequence[Resolution]]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a namespace holds."""
+
+    by_type: Mapping[MemoryType, int]
+    backlog: Backlog
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_type.values())
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Reading, and the two small writes that belong to it: counting accesses, and forgetting."""
+
+    store: Store
+    embedder: Embedder | None
+    now: Callable[[], datetime]
+    query_chars_max: int
+    forget_window: timedelta
+    reranking: Reranking | None = None
+
+    async def search(
+        self,
+        namespace: Namespace,
+        query: Query,
+        *,
+        cite: bool = False,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> Found:
+        """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
+        each with the exact words it rests on.
+
+        Every findable item in reach is a candidate, whatever its age. Without an embedder
+        the words alone decide, and the answer says so (FEATURES D23).
+        """
+        clean_text(query.text, chars_max=self.query_chars_max)
+        reach = reach.inside(_checked(query.containers))
+        asked = await search.ask(self.store, self.embedder, namespace, query, reach)
+        now = self.now()
+        again = None if Part.RERANK in query.without else self.reranking
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            least = LOOKED_AT if again else 0
+            narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
+            if again is not None:
+                # What is not looked at has a score on another scale: none of that is shown.
+                best = narrowed.best[: max(LOOKED_AT, query.limit)]
+                narrowed = await search.readable(tx, replace(narrowed, best=best), best)
+                passages = await again.read(tx, narrowed)
+        degraded = asked.degraded
+        if again is not None:
+            best, failed = await again.look(asked, narrowed.best, passages)
+            narrowed = replace(narrowed, best=best)
+            degraded = degraded or failed
+        async with self.store.transaction(namespace, reach=reach, entry=entry, brief=True) as tx:
+            # Where more is read below, nobody who writes here is to wait for that.
+            if not (query.neighbours or cite):
+                await tx.closing()
+            narrowed = await search.shown(tx, narrowed, query)
+            hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
+            await _touch(tx, hits, now)
+            if query.neighbours:
+                hits = await search.with_neighbours(tx, narrowed, hits, query)
+            if cite:
+                hits = await _cited(tx, hits)
+            entry.ids += [hit.item.id for hit in hits]
+            entry.counts["hits"] = len(hits)
+            entry.details["mode"] = asked.query.mode
+        narrowed.count_accesses(hits)
+        return Found(tuple(hits), degraded, narrowed.evidence)
+
+    async def inspect(
+        self,
+        namespace: Namespace,
+        *,
+        limit: int,
+        offset: int,
+        type_: str,
+        topic: str,
+        containers: Collection[str] | None = None,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> Page:
+        """One page of the active memories, newest first (FEATURES D12)."""
+        storable(topic)
+        reach = reach.inside(_checked(containers))
+        async with self.store.transaction(namespace, write=False, reach=reach, entry=entry) as tx:
+            memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
+            await tx.closing()
+            total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
+            entry.counts["memories"] = len(memories)
+        reached = offset + len(memories)
+        return Page(tuple(memories), total, reached if reached < total else None)
+
+    async def history(
+        self,
+        namespace: Namespace,
+        memory_id: str,
+        *,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> History:
+        """A memory with what it replaced and what replaced it, oldest truth first, each with the
+        words it cites (FEATURES H10), and who decided what no rule could. Raises `MemoryNotFound`.
+        """
+        storable(memory_id)
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            chain = await tx.memories.lineage(memory_id)
+            decisions = await tx.memories.decisions([memory.id for memory in chain])
+        if not chain:
+            raise MemoryNotFound
+        entry.ids.append(memory_id)
+        return History(tuple(chain), decisions)
+
+    async def stats(
+        self, namespace: Namespace, *, reach: AccessScope = FULL_ACCESS, entry: AuditEntry
+    ) -> Counts:
+        """Active memories by type, and what is still to be extracted (FEATURES B09)."""
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            by_type = await tx.memories.counts()
+            jobs = await tx.jobs.counts()
+        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.of(jobs))
+        entry.counts["memories"] = counts.total
+        return counts
+
+    async def forget(
+        self,
+        namespace: Namespace,
+        item_id: str,
+        *,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> None:
+        """Never recall this memory (or turn) again; the record of it stays (FEATURES C02, H07).
+
+        Raises `MemoryNotFound` where this namespace has no active one of that id.
+        """
+        storable(item_id)
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
+            found = await search.read(tx, [item_id])
+            if not found:
+                raise MemoryNotFound
+            if found[0].kind is ItemKind.MEMORY:
+                await commit.apply(tx, Plan((Forget(item_id),)), self.now())
+            else:
+                await commit.close(tx, found, "hidden")
+            entry.ids.append(item_id)
+            entry.counts["forgotten"] = 1
+
+    async def restore(
+        self,
+        namespace: Namespace,
+        memory_id: str,
+        *,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> None:
+        """Undo `forget` of a memory, as long as the window lasts (FEATURES H07).
+
+        Raises `MemoryNotFound` where there is no memory of that id, and `NotRestorable`.
+        """
+        storable(memory_id)
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
+            if not await tx.memories.get([memory_id]):
+                # Neither a search nor a list shows what was forgotten.
+                raise MemoryNotFound(
+                    "No memory has this id. The book has those that were forgotten: `recall audit "
+                    "tail --json`, or GET /v1/audit?operation=delete_memory."
+                )
+            if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
+                raise NotRestorable
+            await indexing.show_again(tx, [memory_id])
+            entry.ids.append(memory_id)
+            entry.counts["restored"] = 1
+
+
+def _checked(containers: Collection[str] | None) -> Collection[str] | None:
+    """Raises `Invalid` on a name that no container can have."""
+    return None if containers is None else frozenset(map(container, containers))
+
+
+async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:
+    memories = await tx.memories.get([hit.item.id for hit in hits])
+    return [
+        hit._replace(item=hit.item._replace(citation=memories[hit.item.id].citation))
+        if hit.item.id in memories
+        else hit
+        for hit in hits
+    ]
+
+
+async def _touch(tx: Transaction, hits: list[Hit], now: datetime) -> None:
+    memories = [hit.item.id for hit in hits if hit.item.kind is ItemKind.MEMORY]
+    turns = [hit.item.id for hit in hits if hit.item.kind is ItemKind.TURN]
+    if memories:
+        await tx.memories.touch(memories, now)
+    if turns:
+        await tx.episodes.touch(turns, now)

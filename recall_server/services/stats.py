@@ -1,0 +1,48 @@
+"""What waits to be done, for a namespace or for all; and the operator's view of the whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from recall_server.domain.job import JobState
+from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.ingest import EXTRACT
+from recall_server.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """How many jobs wait or run, and how many were given up."""
+
+    pending_extractions: int
+    failed_extractions: int
+    pending_embeddings: int
+    failed_embeddings: int
+
+    @classmethod
+    def of(cls, jobs: Mapping[tuple[str, JobState], int]) -> Self:
+        def pending(kind: str) -> int:
+            return jobs.get((kind, JobState.QUEUED), 0) + jobs.get((kind, JobState.PROCESSING), 0)
+
+        return cls(
+            pending_extractions=pending(EXTRACT),
+            failed_extractions=jobs.get((EXTRACT, JobState.FAILED), 0),
+            pending_embeddings=pending(EMBED),
+            failed_embeddings=jobs.get((EMBED, JobState.FAILED), 0),
+        )
+
+
+@dataclass(frozen=True)
+class ServerStats:
+    """All namespaces together."""
+
+    namespaces: int
+    findable_items: int
+    backlog: Backlog
+
+
+async def overview(store: Store) -> ServerStats:
+    """Counts over all namespaces, for the operator."""
+    async with store.transaction(None, write=False) as tx:
+        namespaces, items = await tx.access.namespace_totals()
+        return ServerStats(namespaces, items, Backlog.of(await tx.jobs.all_counts()))

@@ -1,0 +1,1 @@
+"""Tasks that agents delegate: consolidate, ask, resume, push."""

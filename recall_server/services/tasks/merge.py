@@ -1,0 +1,137 @@
+"""Similar memories of a topic become one that says all they say (FEATURES G01-G03): those of one
+container, so that it is in the same one.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from recall_server.domain.attributes import is_single_valued
+from recall_server.domain.clustering import clusters
+from recall_server.domain.ids import derived_id
+from recall_server.domain.memory import Fact, Memory, Status
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.plan import Add, Change, Plan, Supersede
+from recall_server.domain.security.screening import orders
+from recall_server.domain.security.suspicion import suspicions
+from recall_server.domain.security.trust import Trust, corroborations, trust
+from recall_server.domain.task import Proposal, Request, Work
+from recall_server.integrations.extraction.merger import Merger
+from recall_server.services.limits.budget import Budget
+from recall_server.services.memory.embedding import ItemEmbedder
+from recall_server.storage.index.codes import Floats
+from recall_server.storage.store import Store, Transaction
+
+# Clustering compares each with each; a larger topic is merged by its oldest memories first.
+MEMORIES_MAX = 5_000
+
+
+@dataclass(frozen=True)
+class Merging:
+    """Finds the groups and asks for their texts; what comes of it is planned by `plan`."""
+
+    store: Store
+    merger: Merger
+    embedder: ItemEmbedder | None
+    budget: Budget
+
+    async def steps(
+        self, namespace: Namespace, request: Request, work: Work
+    ) -> AsyncIterator[Work]:
+        """`work` as it grows, group by group; the merger is asked once for each."""
+        if work.groups is None:
+            work = replace(work, groups=await self._groups(namespace, request))
+            yield work
+        assert work.groups is not None
+        for number in range(work.next, len(work.groups)):
+            ids = work.groups[number]
+            async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+                found = await tx.memories.get(ids)
+            async with self.budget.call(namespace, self.merger) as settle:
+                merged = await self.merger.merge([found[i] for i in ids if i in found])
+                # What was refused unread was paid for, and nobody knows how much.
+                if merged is not None and (merged.usage.input_tokens or not merged.refused):
+                    settle(merged.usage)
+            proposals = work.proposals
+            if merged is not None:
+                work = replace(work, usage=work.usage + merged.usage)
+                if orders(merged.text) or suspicions(merged.text):
+                    work = replace(work, rejected=work.rejected + 1)
+                else:
+                    proposals = (*proposals, Proposal(ids, merged.text, merged.by))
+            work = replace(work, next=number + 1, proposals=proposals)
+            yield work
+
+    async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
+        async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+            memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
+            vectors = await self._vectors(tx, [memory.id for memory in memories])
+            witnesses = await tx.memories.witnesses([memory.id for memory in memories])
+        # Of one room, and trusted alike: what a program fetched does not get a person's word.
+        alike: dict[tuple[str, Trust], list[Memory]] = {}
+        for memory in memories:
+            key = memory.container, trust(witnesses.get(memory.id, ()))
+            alike.setdefault(key, []).append(memory)
+        return tuple(
+            tuple(memory.id for memory in group)
+            for some in alike.values()
+            for group in clusters(some, vectors, request.similarity_threshold)
+        )
+
+    async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
+        if self.embedder is None:
+            return {}
+        return await tx.vectors.of(self.embedder.model, ids)
+
+
+async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:
+    """One canonical memory for each group that still stands; the others give way to it."""
+    changes: list[Change] = []
+    for proposal in proposals:
+        found = await tx.memories.get(proposal.source_ids)
+        sources = [found[i] for i in proposal.source_ids if i in found]
+        if len(sources) < len(proposal.source_ids) or any(
+            source.status is not Status.ACTIVE for source in sources
+        ):
+            continue
+        citations = await tx.memories.citations(proposal.source_ids)
+        heard = await tx.memories.witnesses(proposal.source_ids)
+        witnesses = [one for source in sources for one in heard[source.id]]
+        merged = _canonical(sources, proposal, corroborations(witnesses), now)
+        also = tuple(
+            citation
+            for citation in citations
+            if (citation.episode_id, citation.span)
+            != (merged.citation.episode_id, merged.citation.span)
+        )
+        changes.append(Add(merged, also))
+        changes += [Supersede(source.id, merged.id, now) for source in sources]
+    return Plan(tuple(changes))
+
+
+def _canonical(
+    sources: Sequence[Memory], proposal: Proposal, corroborated: int, now: datetime
+) -> Memory:
+    newest = max(sources, key=lambda memory: (memory.said_at, memory.id))
+    return replace(
+        newest,
+        id=derived_id("mem", "merge", *proposal.source_ids, proposal.text),
+        text=proposal.text,
+        valid_from=min(source.valid_from for source in sources),
+        recorded_at=now,
+        fact=_leading_fact(sources),
+        importance=max(source.importance for source in sources),
+        confidence=max(source.confidence for source in sources),
+        reinforcements=corroborated,
+        extractor=proposal.by,
+    )
+
+
+def _leading_fact(sources: Sequence[Memory]) -> Fact | None:
+    """The fact that a later contradiction must find: one that has a single value at a time (a
+    cluster has at most one such), else the newest.
+    """
+    newest_first = sorted(sources, key=lambda memory: (memory.said_at, memory.id), reverse=True)
+    facts = [source.fact for source in newest_first if source.fact is not None]
+    single = [fact for fact in facts if is_single_valued(fact.attribute) and not fact.negated]
+    return next(iter([*single, *facts]), None)

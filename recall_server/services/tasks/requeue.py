@@ -1,0 +1,80 @@
+"""Tasks that are not over, and show a memory which is taken back: they lose it, and what waits for
+an answer about it is thought over and, where it must be, asked again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from recall_server.domain.plan import Question
+from recall_server.domain.task import Status, Task, TaskState, Work
+from recall_server.services.tasks.transitions import CONSOLIDATE, TaskTransitions
+from recall_server.storage.store import Transaction
+
+
+def mentions(value: Any, ids: Collection[str]) -> bool:
+    """Whether a document holds one of these ids, anywhere in it."""
+    if isinstance(value, str):
+        return value in ids
+    if isinstance(value, Mapping):
+        return any(mentions(one, ids) for one in value.values())
+    return isinstance(value, list) and any(mentions(one, ids) for one in value)
+
+
+async def ask_again(
+    tx: Transaction,
+    runs: TaskTransitions,
+    run_ids: Sequence[str],
+    memory_ids: Collection[str],
+    now: datetime,
+) -> list[Task]:
+    """Take these memories out of these runs: of what they ask, have asked, were answered and
+    propose. The runs, of which `TaskTransitions.told` is to hear after the commit.
+    """
+    return [
+        await _without(tx, runs, run, memory_ids, now)
+        for run_id in run_ids
+        if (run := await tx.runs.locked(run_id)) is not None and not run.status.state.final
+    ]
+
+
+async def _without(
+    tx: Transaction, runs: TaskTransitions, run: Task, memory_ids: Collection[str], now: datetime
+) -> Task:
+    events = await tx.runs.events(run.id, 0)
+    asked = [question for one in events if one.status for question in one.status.questions]
+    gone = {*memory_ids, *(one.id for one in asked if _about(one, memory_ids))}
+    await tx.sources.forget_events(
+        run.id, [one.seq for one in events if _asks(one.status, memory_ids)]
+    )
+    after = replace(
+        run,
+        work=_work(run.work, gone),
+        messages=tuple(one for one in run.messages if not mentions(one.document, gone)),
+    )
+    again = run.status.state is TaskState.INPUT_REQUIRED and _asks(run.status, memory_ids)
+    if again:
+        status = Status(TaskState.WORKING, now)
+        after = replace(after, round=run.round + 1, status=status, expires_at=None)
+    saved = await runs.change(tx, run, after)
+    if again:
+        await runs.promise(tx, CONSOLIDATE, after, now)
+    return saved
+
+
+def _work(work: Work, gone: Collection[str]) -> Work:
+    """What was answered, without the answers about it; what is merged is begun anew."""
+    answered = tuple(one for one in work.resolutions if one.question_id not in gone)
+    work = replace(work, resolutions=answered)
+    if any(one in gone for group in work.groups or () for one in group):
+        return replace(work, groups=None, next=0, proposals=())
+    return work
+
+
+def _asks(status: Status | None, memory_ids: Collection[str]) -> bool:
+    return status is not None and any(_about(one, memory_ids) for one in status.questions)
+
+
+def _about(question: Question, memory_ids: Collection[str]) -> bool:
+    return any(one.id in memory_ids for one in (question.new, *question.existing))

@@ -1,0 +1,79 @@
+"""What every change of a run brings with it: its events, those who wait, push, and its end."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from recall_server.domain.ids import new_id
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.task import Outcome, Status, Task, TaskState
+from recall_server.services.tasks.task_cache import TaskCache
+from recall_server.services.tasks.task_events import TaskEvents
+from recall_server.storage.store import Store, Transaction
+
+CONSOLIDATE = "consolidate"
+EXPIRE = "expire"
+DISCARD = "discard"
+
+LIVE = (TaskState.SUBMITTED, TaskState.WORKING)
+
+
+@dataclass(frozen=True)
+class TaskTransitions:
+    """The keeper of runs. `announce` promises to push what happened, in the same transaction."""
+
+    store: Store
+    now: Callable[[], datetime]
+    chance: Callable[[int], bytes]
+    retention: timedelta
+    wake: Callable[[], None]
+    bell: TaskEvents
+    announce: Callable[[Transaction, Task], Awaitable[None]]
+    accepted: TaskCache = field(default_factory=TaskCache)
+
+    def new_id(self, prefix: str) -> str:
+        return new_id(prefix, self.now(), self.chance(10))
+
+    async def add(self, tx: Transaction, run: Task) -> Task:
+        """Keep a new run, with the promise to work on it."""
+        run = await tx.runs.add(run)
+        await self.promise(tx, CONSOLIDATE, run, run.created_at)
+        return run
+
+    async def change(self, tx: Transaction, before: Task, after: Task) -> Task:
+        """Put `after` in the place of `before`, tell whoever watches, and see to its removal once
+        it has ended. Raises `Stale` where somebody else has changed it meanwhile.
+        """
+        if tx.handle.namespace is not None:
+            self.accepted.take(tx.handle.namespace, before.id)
+        happened: list[Status | Outcome] = []
+        worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
+        if before.status.state is TaskState.SUBMITTED and worked_on:
+            happened.append(Status(TaskState.WORKING, after.status.at))
+        if after.outcome is not None and before.outcome is None:
+            happened.append(after.outcome)
+        if after.status != before.status:
+            happened.append(after.status)
+        saved = await tx.runs.save(after, *happened)
+        if happened:
+            await self.announce(tx, after)
+        if after.status.state.final:
+            await self.promise(tx, DISCARD, after, after.status.at + self.retention)
+        return saved
+
+    async def promise(self, tx: Transaction, kind: str, run: Task, due_at: datetime) -> None:
+        """A job about this round of the run, not before `due_at`."""
+        payload = {"run_id": run.id, "round": run.round}
+        await tx.jobs.add(self.new_id("job"), kind, payload, due_at)
+
+    def told(self, namespace: Namespace, run: Task) -> None:
+        """After the commit: wake who waits for the run, and who works."""
+        self.bell.ring(namespace, run)
+        self.wake()
+
+
+def working(run: Task, at: datetime) -> Task:
+    """The run, at work since `at`, or since it was."""
+    if run.status.state is TaskState.WORKING:
+        return run
+    return replace(run, status=Status(TaskState.WORKING, at))

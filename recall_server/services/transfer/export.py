@@ -1,0 +1,199 @@
+"""Export: a namespace, or what it knows of one person, as lines to be taken away."""
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from recall_server.domain.attributes import normal_entity
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import ExportBusy, NamespaceNotFound
+from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.text.cleaning import clean_label
+from recall_server.storage.store import Store, Transaction
+from recall_server.storage.tables.episodes import turn_id
+from recall_server.storage.tables.export import Records
+
+OPERATION = "export_namespace"
+SUBJECT_CHARS_MAX = 256
+# Each holds a connection for as long as its reader takes.
+AT_ONCE = 3
+
+
+class Account:
+    """What has been written so far: how many lines of each kind, and their SHA-256."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._digest = hashlib.sha256()
+
+    def add(self, kind: str, line: bytes) -> None:
+        self.counts[kind] += 1
+        self._digest.update(line)
+
+    def closed_by(self, counts: Mapping[str, int], sha256: str) -> bool:
+        """Whether an `end` with these says what was written."""
+        return counts == dict(self.counts) and sha256 == self._digest.hexdigest()
+
+    def end(self) -> Record:
+        return {"kind": "end", "counts": dict(self.counts), "sha256": self._digest.hexdigest()}
+
+    def lines(self, records: Iterable[Record]) -> bytes:
+        """The records as lines, which are counted."""
+        lines = []
+        for record in records:
+            lines.append(written(record))
+            self.add(record["kind"], lines[-1])
+        return b"".join(lines)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Streams what a namespace holds. `server` is the id of the server's key."""
+
+    store: Store
+    now: Callable[[], datetime]
+    server: str
+    schema_version: int
+    _open: set[Namespace] = field(default_factory=set)
+
+    async def stream(
+        self, namespace: Namespace, *, subject: str | None = None, entry: AuditEntry
+    ) -> AsyncGenerator[bytes, None]:
+        """All lines, some whole ones at a time, of the moment at which the first is asked for,
+        whatever is written meanwhile; the line in the book comes before them. With `subject`, only
+        what concerns the person of this name. Nothing that is kept grows with the namespace,
+        except, with `subject`, the ids of what was found.
+
+        To be closed (`aclosing`) by whoever takes them. Raises `NamespaceNotFound`, and
+        `ExportBusy` while another export of it goes on, or several of others.
+        """
+        person = None if subject is None else Person(subject)
+        with self._alone(namespace):
+            await self._begin(namespace, entry)
+            account = Account()
+            async with self.store.snapshot(namespace) as tx:
+                yield account.lines([await self._manifest(tx, namespace, person)])
+                async for records in _whole(tx) if person is None else _concerning(tx, person):
+                    yield account.lines(records)
+            yield written(account.end())
+
+    @contextmanager
+    def _alone(self, namespace: Namespace) -> Any:
+        if namespace in self._open or len(self._open) >= AT_ONCE:
+            raise ExportBusy
+        self._open.add(namespace)
+        try:
+            yield
+        finally:
+            self._open.discard(namespace)
+
+    async def _begin(self, namespace: Namespace, entry: AuditEntry) -> None:
+        async with self.store.transaction(namespace, write=False) as tx:
+            if not await tx.portable.exists():
+                raise NamespaceNotFound
+        async with self.store.transaction(namespace, entry=entry):
+            pass
+
+    async def _manifest(
+        self, tx: Transaction, namespace: Namespace, person: "Person | None"
+    ) -> Record:
+        return {
+            "kind": "manifest",
+            "format": FORMAT,
+            "version": VERSION,
+            "namespace": namespace,
+            "made_at": spelled(self.now()),
+            "engine": self.store.engine,
+            "schema_version": self.schema_version,
+            "server": self.server,
+            "subject": person and person.name,
+            "conflict_policy": await tx.access.policy(),
+        }
+
+
+async def _whole(tx: Transaction) -> AsyncIterator[Records]:
+    held = tx.portable
+    for pages in (held.episodes(), held.memories(), held.tasks(), held.recipients(), held.audit()):
+        async for records in pages:
+            yield records
+
+
+class Person:
+    """Somebody who is asked about. Raises `Invalid` on what is no name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = clean_label(name, "subject", chars_max=SUBJECT_CHARS_MAX)
+        self._named = re.compile(rf"(?<!\w){re.escape(_folded(self.name))}(?!\w)")
+
+    def is_(self, name: str | None) -> bool:
+        return name is not None and (
+            normal_entity(name) == normal_entity(self.name) or _folded(name) == _folded(self.name)
+        )
+
+    def named_in(self, text: str | None) -> bool:
+        return text is not None and bool(self._named.search(_folded(text)))
+
+    def concerned(self, memory: Record) -> bool:
+        return self.is_(memory["entity"]) or any(
+            self.named_in(memory[name]) for name in ("text", "entity", "value")
+        )
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]:
+    """The turns that the person said, that name them, or that a memory about them rests on; the
+    memories about them; and the lines of the book about any of those.
+    """
+    found: set[str] = set()
+    cited: dict[str, list[tuple[int, int]]] = {}
+    async for memories in tx.portable.memories():
+        for memory in filter(person.concerned, memories):
+            found.add(memory["id"])
+            for one in memory["citations"]:
+                cited.setdefault(one["episode_id"], []).append((one["start"], one["end"]))
+    async for episodes in tx.portable.episodes():
+        excerpts = [
+            excerpt
+            for episode in episodes
+            for excerpt in _excerpts(episode, person, cited.get(episode["id"], ()))
+        ]
+        for excerpt in excerpts:
+            found |= {excerpt["episode_id"], turn_id(excerpt["episode_id"], excerpt["position"])}
+        yield excerpts
+    async for memories in tx.portable.memories():
+        yield [memory for memory in memories if memory["id"] in found]
+    async for lines in tx.portable.audit():
+        yield [line for line in lines if not found.isdisjoint(line["ids"])]
+
+
+def _excerpts(
+    episode: Record, person: Person, cited: Iterable[tuple[int, int]]
+) -> Iterable[dict[str, Any]]:
+    for turn in episode["turns"]:
+        start, end = turn["start"], turn["end"]
+        text = episode["text"][start:end]
+        if (
+            person.is_(turn["speaker"])
+            or person.named_in(text)
+            or any(first < end and start < last for first, last in cited)
+        ):
+            yield {
+                "kind": "excerpt",
+                "episode_id": episode["id"],
+                "position": turn["position"],
+                "topic": episode["topic"],
+                "recorded_at": episode["recorded_at"],
+                "said_at": turn["said_at"],
+                "speaker": turn["speaker"],
+                "text": text,
+            }

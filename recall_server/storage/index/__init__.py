@@ -1,0 +1,1 @@
+"""The search index and what of it is held in memory."""

@@ -1,0 +1,222 @@
+"""The word index: which terms stand in which findable item, with each namespace's own statistics
+(SECURITY: a shared index tells one tenant of another's words).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.search.index_entry import Findable
+from recall_server.domain.search.ranking import K1, B
+from recall_server.domain.text.terms import speaker_terms, term_counts
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Document
+from recall_server.storage.index.cache import Cache
+from recall_server.storage.index.codes import Flags
+from recall_server.storage.index.documents import Documents, Slots
+from recall_server.storage.tables.index_entries import Findables
+
+# Documents that are read at a time: half a megabyte of text.
+PAGE = 65_536
+# Beyond the last slot there can be.
+LAST = 2**62
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a namespace holds: findable items, their words, the version of its index, how often
+    something was erased, and in how many items each term asked for stands (none: left out), the
+    last of them at which slot at most.
+    """
+
+    documents: int = 0
+    words: int = 0
+    version: int = 0
+    erase_epoch: int = 0
+    frequencies: Mapping[str, int] = field(default_factory=dict)
+    last_slots: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def average_length(self) -> float:
+        return max(self.words / max(self.documents, 1), 1.0)
+
+
+@dataclass(frozen=True)
+class Postings:
+    """What the index has to hold of some items: made outside a transaction, as it takes a while."""
+
+    ids: tuple[str, ...]
+    rows: tuple[tuple[str, str, int, int], ...]
+    words: int
+
+    @property
+    def documents(self) -> int:
+        return len(self.ids)
+
+    def without(self, ids: Collection[str]) -> "Postings":
+        """The same, as if these items were not there."""
+        lengths = {item_id: length for _, item_id, _, length in self.rows if item_id in ids}
+        rows = tuple(row for row in self.rows if row[1] not in ids)
+        left = tuple(item_id for item_id in self.ids if item_id not in ids)
+        return Postings(left, rows, self.words - sum(lengths.values()))
+
+    def frequencies(self) -> dict[str, int]:
+        return Counter(term for term, *_ in self.rows)
+
+
+def postings(found: Mapping[str, Findable]) -> Postings:
+    """The postings of items, by their ids. They follow from what an item is found by alone, so what
+    was added with it can be removed with it.
+    """
+    rows: list[tuple[str, str, int, int]] = []
+    words = 0
+    for item_id, findable in found.items():
+        counts, length = term_counts(findable.text)
+        words += length
+        rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
+        rows += [(term, item_id, 1, length) for term in speaker_terms(findable.speaker)]
+    return Postings(tuple(found), tuple(rows), words)
+
+
+class WordIndex:
+    """Keyword look-up over memories and open turns."""
+
+    def __init__(self, handle: BoundConnection, cache: Cache) -> None:
+        self._handle = handle
+        self._cache = cache
+
+    async def add(self, added: Postings) -> None:
+        """Make items findable by their words."""
+        if not added.documents:
+            return
+        place = {item_id: number for number, item_id in enumerate(added.ids)}
+        count = added.documents
+        await self._handle.send("count_documents", documents=count, words=added.words, slots=count)
+        await self._handle.send("add_documents", ids=list(added.ids), count=count)
+        rows = [
+            (term, place[item_id], often, length) for term, item_id, often, length in added.rows
+        ]
+        await self._handle.send("add_postings", rows=Document(rows), count=count)
+        await self._handle.send("count_terms", counts=Document(added.frequencies()))
+
+    async def remove(self, removed: Postings) -> None:
+        """Undo `add`."""
+        await self._handle.send(
+            "count_documents", documents=-removed.documents, words=-removed.words, slots=0
+        )
+        await self._handle.send("remove_postings", rows=Document(removed.rows))
+        await self._handle.send("remove_documents", ids=list(removed.ids))
+        counts = removed.frequencies()
+        await self._handle.send("uncount_terms", counts=Document(counts))
+        await self._handle.send("drop_unused_terms", terms=list(counts))
+
+    async def stale(self) -> list[Namespace]:
+        """The namespaces whose index was made by an older recipe."""
+        return [Namespace(r["namespace"]) for r in await self._handle.fetch("stale_word_indexes")]
+
+    async def begin_anew(self) -> bool:
+        """Forget all that is indexed; False where the index is of the present recipe."""
+        if not await self._handle.fetch("renew_word_index"):
+            return False
+        for query in ("clear_documents", "clear_postings", "clear_terms"):
+            await self._handle.send(query)
+        return True
+
+    async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
+        rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))
+        if not rows:
+            return Statistics()
+        known = [row for row in rows if row["term"] is not None]
+        return Statistics(
+            rows[0]["documents"],
+            rows[0]["words"],
+            rows[0]["index_version"],
+            rows[0]["erase_epoch"],
+            {row["term"]: int(row["frequency"]) for row in known},
+            {row["term"]: int(row["last_slot"]) for row in known},
+        )
+
+    def held(self, statistics: Statistics) -> Documents:
+        """What is held of this namespace, as it is."""
+        assert self._handle.namespace is not None
+        return self._cache.of(self._handle.namespace, statistics.erase_epoch).documents
+
+    async def documents(self, statistics: Statistics) -> Documents:
+        """What is held of this namespace, as of `statistics` or later, with the postings of their
+        terms: reads only what is not here yet.
+        """
+        documents = self.held(statistics)
+        if not _missing(documents, statistics):
+            return documents
+        async with documents.loading:
+            # Another search may have taken it in while this one waited.
+            if documents.version < statistics.version:
+                await self._read_documents(documents)
+                documents.version = max(documents.version, statistics.version)
+            behind = documents.lacking(statistics.last_slots)
+            if behind:
+                for row in await self._handle.fetch("postings_behind", slots=Document(behind)):
+                    upto = statistics.last_slots[row["term"]]
+                    documents.extend(row["term"], upto, row["found"])
+        return documents
+
+    async def _read_documents(self, documents: Documents) -> None:
+        version, slot, read = documents.version, LAST, PAGE
+        while read == PAGE:
+            (page,) = await self._handle.fetch(
+                "page_of_documents", version=version, slot=slot, limit=PAGE
+            )
+            read = page["documents"]
+            if not read:
+                return
+            slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
+            findable = np.frombuffer(page["findable"].encode(), dtype=np.uint8) == ord("1")
+            documents.take(slots, findable)
+            version, slot = page["version"], int(slots[-1])
+
+    async def know(self, documents: Documents, slots: Slots) -> None:
+        """Take in what ranking needs of the documents at these slots, as far as it is not here."""
+        missing = documents.unknown(slots)
+        if missing:
+            async with documents.loading:
+                documents.know(await Findables(self._handle).placed(missing))
+
+    async def allowed(self, documents: Documents) -> Flags:
+        """For each slot whether what is found there may be shown to who asks."""
+        reach = self._handle.reach
+        if reach.everything:
+            return documents.findable
+        upto, flags = documents.reached(reach)
+        if upto < documents.last:
+            (row,) = await self._handle.fetch("slots_in_reach", after=upto)
+            slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
+            flags = documents.reach(reach, row["upto"] or 0, slots)
+        return flags & documents.findable
+
+    async def similar(
+        self,
+        weights: Mapping[str, float],
+        average_length: float,
+        limit: int,
+    ) -> list[str]:
+        """The ids of the `limit` items with the best BM25 score, best first: also of what this
+        transaction has changed. All postings of the terms are read.
+        """
+        if not weights:
+            return []
+        rows = await self._handle.fetch(
+            "similar_items",
+            weights=Document(dict(weights)),
+            average=average_length,
+            k1=K1,
+            b=B,
+            limit=limit,
+        )
+        return [row["item_id"] for row in rows]
+
+
+def _missing(documents: Documents, statistics: Statistics) -> bool:
+    return documents.version < statistics.version or bool(documents.lacking(statistics.last_slots))

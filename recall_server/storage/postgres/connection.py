@@ -1,0 +1,217 @@
+"""A connection to Postgres: statements that travel together, a server that does not answer, and
+what its errors mean here.
+"""
+
+import asyncio
+import os
+import selectors
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from recall_server.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    QueryTimeout,
+    StorageFull,
+)
+from recall_server.storage.driver import Document, Params, PendingRows, Row
+
+# After this the server would have answered, if only that it took too long: it cannot be reached.
+ANSWER_S = 12.0
+
+Raw = psycopg.AsyncConnection[DictRow]
+
+
+async def checked(raw: Raw) -> None:
+    """Nothing is to be read on an idle connection that lives: only where there is, the server is
+    asked. Raises where it is gone, and the pool takes another one.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(raw.fileno(), selectors.EVENT_READ)
+        heard = selector.select(0)
+    if heard or raw.broken:
+        await AsyncConnectionPool.check_connection(raw)
+
+
+async def rolled_back(raw: Raw, connection: "Connected") -> None:
+    if raw.closed:
+        return
+    if connection.confused:
+        await raw.close()
+        return
+    try:
+        with _patience(raw, ANSWER_S):
+            await raw.execute("ROLLBACK")
+    except psycopg.OperationalError:
+        await raw.close()  # the pool replaces it; the server has rolled back by itself
+
+
+@contextmanager
+def _patience(raw: Raw, seconds: float | None) -> Iterator[None]:
+    """Hang up on a server that has not answered after so long. A network that swallows everything
+    gives no error of its own, and the driver would wait for one, even when it is cancelled.
+    """
+    if seconds is None:
+        yield
+        return
+    hanging_up = asyncio.get_running_loop().call_later(seconds, _hang_up, raw)
+    try:
+        yield
+    finally:
+        hanging_up.cancel()
+
+
+def _hang_up(raw: Raw) -> None:
+    if not raw.closed:
+        with socket.socket(fileno=os.dup(raw.fileno())) as line, suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+
+class Connected:
+    """A `Connection` of the port, over one of the driver's."""
+
+    def __init__(self, raw: Raw, *, patient: bool) -> None:
+        """To one that is `patient` a statement may take as long as it does."""
+        self._raw = raw
+        self._answer_s = None if patient else ANSWER_S
+        self._waiting: list[tuple[str, Params, Exception | None]] = []
+        # What is asked, by its place among those that wait.
+        self._asked: dict[int, PendingRows] = {}
+        # Two that read at once take turns: a connection has one conversation.
+        self._turn = asyncio.Lock()
+        self._over = False
+        # After a pipeline that failed, psycopg counts statements as prepared that the server never
+        # came to: whoever got this connection next would be told that they do not exist.
+        self.confused = False
+        self.ended = False
+
+    def end(self) -> None:
+        """Let go of what is read, whatever the caller does meanwhile."""
+        self.ended = True
+        _hang_up(self._raw)
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        async with self._turn:
+            if self._waiting:
+                await self.send(sql, params)
+                return await _rows((await self._flush())[-1])
+            with translated(), _patience(self._raw, self._answer_s):
+                return await _rows(await self._raw.execute(sql, _plain(params) or None))
+
+    async def last(self, sql: str, params: Params) -> Sequence[Row]:
+        """`fetch`, and commit in the same journey."""
+        async with self._turn:
+            await self.send(sql, params)
+            await self.send("COMMIT", {})
+            cursors = await self._flush()
+            self._over = True
+            return await _rows(cursors[-2])
+
+    async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
+        """Run what waits, in one journey; the cursors."""
+        waiting, self._waiting = self._waiting, []
+        asked, self._asked = self._asked, {}
+        with translated(), _patience(self._raw, self._answer_s):
+            self.confused = True
+            async with self._raw.pipeline():
+                cursors = [await self._raw.execute(sql, _plain(given)) for sql, given, _ in waiting]
+            self.confused = False
+        for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
+            if otherwise is not None and cursor.rowcount == 0:
+                raise otherwise
+        for place, one in asked.items():
+            one.rows = await _rows(cursors[place])
+        return cursors
+
+    async def send(self, sql: str, params: Params) -> None:
+        self._waiting.append((sql, params, None))
+
+    async def ask(self, sql: str, params: Params) -> PendingRows:
+        asked = self._asked[len(self._waiting)] = PendingRows()
+        await self.send(sql, params)
+        return asked
+
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+        self._waiting.append((sql, params, otherwise))
+
+    async def commit(self) -> None:
+        """Not in one journey with what may still forbid it."""
+        if self._over:
+            return
+        if any(otherwise for _, _, otherwise in self._waiting):
+            await self._flush()
+        await self.fetch("COMMIT", {})
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> None:
+        for row in rows:
+            await self.send(sql, row)
+
+    async def script(self, sql: str) -> None:
+        with translated():
+            await self._raw.execute(sql)
+
+
+async def _rows(cursor: psycopg.AsyncCursor[DictRow]) -> Sequence[Row]:
+    return await cursor.fetchall() if cursor.description else []
+
+
+def _plain(params: Params) -> dict[str, Any]:
+    return {
+        name: Jsonb(value, _text) if isinstance(value, Document) else value
+        for name, value in params.items()
+    }
+
+
+def _text(document: Document) -> str:
+    return document.text
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    try:
+        yield
+    except (PoolTimeout, PoolClosed) as error:
+        raise DatabaseUnavailable(
+            "The Postgres server does not answer, or all connections are in use. Try again."
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseUnusable(
+            "The Postgres user may not do that. It must own the schema, and either have CREATEROLE "
+            "or be a member of the roles recall_app, recall_eraser and recall_system."
+        ) from error
+    except (
+        psycopg.errors.LockNotAvailable,
+        psycopg.errors.DeadlockDetected,
+        psycopg.errors.SerializationFailure,
+    ) as error:
+        raise DatabaseUnavailable(
+            "Another change was in the way and this one was taken back. Send the call again."
+        ) from error
+    except psycopg.errors.QueryCanceled as error:
+        raise QueryTimeout from error
+    except psycopg.errors.DiskFull as error:
+        raise StorageFull from error
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
+        raise DatabaseUnusable(
+            "This is not a Postgres URL. Write postgresql://USER:PASSWORD@HOST:PORT/NAME."
+        ) from None
+    except psycopg.OperationalError as error:
+        if "session is read-only" in str(error):
+            raise DatabaseUnavailable(
+                "No Postgres that RECALL_DB_URL names takes writes: each is a standby, or set to "
+                "read only. Name the primary too; of several hosts the one that takes writes is "
+                "found."
+            ) from error
+        raise DatabaseUnavailable(
+            "The Postgres server cannot be reached. Check that it runs and that RECALL_DB_URL is "
+            "right, then try again."
+        ) from error

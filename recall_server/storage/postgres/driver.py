@@ -1,0 +1,218 @@
+"""Postgres: a pool, one connection a transaction, and a role per transaction that row-level
+security binds to one namespace (HOUSE: the second wall).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
+from recall_server.storage.postgres import purge
+from recall_server.storage.postgres.connection import (
+    Connected,
+    Raw,
+    checked,
+    rolled_back,
+    translated,
+)
+from recall_server.storage.run_uncancelled import cancelled_as_such, run_uncancelled
+
+OLDEST_VERSION = 150000
+POOL_SIZE = 10
+POOL_WAIT_S = 5.0
+# Of one namespace; the rest is for the others, and for what serves all.
+EACH_MAX = 6
+STATEMENT_TIMEOUT_MS = 10_000
+# Any constant will do, as long as every replica takes the same.
+_MIGRATION_LOCK = 7_265_636_131
+
+# What a transaction may see is decided by its role, not by what the connection may do:
+# recall_app sees the rows of one namespace, recall_eraser may delete them, and recall_system sees
+# those that serve all tenants.
+_ENTER = (
+    "SELECT set_config('role', %(role)s, true), set_config('recall.namespace', %(namespace)s, true)"
+)
+
+_ENTER_READING = f"{_ENTER}, set_config('statement_timeout', %(query_ms)s, true)"
+# Of several hosts the one that takes writes is found, whichever it is today; a standby would give
+# old answers, tokens that have been revoked among them.
+_WRITABLE: dict[str, Any] = {"target_session_attrs": "read-write", "connect_timeout": 5}
+
+
+class PostgresDriver:
+    """One database, reached by `url`."""
+
+    engine: Engine = "postgres"
+
+    def __init__(self, url: str, limits: TimeLimits = TimeLimits()) -> None:
+        self._limits = limits
+        self._pool: AsyncConnectionPool[Raw] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=POOL_SIZE,
+            timeout=POOL_WAIT_S,
+            open=False,
+            check=checked,
+            connection_class=psycopg.AsyncConnection[DictRow],
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                **_WRITABLE,
+                "application_name": "recall-server",
+                "options": (
+                    f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout=5000"
+                    " -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
+                    # Solid disks: an index is worth its steps, and no tenant is read with another.
+                    " -c random_page_cost=1.1"
+                ),
+            },
+        )
+        self._url = url
+        self._turns = FairSemaphore(POOL_SIZE, each=EACH_MAX)
+
+    async def open(self) -> None:
+        with translated():
+            # PendingRows once without the pool, which would go on trying in the background.
+            async with await psycopg.AsyncConnection.connect(self._url, **_WRITABLE) as raw:
+                if raw.info.server_version < OLDEST_VERSION:
+                    raise DatabaseUnusable(
+                        "This Postgres is older than 15. Upgrade it, then start again."
+                    )
+                if raw.info.parameter_status("server_encoding") != "UTF8":
+                    raise DatabaseUnusable(
+                        "This Postgres database is not encoded in UTF8. Make one that is."
+                    )
+            await self._pool.open(wait=True, timeout=10)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        *,
+        namespace: str | None,
+        write: bool,
+        erasing: bool = False,
+        brief: bool = False,
+        noting: bool = False,
+    ) -> AsyncIterator[Connection]:
+        del brief  # nobody waits here for anybody else's statements
+        role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
+        async with self._transaction(
+            namespace, write=write, role=role, noting=noting
+        ) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _transaction(
+        self, namespace: str | None, *, write: bool, role: str, noting: bool = False
+    ) -> AsyncIterator["Connected"]:
+        try:
+            async with asyncio.timeout(POOL_WAIT_S):
+                await self._turns.take(namespace)
+        except TimeoutError:
+            raise DatabaseUnavailable(
+                "All connections to Postgres that one namespace may use are in use. Try again."
+            ) from None
+        try:
+            begin = "BEGIN READ WRITE" if write or noting else "BEGIN READ ONLY"
+            async with self._begun(begin) as connection:
+                entered = {"role": role, "namespace": namespace or ""}
+                if write:
+                    await connection.send(_ENTER, entered)
+                else:
+                    query_ms = str(max(1, round(1_000 * self._limits.query_s)))
+                    await connection.send(_ENTER_READING, {**entered, "query_ms": query_ms})
+                yield connection
+        finally:
+            self._turns.give_back(namespace)
+
+    async def alone(
+        self,
+        sql: str,
+        params: Params,
+        *,
+        namespace: str | None,
+        write: bool,
+        lasting: bool,
+    ) -> Sequence[Row]:
+        del lasting  # those who use it may outlive it, so it has to keep all that it told them
+        async with self._transaction(namespace, write=write, role=_role(namespace)) as connection:
+            return await connection.last(sql, params)
+
+    async def settled(self) -> None:
+        """Nothing is seen before it is committed."""
+
+    @asynccontextmanager
+    async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        async with self._begun(begin) as connection:
+            await connection.send(_ENTER, {"role": "recall_app", "namespace": namespace})
+            over = asyncio.get_running_loop().call_later(self._limits.snapshot_s, connection.end)
+            try:
+                yield connection
+            except DatabaseUnavailable:
+                if connection.ended:
+                    raise self._limits.snapshot_over from None
+                raise
+            finally:
+                over.cancel()
+
+    @asynccontextmanager
+    async def migration(self) -> AsyncIterator[Connection]:
+        async with self._begun("BEGIN", patient=True) as connection:
+            # Another replica may be migrating for longer than a statement may normally take.
+            await connection.send("SET LOCAL lock_timeout = 0", {})
+            await connection.send("SET LOCAL statement_timeout = 0", {})
+            await connection.fetch(
+                "SELECT pg_advisory_xact_lock(%(key)s)", {"key": _MIGRATION_LOCK}
+            )
+            yield connection
+
+    async def purge(self, tables: Sequence[str]) -> str:
+        with translated():
+            async with await Raw.connect(
+                self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
+            ) as raw:
+                return await purge.purge(raw, tables)
+
+    async def files(self) -> Sequence[Path]:
+        with translated():
+            async with await Raw.connect(
+                self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
+            ) as raw:
+                folder = await purge.data_folder(raw)
+        return [folder] if folder else []
+
+    async def texts(self, namespace: str, tables: Sequence[str]) -> AsyncIterator[tuple[str, str]]:
+        with translated():
+            async with await Raw.connect(self._url, row_factory=dict_row, **_WRITABLE) as raw:
+                async for found in purge.texts(raw, namespace, tables):
+                    yield found
+
+    @asynccontextmanager
+    async def _begun(self, begin: str, *, patient: bool = False) -> AsyncIterator["Connected"]:
+        with cancelled_as_such(), translated():
+            async with self._pool.connection() as raw:
+                connection = Connected(raw, patient=patient)
+                try:
+                    # It begins with its first statement, as each journey there and back counts.
+                    await connection.send(begin, {})
+                    yield connection
+                    await run_uncancelled(connection.commit())
+                except BaseException:  # a caller that hung up must leave nothing behind
+                    await run_uncancelled(rolled_back(raw, connection))
+                    raise
+
+
+def _role(namespace: str | None) -> str:
+    return "recall_system" if namespace is None else "recall_app"

@@ -1,0 +1,1 @@
+"""One module a table: its named queries as methods."""

@@ -1,0 +1,181 @@
+"""The shelf of tokens: hashes and accessors, never a token."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
+from recall_server.domain.plan import Policy
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Document, Row
+from recall_server.storage.rows import document, moment, moment_or_none
+
+_NOT_BEFORE = ("of_namespace", "of_server")
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """What a signed token is held against. `not_before`: of the server, of the namespace or of its
+    parent, the latest. `revoked`: by its own name.
+    """
+
+    not_before: datetime | None
+    parent: TokenInfo | None
+    revoked: bool
+
+
+class Access:
+    """Namespaces and who may enter them."""
+
+    def __init__(self, handle: BoundConnection) -> None:
+        self._handle = handle
+
+    async def add_token(self, token: TokenInfo, token_hash: str) -> None:
+        """Write a token, and its namespace where it is new."""
+        reach = token.rights.reach
+        await self.add_namespace(token.created_at)
+        await self._handle.send(
+            "add_token",
+            accessor=token.accessor,
+            token_hash=token_hash,
+            label=token.label,
+            now=token.created_at,
+            scopes=_listed(token.rights.scopes),
+            topics=_listed(reach.topics),
+            types=_listed(reach.types),
+            agent_id=reach.agent_id,
+            parent=token.parent,
+            expires_at=token.expires_at,
+            uses_left=token.uses_left,
+            containers=_listed(reach.containers),
+        )
+
+    async def add_namespace(self, now: datetime) -> None:
+        """Make the namespace where it is new."""
+        await self._handle.send("add_namespace", now=now)
+
+    async def policy(self) -> Policy | None:
+        """Who settles contradictions in this namespace; None where nobody has said."""
+        rows = await self._handle.fetch("conflict_policy")
+        return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
+
+    async def set_policy(self, policy: Policy | None) -> bool:
+        """False where there is no such namespace."""
+        return bool(await self._handle.fetch("set_conflict_policy", policy=policy))
+
+    async def by_hash(self, token_hash: str) -> TokenInfo | None:
+        return _first(await self._handle.fetch("token_by_hash", token_hash=token_hash))
+
+    async def by_accessor(self, accessor: str) -> TokenInfo | None:
+        return _first(await self._handle.fetch("token_by_accessor", accessor=accessor))
+
+    async def token(self, accessor: str) -> TokenInfo | None:
+        """The token of this namespace that `accessor` names."""
+        return _first(await self._handle.fetch("token", accessor=accessor))
+
+    async def tokens(self) -> list[TokenInfo]:
+        """The tokens of this namespace."""
+        return [_token(row) for row in await self._handle.fetch("tokens")]
+
+    async def all_tokens(self) -> list[TokenInfo]:
+        """The tokens of all namespaces."""
+        return [_token(row) for row in await self._handle.fetch("all_tokens")]
+
+    async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
+        """Note that it was used, and count it where its uses are counted: whether that may be, and
+        how many are left (None: any number).
+        """
+        rows = await self._handle.fetch("use_token", accessor=accessor, now=now)
+        return bool(rows), rows[0]["uses_left"] if rows else None
+
+    async def refuse(self, accessor: str, now: datetime, *, expired: bool) -> None:
+        """Note that it was refused; and that it was seen `expired`, which it will stay."""
+        await self._handle.send("refuse_token", accessor=accessor, now=now, expired=expired)
+
+    async def revoke(self, accessors: Iterable[str], now: datetime) -> list[str]:
+        """Those that were not revoked before."""
+        rows = await self._handle.fetch("revoke_tokens", accessors=list(accessors), now=now)
+        return [row["accessor"] for row in rows]
+
+    async def succeed(self, accessor: str, successor: str, at: datetime) -> None:
+        """Another takes its place, and that of a parent: it ends at `at`, or before."""
+        await self._handle.send("end_token", accessor=accessor, at=at)
+        await self._handle.send("adopt_tokens", accessor=accessor, successor=successor)
+
+    async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:
+        """What a signed token of `owner` is held against, `accessor` being its parent, or whoever
+        its issuer says; None where there is no such namespace.
+        """
+        rows = await self._handle.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
+        if not rows:
+            return None
+        row = rows[0]
+        parent = _token(row) if row["accessor"] is not None else None
+        return Entrance(
+            _not_before(row, (*_NOT_BEFORE, "of_parent")), parent, bool(row["child_revoked"])
+        )
+
+    async def end_children(self, accessor: str, now: datetime) -> None:
+        """No signed child of a token is let in that was made before `now`."""
+        await self._handle.send("end_children", accessor=accessor, now=now)
+
+    async def revoke_child(self, parent: str, jti: str, now: datetime, until: datetime) -> bool:
+        """False where it was revoked before. Those that have ended are forgotten."""
+        await self._handle.send("forget_revoked_children", now=now)
+        return bool(
+            await self._handle.fetch("revoke_child", parent=parent, jti=jti, expires_at=until)
+        )
+
+    async def set_not_before(self, at: datetime) -> bool:
+        """From now on no token of the namespace is let in that was made before `at`; False where
+        there is no such namespace.
+        """
+        return bool(await self._handle.fetch("set_tokens_not_before", at=at))
+
+    async def namespace_totals(self) -> tuple[int, int]:
+        """How many namespaces there are, and findable items in all of them."""
+        rows = await self._handle.fetch("all_namespaces")
+        return int(rows[0]["namespaces"]), int(rows[0]["documents"] or 0)
+
+
+def _first(rows: Sequence[Row]) -> TokenInfo | None:
+    return _token(rows[0]) if rows else None
+
+
+def _token(row: Row) -> TokenInfo:
+    topics, types = document(row["topics"]), document(row["types"])
+    containers = document(row["containers"])
+    return TokenInfo(
+        accessor=row["accessor"],
+        namespace=Namespace(row["namespace"]),
+        created_at=moment(row["created_at"]),
+        revoked_at=moment_or_none(row["revoked_at"]),
+        label=row["label"],
+        rights=Rights(
+            frozenset(map(Scope, document(row["scopes"]))),
+            AccessScope(
+                None if topics is None else frozenset(topics),
+                None if types is None else frozenset(map(MemoryType, types)),
+                row["agent_id"],
+                None if containers is None else frozenset(containers),
+            ),
+        ),
+        parent=row["parent"],
+        expires_at=moment_or_none(row["expires_at"]),
+        expired_at=moment_or_none(row["expired_at"]),
+        uses_left=row["uses_left"],
+        last_used_at=moment_or_none(row["last_used_at"]),
+        refused_at=moment_or_none(row["refused_at"]),
+        not_before=_not_before(row),
+    )
+
+
+def _not_before(row: Row, names: Sequence[str] = _NOT_BEFORE) -> datetime | None:
+    limits = [moment(row[name]) for name in names if name in row.keys() and row[name]]  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    return max(limits, default=None)
+
+
+def _listed(values: Iterable[str] | None) -> Document | None:
+    return None if values is None else Document(sorted(values))

@@ -1,0 +1,284 @@
+"""The shelf of the book: one record an operation, chained to the one before it, written in the
+transaction of its effect.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from recall_server.domain.audit import AuditEntry, Outcome
+from recall_server.domain.errors import NamespaceNotFound, Unauthenticated
+from recall_server.domain.extraction import Usage
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.security import audit_chain
+from recall_server.domain.security.audit_chain import START, Head, Link
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Document, PendingRows, Row
+from recall_server.storage.rows import document, moment
+
+SALT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Details:
+    """What stands beside a record until it is erased."""
+
+    salt: bytes
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """A record of the book, as it is read; without a `link` it is from before there was a chain."""
+
+    namespace: Namespace
+    id: str
+    at: datetime
+    door: str
+    operation: str
+    accessor: str | None
+    request_id: str
+    ids: tuple[str, ...]
+    counts: dict[str, int]
+    outcome: Outcome
+    code: str | None
+    milliseconds: float
+    usage: Usage
+    link: Link | None
+    details: Details | None
+
+    def exported(self) -> dict[str, Any]:
+        """A chained record as it is exported and verified."""
+        assert self.link is not None
+        # Numbers that are not whole are texts: those that give the same number back.
+        line = {
+            "namespace": self.namespace,
+            "seq": self.link.seq,
+            "prev": self.link.prev,
+            "id": self.id,
+            "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
+            "door": self.door,
+            "operation": self.operation,
+            "accessor": self.accessor,
+            "request_id": self.request_id,
+            "ids": list(self.ids),
+            "counts": self.counts,
+            "outcome": str(self.outcome),
+            "code": self.code,
+            "milliseconds": repr(float(self.milliseconds)),
+            "model": self.usage.model,
+            "input_tokens": self.usage.input_tokens,
+            "output_tokens": self.usage.output_tokens,
+            "cost_usd": repr(float(self.usage.cost_usd)),
+            "detail_digest": self.link.detail_digest,
+            "digest": self.link.digest,
+            "mac": self.link.mac,
+        }
+        if self.details is not None:
+            values = dict(self.details.values)
+            line["details"] = {"salt": self.details.salt.hex(), "values": values}
+        return line
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which records are wanted; an empty text is no condition. `touching`: an id among theirs."""
+
+    since: datetime
+    until: datetime
+    operation: str = ""
+    accessor: str = ""
+    outcome: str = ""
+    touching: str = ""
+
+
+class Audit:
+    """Append and read; nothing here changes a record."""
+
+    def __init__(self, handle: BoundConnection, mac_key: bytes | None) -> None:
+        self._handle = handle
+        self._mac_key = mac_key
+        self._asked: PendingRows | None = None
+
+    async def ask(self, entry: AuditEntry) -> None:
+        """Take the place of `entry` with whatever is fetched next, so that `record` needs no
+        journey for it. Others who write in this namespace wait from there on.
+        """
+        parent, _, jti = (entry.accessor or "").partition("/")
+        await self._handle.send("lock_audit_head")
+        self._asked = await self._handle.ask("locked_audit_head", accessor=parent, jti=jti)
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Write `entry` as it stands now. Others who write in this namespace wait from here to the
+        end of the transaction, so nothing should follow. Raises `Unauthenticated` where the token
+        that asked for the operation was revoked before: then it does not happen; and
+        `NamespaceNotFound`.
+        """
+        if self._mac_key is None:
+            raise LookupError("this store has no key; it cannot write the book")
+        asks = entry.outcome is Outcome.OK and not entry.ends_caller
+        asked, self._asked = self._asked, None
+        if asks and asked is not None and asked.rows:
+            head = _head(asked.rows)
+        else:
+            head = await self._locked_head(entry.accessor if asks else None)
+        salt = os.urandom(SALT_BYTES)
+        beside = audit_chain.detail_digest(salt, entry.details) if entry.details else None
+        link = Link(head.seq + 1, head.digest, "", "", beside)
+        record = _of(entry, link)
+        digest = audit_chain.digest(record.exported())
+        await self._handle.send(
+            "record",
+            id=entry.id,
+            at=entry.started_at,
+            door=entry.door,
+            operation=entry.operation,
+            accessor=entry.accessor,
+            request_id=entry.request_id,
+            ids=Document(entry.ids),
+            counts=Document(entry.counts),
+            outcome=entry.outcome,
+            code=entry.code,
+            milliseconds=record.milliseconds,
+            model=entry.usage.model,
+            input_tokens=entry.usage.input_tokens,
+            output_tokens=entry.usage.output_tokens,
+            cost_usd=entry.usage.cost_usd,
+            seq=link.seq,
+            prev=link.prev,
+            digest=digest,
+            mac=audit_chain.mac(self._mac_key, digest),
+            detail_digest=beside,
+        )
+        await self._handle.send("move_audit_head", seq=link.seq, digest=digest)
+        if entry.details:
+            await self._handle.send(
+                "record_details", record_id=entry.id, salt=salt, details=Document(entry.details)
+            )
+
+    async def require(self, accessor: str | None) -> None:
+        """Wait until nobody else writes the book. Raises `Unauthenticated` where this token was
+        revoked before, and `NamespaceNotFound`.
+        """
+        await self._locked_head(accessor)
+
+    async def _locked_head(self, accessor: str | None) -> Head:
+        parent, _, jti = (accessor or "").partition("/")
+        for _ in range(2):
+            # Two statements, one journey: only the second sees what was waited for.
+            await self._handle.send("lock_audit_head")
+            rows = await self._handle.fetch("locked_audit_head", accessor=parent, jti=jti)
+            if rows:
+                break
+            await self._handle.send("begin_audit", seq=START.seq, digest=START.digest)
+        if not rows:
+            raise NamespaceNotFound
+        return _head(rows)
+
+    async def head(self) -> Head | None:
+        """Where the chain stands; None where there is no such namespace."""
+        rows = await self._handle.fetch("audit_head")
+        return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
+
+    async def newest(self, limit: int) -> list[AuditRecord]:
+        """The newest records of this namespace, newest first, without details."""
+        return [_record(row) for row in await self._handle.fetch("records", limit=limit)]
+
+    async def newest_of_all(self, limit: int) -> list[AuditRecord]:
+        """The newest records of all namespaces, newest first, without details."""
+        return [_record(row) for row in await self._handle.fetch("all_records", limit=limit)]
+
+    async def page(self, wanted: Filter, before: int, limit: int) -> list[AuditRecord]:
+        """The chained records before `before` that are wanted, newest first."""
+        rows = await self._handle.fetch(
+            "record_page",
+            before=before,
+            limit=limit,
+            operation=wanted.operation,
+            accessor=wanted.accessor,
+            outcome=wanted.outcome,
+            since=wanted.since,
+            until=wanted.until,
+            touching=wanted.touching,
+        )
+        return [_record(row) for row in rows]
+
+    async def chained(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """The records after `after` as they are exported, in the order of the chain. One that
+        somebody made unreadable is empty.
+        """
+        rows = await self._handle.fetch("chained_records", after=after, limit=limit)
+        return [_exported(row) for row in rows]
+
+    async def unchained(self) -> int:
+        """How many records are from before there was a chain."""
+        return int((await self._handle.fetch("unchained_records"))[0]["records"])
+
+    async def vouched(self, seq: int) -> None:
+        """A checkpoint for `seq` is in its place."""
+        await self._handle.send("mark_checkpoint", seq=seq)
+
+    async def namespaces(self, after: str, limit: int, *, grown: bool) -> list[Namespace]:
+        """Those after `after` that have a book, or one that has `grown` since its checkpoint."""
+        query = "grown_audits" if grown else "all_audits"
+        rows = await self._handle.fetch(query, after=after, limit=limit)
+        return [Namespace(row["namespace"]) for row in rows]
+
+
+def _head(rows: Sequence[Row]) -> Head:
+    if rows[0]["ended"]:
+        raise Unauthenticated("This token is not let in any more. Ask for a new one.")
+    return Head(rows[0]["seq"], rows[0]["digest"])
+
+
+def _of(entry: AuditEntry, link: Link) -> AuditRecord:
+    return AuditRecord(
+        namespace=entry.namespace,
+        id=entry.id,
+        at=entry.started_at,
+        door=entry.door,
+        operation=entry.operation,
+        accessor=entry.accessor,
+        request_id=entry.request_id,
+        ids=tuple(entry.ids),
+        counts=entry.counts,
+        outcome=entry.outcome,
+        code=entry.code,
+        milliseconds=entry.elapsed_ms(),
+        usage=entry.usage,
+        link=link,
+        details=None,
+    )
+
+
+def _exported(row: Row) -> dict[str, Any]:
+    try:
+        return _record(row).exported()
+    except (TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _record(row: Row) -> AuditRecord:
+    return AuditRecord(
+        namespace=Namespace(row["namespace"]),
+        id=row["id"],
+        at=moment(row["at"]),
+        door=row["door"],
+        operation=row["operation"],
+        accessor=row["accessor"],
+        request_id=row["request_id"],
+        ids=tuple(document(row["ids"])),
+        counts=document(row["counts"]),
+        outcome=Outcome(row["outcome"]),
+        code=row["code"],
+        milliseconds=row["milliseconds"],
+        usage=Usage(row["model"], row["input_tokens"], row["output_tokens"], row["cost_usd"]),
+        link=None
+        if row["seq"] is None
+        else Link(row["seq"], row["prev"], row["digest"], row["mac"], row["detail_digest"]),
+        details=None
+        if row["salt"] is None
+        else Details(bytes(row["salt"]), document(row["details"])),
+    )

@@ -1,0 +1,394 @@
+"""The shelf of erasures: the list of all tables with what erasing a namespace does to each, what
+was erased in numbers, and the digests of what must not come back.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from recall_server.domain.erasure import BLOCK, Kind, Stage
+from recall_server.domain.namespace import Namespace
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Document, Row
+from recall_server.storage.rows import document, moment, moment_or_none
+from recall_server.storage.tables.usage import give_room_back
+
+# In this order: who changes a run at the same time holds its row, so nothing of it can be added
+# once the row is gone; and what refers goes before what is referred to.
+DELETED = (
+    "runs",
+    "run_events",
+    "push_configs",
+    "operations",
+    "decisions",
+    "citations",
+    "memories",
+    "memory_counts",
+    "quarantine",
+    "turns",
+    "episodes",
+    "embeddings",
+    "documents",
+    "postings",
+    "terms",
+    "audit_details",
+    "call_counts",
+    "revoked_children",
+    "model_spend",
+)
+# Those that go first, and before anybody waits for anything: with them all work under way ends.
+CLOSED = ("runs", "run_events", "push_configs", "operations")
+# Those of which some rows can go at a time, whichever; what refers to others stands before it.
+SPLIT = (
+    "embeddings",
+    "documents",
+    "postings",
+    "terms",
+    "decisions",
+    "citations",
+    "quarantine",
+    "audit_details",
+)
+# The job that goes on where the transaction of an erasure ends.
+PURGE = "purge"
+# Who asked for what no token asked for.
+OPERATOR = "operator"
+# Until a namespace is empty, no token opens it, whenever it was made.
+NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
+KEPT: Mapping[str, str] = {
+    "namespaces": "the name and its settings at their defaults; all counts are zero",
+    "api_tokens": "revoked and without labels, so that a token is refused as a revoked one",
+    "tool_call_records": "the book: ids, counts and codes, never text",
+    "audit_heads": "where the chain of the book stands",
+    "erasures": "what was erased, in numbers",
+    "erased": "keyed digests, so that the same is not taken in again",
+}
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """What was asked for and how far it has come; `claims` are those of its receipt."""
+
+    namespace: Namespace
+    id: str
+    kind: Kind
+    requested_at: datetime
+    stage: Stage
+    claims: Mapping[str, Any]
+    left_behind: str
+    purged_at: datetime | None
+    secret_hash: str | None = field(repr=False)
+    receipt: str = field(repr=False)
+    sealed: str | None = field(repr=False)
+
+
+class Hold(NamedTuple):
+    """Since when nothing of a namespace may be destroyed, and why."""
+
+    namespace: Namespace
+    at: datetime
+    because: str
+
+
+class Erasures:
+    """Works on a handle of a transaction that may erase, but for reading and for purging."""
+
+    def __init__(self, handle: BoundConnection) -> None:
+        self._handle = handle
+
+    async def begin(
+        self, erasure_id: str, kind: Kind, by: str, claims: Mapping[str, Any], now: datetime
+    ) -> None:
+        """From here on, and to the end of this transaction, words may be struck out."""
+        await self._handle.send(
+            "begin_erasure",
+            id=erasure_id,
+            kind=kind,
+            requested_by=by,
+            now=now,
+            claims=Document(dict(claims)),
+        )
+
+    async def settle(
+        self,
+        erasure_id: str,
+        claims: Mapping[str, Any],
+        receipt: str,
+        secret_hash: str,
+        *,
+        sealed: str,
+        stage: Stage,
+    ) -> None:
+        """All is done that one transaction can do; `sealed` is for the ledger, `stage` how far it
+        has come.
+        """
+        await self._handle.send(
+            "settle_erasure",
+            id=erasure_id,
+            claims=Document(dict(claims)),
+            receipt=receipt,
+            secret_hash=secret_hash,
+            sealed=sealed,
+            state=stage,
+        )
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of these erasures that are here; on a handle for all namespaces."""
+        return {row["id"] for row in await self._handle.fetch("known_erasures", ids=list(ids))}
+
+    async def hold(self) -> Hold | None:
+        """The hold that stands over this namespace."""
+        rows = await self._handle.fetch("hold")
+        return _hold(rows[0]) if rows else None
+
+    async def set_hold(self, hold: Hold | None) -> bool:
+        """Place it, or lift the one that stands; False where there is no such namespace."""
+        at, because = (hold.at, hold.because) if hold else (None, None)
+        return bool(await self._handle.fetch("set_hold", at=at, because=because))
+
+    async def holds(self) -> list[Hold]:
+        """All that stand; on a handle for all namespaces."""
+        return [_hold(row) for row in await self._handle.fetch("holds")]
+
+    async def begin_purge(self, erasure_id: str) -> None:
+        await self._handle.send("begin_purge", id=erasure_id)
+
+    async def end_purge(
+        self, erasure_id: str, left_behind: str, receipt: str, now: datetime
+    ) -> bool:
+        """False where it was done before."""
+        return bool(
+            await self._handle.fetch(
+                "end_purge", id=erasure_id, left_behind=left_behind, receipt=receipt, now=now
+            )
+        )
+
+    async def get(self, erasure_id: str) -> Erasure | None:
+        rows = await self._handle.fetch("erasure", id=erasure_id)
+        return _erasure(rows[0]) if rows else None
+
+    async def find(self, erasure_id: str) -> Erasure | None:
+        """The erasure of this id in any namespace; on a handle for all."""
+        rows = await self._handle.fetch("erasure_by_id", id=erasure_id)
+        return _erasure(rows[0]) if rows else None
+
+    async def unpurged(self) -> list[Erasure]:
+        """All that still wait for a purge; on a handle for all namespaces."""
+        return [_erasure(row) for row in await self._handle.fetch("unpurged_erasures")]
+
+    async def namespaces(self) -> list[Namespace]:
+        """All there are; on a handle for all."""
+        rows = await self._handle.fetch("names_of_namespaces")
+        return [Namespace(row["namespace"]) for row in rows]
+
+    async def collect(self, erasure_id: str, secret_hash: str, now: datetime) -> bool:
+        """Use up the secret; False where it was used, or there is more to come."""
+        return bool(
+            await self._handle.fetch(
+                "collect_receipt", id=erasure_id, secret_hash=secret_hash, now=now
+            )
+        )
+
+    async def remember(self, digests: Iterable[str]) -> None:
+        """Texts of these digests are not taken again."""
+        await self._handle.send("add_erased", digests=sorted(digests))
+
+    async def among(self, digests: Sequence[str]) -> set[str]:
+        """Those of these digests whose text was erased."""
+        rows = await self._handle.fetch("erased_among", digests=list(digests))
+        return {row["digest"] for row in rows}
+
+    async def refuse(self, digests: Sequence[str], otherwise: Exception) -> None:
+        """Where a text of these digests was erased, `otherwise` is raised here or later, and
+        nothing of the transaction holds (see `Connection.expect`).
+        """
+        await self._handle.expect("none_erased", otherwise, digests=list(digests))
+
+    async def allow(self, digests: Sequence[str]) -> int:
+        """Take texts of these digests again; how many were refused so far."""
+        return len(await self._handle.fetch("allow_erased", digests=list(digests)))
+
+    async def counts(self) -> dict[str, int]:
+        """How many rows the namespace has in each table that is emptied."""
+        (row,) = await self._handle.fetch("erasure_counts")
+        return {table: int(row[table]) for table in DELETED}
+
+    async def clear(self, now: datetime) -> int:
+        """Delete all that the namespace holds, and revoke its tokens; how many those were."""
+        for table in DELETED:
+            await self._handle.send(f"erase_all_{table}")
+        return await self._shut(now, until=now)
+
+    async def close(self, now: datetime) -> int:
+        """End all work for the namespace and let nobody in until it is empty; how many tokens were
+        revoked.
+        """
+        for table in CLOSED:
+            await self._handle.send(f"erase_all_{table}")
+        return await self._shut(now, until=NEVER)
+
+    async def sweep(self, now: datetime) -> None:
+        """Delete what is left, and what was under way when the doors were closed; then open them to
+        who comes from now on. The jobs that go on erasing stay.
+        """
+        for table in DELETED:
+            if table != "operations":
+                await self._handle.send(f"erase_all_{table}")
+        await self._handle.send("erase_other_operations", kind=PURGE)
+        await self._shut(now, until=now)
+
+    async def _shut(self, now: datetime, *, until: datetime) -> int:
+        await self._handle.send("reset_namespace", until=until)
+        await self._handle.send("unlabel_tokens")
+        revoked = await self._handle.fetch("revoke_all_tokens", now=now)
+        await self.next_epoch()
+        return len(revoked)
+
+    async def cleared(self, erasure_id: str) -> None:
+        """Nothing is left of the namespace."""
+        await self._handle.send("cleared_erasure", id=erasure_id)
+
+    async def under_way(self) -> bool:
+        """Whether the whole namespace is being emptied."""
+        return bool(await self._handle.fetch("erasure_under_way"))
+
+    async def clear_some(self, table: str, limit: int) -> int:
+        """Delete rows of one of `SPLIT`; how many, and none when none are left."""
+        return len(await self._handle.fetch(f"erase_some_{table}", limit=limit))
+
+    async def first_memories(self, limit: int) -> Sequence[Row]:
+        return await self._handle.fetch("memories_to_erase", after="", limit=limit)
+
+    async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
+        """Each with its turns."""
+        rows = await self._handle.fetch("episodes_to_erase", after="", limit=limit)
+        return await self.with_turns(rows)
+
+    async def remove_cleared(self, table: str, ids: Sequence[str]) -> None:
+        """Memories or episodes by their ids, or turns by those of their episodes."""
+        query = {
+            "memories": "erase_memories",
+            "turns": "erase_turns_of",
+            "episodes": "erase_episodes",
+        }
+        await self._handle.send(query[table], ids=list(ids))
+
+    async def next_epoch(self) -> None:
+        """Let every cache of this namespace's vectors know that it holds what is gone."""
+        await self._handle.fetch("next_erase_epoch")
+
+    async def fence(self, now: datetime) -> None:
+        """Take the namespace's jobs from whoever works on them, to be begun again."""
+        await self._handle.send("fence_jobs", now=now, purge=PURGE)
+
+    async def episodes(self) -> AsyncIterator[tuple[Row, list[Row]]]:
+        """All episodes, each with its turns."""
+        async for page in self._pages("episodes_to_erase"):
+            for found in await self.with_turns(page):
+                yield found
+
+    async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
+        """These episodes, each with its turns."""
+        rows = await self._handle.fetch("episodes_to_erase_by_id", ids=sorted(ids))
+        return await self.with_turns(rows)
+
+    async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+        """Each with its turns."""
+        ids = [row["id"] for row in episodes]
+        turns: dict[str, list[Row]] = {}
+        for turn in await self._handle.fetch("turns_of_episodes", ids=ids):
+            turns.setdefault(turn["episode_id"], []).append(turn)
+        return [(row, turns.get(row["id"], [])) for row in episodes]
+
+    async def turn(self, turn_id: str) -> Row | None:
+        rows = await self._handle.fetch("turn_by_id", id=turn_id)
+        return rows[0] if rows else None
+
+    async def memories(self) -> AsyncIterator[Row]:
+        """All memories, in any state."""
+        async for page in self._pages("memories_to_erase"):
+            for row in page:
+                yield row
+
+    async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
+        """These memories, in any state."""
+        return await self._handle.fetch("memories_to_erase_by_id", ids=sorted(ids))
+
+    async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
+        """All citations of these memories."""
+        return await self._handle.fetch("citations", ids=sorted(ids))
+
+    async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
+        """All citations of these episodes."""
+        return await self._handle.fetch("citations_of_episodes", ids=sorted(episode_ids))
+
+    async def remove_runs(self, ids: Sequence[str]) -> None:
+        """Runs with their events and push configs."""
+        rows = await self._handle.fetch("erase_runs", ids=list(ids))
+        await give_room_back(self._handle, sum(row["stored_bytes"] for row in rows))
+        for query in ("erase_run_events", "erase_push_configs"):
+            await self._handle.send(query, ids=list(ids))
+
+    async def remove_memories(self, ids: Sequence[str]) -> None:
+        """Memories with their citations and decisions, and the links to them."""
+        for query in (
+            "erase_decisions",
+            "erase_citations",
+            "erase_documents",
+            "unlink_memories",
+            "erase_memories",
+        ):
+            await self._handle.send(query, ids=list(ids))
+
+    async def remove_episodes(self, episodes: Sequence[Row], turn_ids: Sequence[str]) -> None:
+        """Episodes with all of their turns, which nothing rests on any longer."""
+        ids = [row["id"] for row in episodes]
+        await self._handle.send("erase_documents", ids=list(turn_ids))
+        for query in ("erase_quarantine_of", "erase_turns_of", "erase_episodes"):
+            await self._handle.send(query, ids=ids)
+        await give_room_back(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
+
+    async def remove_vectors(self, ids: Sequence[str]) -> None:
+        await self._handle.send("erase_embeddings", ids=list(ids))
+
+    async def strike_turns(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take turns out of the search for good: `id`, and what stays of `speaker`, `session`."""
+        await self._handle.many("strike_turn", rows)
+
+    async def strike_episodes(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Put struck texts and labels in the place of those that were."""
+        await self._handle.many("strike_episode", rows)
+
+    async def _pages(self, query: str) -> AsyncIterator[Sequence[Row]]:
+        after = ""
+        while page := await self._handle.fetch(query, after=after, limit=PAGE):
+            yield page
+            after = page[-1]["id"]
+
+
+def kept_bytes(text: str) -> int:
+    """How much room a text takes, at least: a struck character has taken one byte or more."""
+    return len(text.replace(BLOCK, "x").encode("utf-8", "surrogatepass"))
+
+
+def _hold(row: Row) -> Hold:
+    return Hold(Namespace(row["namespace"]), moment(row["held_at"]), row["held_because"])
+
+
+def _erasure(row: Row) -> Erasure:
+    return Erasure(
+        namespace=Namespace(row["namespace"]),
+        id=row["id"],
+        kind=Kind(row["kind"]),
+        requested_at=moment(row["requested_at"]),
+        stage=Stage(row["state"]),
+        claims=document(row["claims"]),
+        left_behind=row["left_behind"],
+        purged_at=moment_or_none(row["purged_at"]),
+        secret_hash=row["secret_hash"],
+        receipt=row["receipt"],
+        sealed=row["sealed"],
+    )

@@ -1,0 +1,103 @@
+"""The shelf of promised work: queued with its cause, leased to one worker at a time, fenced."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from recall_server.domain.job import Job, JobState
+from recall_server.domain.namespace import Namespace
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Document, Row
+from recall_server.storage.rows import document, moment
+
+
+class Fenced(Exception):
+    """The job has been given to another worker meanwhile; what was done for it must not hold."""
+
+
+class Jobs:
+    """A job may be changed only by the holder of its newest attempt: for all others, whatever they
+    do in the same transaction, `advance` and `finish` raise `Fenced` (see `Connection.expect`).
+    """
+
+    def __init__(self, handle: BoundConnection) -> None:
+        self._handle = handle
+
+    async def add(self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime) -> None:
+        await self._handle.send(
+            "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
+        )
+
+    async def claim(self, after: str, now: datetime, lease_until: datetime) -> Job | None:
+        """The first due job of the first namespace behind `after`, or else from the beginning, for
+        whoever asks until `lease_until`. On a handle for all namespaces.
+        """
+        rows = await self._handle.fetch("claim_job", after=after, now=now, lease_until=lease_until)
+        return _job(rows[0]) if rows else None
+
+    async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:
+        """Remember how far the job has come, and hold it longer."""
+        await self._handle.expect(
+            "advance_job",
+            Fenced(),
+            id=job.id,
+            attempt=job.attempt,
+            payload=Document(dict(payload)),
+            lease_until=lease_until,
+        )
+
+    async def finish(self, job: Job, now: datetime) -> None:
+        """The job is done."""
+        await self._handle.expect("finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now)
+
+    async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
+        """Back to the queue, for `due_at`; `failed` counts against the job."""
+        return bool(
+            await self._handle.fetch(
+                "release_job",
+                id=job.id,
+                attempt=job.attempt,
+                due_at=due_at,
+                code=code,
+                failed=int(failed),
+            )
+        )
+
+    async def bury(self, job: Job, code: str, now: datetime) -> bool:
+        """Give up, with the reason."""
+        return bool(
+            await self._handle.fetch("bury_job", id=job.id, attempt=job.attempt, code=code, now=now)
+        )
+
+    async def counts(self) -> dict[tuple[str, JobState], int]:
+        """How many jobs of each kind are queued, running or given up; for a limited reach, of those
+        about its texts.
+        """
+        everything = self._handle.reach.everything
+        return _counts(
+            await self._handle.fetch("job_counts" if everything else "job_counts_in_reach")
+        )
+
+    async def all_counts(self) -> dict[tuple[str, JobState], int]:
+        """The same over all namespaces."""
+        return _counts(await self._handle.fetch("all_job_counts"))
+
+    async def state(self, job_id: str) -> JobState | None:
+        rows = await self._handle.fetch("job", id=job_id)
+        return JobState(rows[0]["state"]) if rows else None
+
+
+def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
+    return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
+
+
+def _job(row: Row) -> Job:
+    return Job(
+        id=row["id"],
+        namespace=Namespace(row["namespace"]),
+        kind=row["kind"],
+        payload=document(row["payload"]),
+        attempt=row["attempt"],
+        failures=row["failures"],
+        created_at=moment(row["created_at"]),
+    )

@@ -1,0 +1,269 @@
+"""The shelf of what is remembered: memories, the words they cite, and who replaced whom."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.episode import Citation
+from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.plan import Choice, Decision, Resolution
+from recall_server.domain.query import Item, ItemKind
+from recall_server.domain.security.trust import Witness, least
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Row
+from recall_server.storage.rows import fact, moment, moment_or_none, span
+
+CORRECTION_REACH = 200
+LINEAGE_DEPTH = 100
+
+
+class Memories:
+    """Rows change in bookkeeping only (access, reinforcement, retirement); texts never do."""
+
+    def __init__(self, handle: BoundConnection) -> None:
+        self._handle = handle
+
+    async def add(self, memory: Memory) -> None:
+        known = memory.fact
+        await self._handle.send(
+            "add_memory",
+            id=memory.id,
+            text=memory.text,
+            type=memory.type,
+            topic=memory.topic,
+            entity=known.entity if known else None,
+            attribute=known.attribute if known else None,
+            value=known.value if known else None,
+            negated=known.negated if known else False,
+            entity_key=normal_entity(known.entity) if known else None,
+            attribute_key=normal_attribute(known.attribute) if known else None,
+            status=memory.status,
+            said_at=memory.said_at,
+            valid_from=memory.valid_from,
+            valid_until=memory.valid_until,
+            recorded_at=memory.recorded_at,
+            retired_at=memory.retired_at,
+            superseded_by=memory.superseded_by,
+            importance=memory.importance,
+            confidence=memory.confidence,
+            reinforcements=memory.reinforcements,
+            session_id=memory.session_id,
+            agent_id=memory.agent_id,
+            extractor=memory.extractor,
+            container=memory.container,
+        )
+        await self.cite(memory.id, memory.citation)
+
+    async def cite(self, memory_id: str, citation: Citation) -> None:
+        """Add the words of `citation` to what the memory rests on."""
+        await self._handle.send(
+            "add_citation",
+            memory_id=memory_id,
+            episode_id=citation.episode_id,
+            span_start=citation.span.start,
+            span_end=citation.span.end,
+        )
+
+    async def note(self, decision: Decision) -> None:
+        """Remember who decided what, with each memory that it was about."""
+        made = decision.resolution
+        await self._handle.many(
+            "add_decision",
+            [
+                {
+                    "memory_id": memory_id,
+                    "question_id": made.question_id,
+                    "choice": made.choice,
+                    "decided_by": made.decided_by,
+                    "decided_at": made.decided_at,
+                }
+                for memory_id in decision.memory_ids
+            ],
+        )
+
+    async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
+        """What was decided about each of these memories, oldest first."""
+        found: dict[str, list[Resolution]] = {}
+        for row in await self._handle.fetch("decisions", ids=list(ids)):
+            found.setdefault(row["memory_id"], []).append(
+                Resolution(
+                    row["question_id"],
+                    Choice(row["choice"]),
+                    row["decided_by"],
+                    moment(row["decided_at"]),
+                )
+            )
+        return found
+
+    async def citations(self, ids: Sequence[str]) -> list[Citation]:
+        """All words that these memories rest on, in the order of the ids."""
+        rows = await self._handle.fetch("citations", ids=list(ids))
+        order = {memory_id: place for place, memory_id in enumerate(ids)}
+        rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
+        return [Citation(row["episode_id"], span(row)) for row in rows]
+
+    async def reinforce(self, memory_id: str, *, counts: bool) -> bool:
+        """Count one more witness, if it `counts`; False where the memory is no longer active."""
+        return bool(await self._handle.fetch("reinforce_memory", id=memory_id, more=int(counts)))
+
+    async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
+        """Whose words each of these memories rests on, those it was first found in first. Of words
+        that several speak, the least trusted is the one.
+        """
+        spoken: dict[tuple[str, int], list[Witness]] = {}
+        for row in await self._handle.fetch("witnesses", ids=list(ids)):
+            of_one = spoken.setdefault((row["memory_id"], row["position"]), [])
+            said = (row["episode_id"], span(row), row["speaker"])
+            of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
+        found: dict[str, list[Witness]] = {}
+        for memory_id, position in sorted(spoken):
+            found.setdefault(memory_id, []).append(least(spoken[memory_id, position]))
+        return found
+
+    async def retire(
+        self,
+        memory_id: str,
+        status: Status,
+        now: datetime,
+        *,
+        superseded_by: str | None = None,
+        valid_until: datetime | None = None,
+    ) -> bool:
+        """End the belief in an active memory; False where there is none."""
+        rows = await self._handle.fetch(
+            "retire_memory",
+            id=memory_id,
+            status=status,
+            now=now,
+            superseded_by=superseded_by,
+            valid_until=valid_until,
+        )
+        return bool(rows)
+
+    async def restore(self, memory_id: str, since: datetime) -> bool:
+        """Believe a memory again that was forgotten at `since` or later; False where there is no
+        such one.
+        """
+        return bool(await self._handle.fetch("restore_memory", id=memory_id, since=since))
+
+    async def about(self, entity: str, attribute: str) -> list[Memory]:
+        """The active memories of one attribute of one entity."""
+        rows = await self._handle.fetch(
+            "memories_about",
+            entity_key=normal_entity(entity),
+            attribute_key=normal_attribute(attribute),
+        )
+        return [_memory(row) for row in rows]
+
+    async def of_entity(self, entity: str) -> list[Memory]:
+        """The newest active memories of one entity, `CORRECTION_REACH` at most."""
+        rows = await self._handle.fetch(
+            "memories_of_entity", entity_key=normal_entity(entity), limit=CORRECTION_REACH
+        )
+        return [_memory(row) for row in rows]
+
+    async def of_episode(self, episode_id: str) -> list[Memory]:
+        """The active memories that were first found in an episode."""
+        rows = await self._handle.fetch("memories_of_episode", episode_id=episode_id)
+        return [_memory(row) for row in rows]
+
+    async def of_topic(self, topic: str, limit: int) -> list[Memory]:
+        """The oldest active memories of a topic."""
+        rows = await self._handle.fetch("memories_of_topic", topic=topic, limit=limit)
+        return [_memory(row) for row in rows]
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
+        """Memories in any state, with the words they cite."""
+        rows = await self._handle.fetch("memories_by_id", ids=list(ids))
+        return {row["id"]: _memory(row) for row in rows}
+
+    async def active(self, ids: Sequence[str]) -> list[Memory]:
+        """The active ones among `ids`."""
+        rows = await self._handle.fetch("active_memories", ids=list(ids))
+        return [_memory(row) for row in rows]
+
+    async def texts(self, ids: Sequence[str]) -> dict[str, str]:
+        """The texts of the active ones among `ids`."""
+        rows = await self._handle.fetch("active_texts", ids=list(ids))
+        return {row["id"]: row["text"] for row in rows}
+
+    async def items(self, ids: Sequence[str]) -> list[Item]:
+        """The active memories among `ids`, as ranking needs them."""
+        return [_item(row) for row in await self._handle.fetch("memory_items", ids=list(ids))]
+
+    async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
+        """One page of the active memories, newest first; "" stands for any type or topic."""
+        rows = await self._handle.fetch(
+            "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
+        )
+        return [_memory(row) for row in rows]
+
+    async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
+        """How many active memories there are of each type."""
+        rows = await self._handle.fetch("count_of_memories", type=type_, topic=topic)
+        return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
+
+    async def lineage(self, memory_id: str) -> list[Memory]:
+        """The memory with those it replaced and those that replaced it, oldest truth first: as far
+        as they are in reach, and none where it is not itself.
+        """
+        rows = await self._handle.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
+        chain = await self.get([row["id"] for row in rows])
+        if memory_id not in chain:
+            return []
+        return sorted(chain.values(), key=lambda m: (m.valid_from, m.recorded_at, m.id))
+
+    async def touch(self, ids: Sequence[str], now: datetime) -> None:
+        """Count one access of each (FEATURES E01)."""
+        await self._handle.send("touch_memories", ids=list(ids), now=now)
+
+
+def _item(row: Row) -> Item:
+    return Item(
+        id=row["id"],
+        kind=ItemKind.MEMORY,
+        text=row["text"],
+        topic=row["topic"],
+        recorded_at=moment(row["recorded_at"]),
+        valid_from=moment(row["valid_from"]),
+        citation=None,
+        importance=row["importance"],
+        access_count=row["access_count"],
+        type=MemoryType(row["type"]),
+        attribute=row["attribute"],
+        container=row["container"],
+    )
+
+
+def _memory(row: Row) -> Memory:
+    quoted = "quote" in row.keys()  # noqa: SIM118  # a sqlite3.Row looks for values, not keys
+    return Memory(
+        id=row["id"],
+        text=row["text"],
+        type=MemoryType(row["type"]),
+        topic=row["topic"],
+        citation=Citation(
+            row["episode_id"],
+            span(row),
+            row["quote"] if quoted else "",
+            row["speaker"] if quoted else None,
+            moment(row["said_at"]),
+        ),
+        said_at=moment(row["said_at"]),
+        valid_from=moment(row["valid_from"]),
+        recorded_at=moment(row["recorded_at"]),
+        fact=fact(row),
+        status=Status(row["status"]),
+        valid_until=moment_or_none(row["valid_until"]),
+        retired_at=moment_or_none(row["retired_at"]),
+        superseded_by=row["superseded_by"],
+        importance=row["importance"],
+        confidence=row["confidence"],
+        reinforcements=row["reinforcements"],
+        access_count=row["access_count"],
+        last_accessed_at=moment_or_none(row["last_accessed_at"]),
+        session_id=row["session_id"],
+        agent_id=row["agent_id"],
+        extractor=row["extractor"],
+        container=row["container"],
+    )

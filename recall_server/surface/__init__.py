@@ -1,1 +1,0 @@
-"""The doors: the only floor that knows protocols."""
