@@ -14,8 +14,9 @@ PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-
 .PHONY: demo test test-embeddings check bench interop faults soak sabotage format
 
 .venv/installed: pyproject.toml
+	@echo "Installing recall-server and its tools into .venv: about a minute."
 	$(PYTHON) -m venv .venv
-	$(RUN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(RUN)/pip install --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: .venv/installed  ## run the main job and show it
