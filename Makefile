@@ -11,7 +11,7 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench interop faults soak sabotage format
+.PHONY: demo test test-embeddings check bench docs docs-reference interop faults soak sabotage format
 
 .venv/installed: pyproject.toml
 	@echo "Installing recall-server and its tools into .venv: about a minute."
@@ -45,6 +45,17 @@ check: .venv/installed  ## formatting, lint, types, floors
 format: .venv/installed
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
+
+.venv/docs-installed: .venv/installed
+	$(RUN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: .venv/docs-installed  ## the documents as pages in site/; fails on a link that leads nowhere
+	$(RUN)/python docs/generate.py --check
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs --quiet build --strict
+
+docs-reference: .venv/installed  ## the tables of docs/reference, made anew from the code
+	$(RUN)/python docs/generate.py
 
 bench: .venv/installed  ## speed, as ratios; PEER=1: beside szl-recall too, which is fetched from PyPI
 	$(RUN)/recall bench load

@@ -356,22 +356,22 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
 
 
-def test_the_readme_tells_what_each_part_counts_for() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
+def test_the_guide_tells_what_each_part_counts_for() -> None:
+    guide = (ROOT / "docs/guide/search.md").read_text("utf-8")
     words = {
         Part.KEYWORD: "words",
         Part.COSINE: "vectors",
-        Part.SPEAKER: "a speaker",
-        Part.SESSION: "its session",
-        Part.TIME: "a time",
-        Part.EVENT: "an event",
+        Part.SPEAKER: "speaker",
+        Part.SESSION: "session",
+        Part.TIME: "time",
+        Part.EVENT: "event",
         Part.RECENCY: "recency",
     }
 
     assert set(words) == set(WEIGHTS)
     for part, weight in WEIGHTS.items():
-        assert f"{words[part]} {f'{weight:g}'.removeprefix('0')} " in readme
-    assert f"lent a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of it" in readme
+        assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')} |" in guide
+    assert f"lent a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of it" in guide
 
 
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
