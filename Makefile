@@ -52,7 +52,8 @@ format: .venv/installed
 
 docs: .venv/docs-installed  ## the documents as pages in site/; fails on a link that leads nowhere
 	$(RUN)/python docs/generate.py --check
-	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs --quiet build --strict
+	@# Not --quiet: it hides warnings from --strict, and a broken link would pass.
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict
 
 docs-reference: .venv/installed  ## the tables of docs/reference, made anew from the code
 	$(RUN)/python docs/generate.py

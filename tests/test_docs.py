@@ -72,6 +72,14 @@ def served(app: object) -> Iterator[tuple[str, str]]:
                 yield method, route.path
 
 
+def test_the_documents_are_built_strictly() -> None:
+    """With --quiet mkdocs counts no warnings, and --strict lets every broken link pass."""
+    (command,) = re.findall(r"^\t(.*/mkdocs .*)$", page("Makefile"), re.MULTILINE)
+
+    assert "--strict" in command
+    assert not re.search(r"--quiet| -q\b", command)
+
+
 def test_the_readme_is_short() -> None:
     assert len(page("README.md").splitlines()) <= README_LINES_MAX
 
