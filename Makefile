@@ -58,11 +58,11 @@ docs: .venv/docs-installed  ## the documents as pages in site/; fails on a link 
 docs-reference: .venv/installed  ## the tables of docs/reference, made anew from the code
 	$(RUN)/python docs/generate.py
 
-bench: .venv/installed  ## speed, as ratios; PEER=1: beside szl-recall too, which is fetched from PyPI
-	$(RUN)/recall bench load
-	$(if $(PEER),$(RUN)/recall bench peer)
-	$(RUN)/recall bench tasks
-	$(RUN)/recall bench fairness
+# BENCH: which ones, of `python -m benchmarks --help`; DATA: the folder for retrieval; ARGS: further
+# options, for all of them.
+BENCH ?= load $(if $(PEER),peer) tasks fairness
+bench: .venv/installed  ## speed, as ratios; BENCH="retrieval" DATA=folder, BENCH="path", PEER=1
+	$(foreach name,$(BENCH),$(RUN)/python -m benchmarks $(name) $(if $(DATA),--data $(DATA)) $(ARGS) &&) true
 
 faults: .venv/installed  ## killed, or failing, at its writes, without power, slow; needs strace; POINTS=0: at each write
 	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py tests/faults/power_loss.py \

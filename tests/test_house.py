@@ -29,10 +29,7 @@ def test_every_module_is_small_named_for_its_idea_and_says_what_it_is(path: Path
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    # The scales hand their own environment to the servers that they start.
-    modules = [p for p in MODULES if p.parent.name != "bench"]
-
-    assert [p.name for p in modules if re.search(r"os\.environ|getenv", p.read_text())] == []
+    assert [p.name for p in MODULES if re.search(r"os\.environ|getenv", p.read_text())] == []
 
 
 def test_the_text_of_no_query_is_put_together() -> None:
