@@ -16,10 +16,12 @@ from recall_server.domain.permissions import DEFAULT_SCOPES, FULL_ACCESS, Access
 from recall_server.domain.task import Mode, Request, Task
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.auth.access import Wanted
-from recall_server.services.erasure import container_eraser, namespace_eraser
+from recall_server.services.erasure import eraser
 from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.ingest import Accepted, Submission
 from tests.conftest import Clock, Open
 from tests.security.books import recall
@@ -113,10 +115,10 @@ async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
         assert (await rows(application.store))["quarantine"] == 1
         erased = await erase(application)
 
-        assert (planned.counts, planned.reached) == (erased.counts, erased.reached)
+        assert (planned.counts, planned.targets) == (erased.counts, erased.targets)
         assert (erased.kind, erased.counts["episodes"]) == (Kind.CONTAINER, 3)
-        assert erased.reached.task_ids == (task.id,)
-        assert waiting.episode_id in erased.reached.episode_ids
+        assert erased.targets.task_ids == (task.id,)
+        assert waiting.episode_id in erased.targets.episode_ids
         assert await everything(application) == before
         assert await select(application.store, _ROOM) == used
         assert not any(CANARY in text for text in await found(application, f"{CANARY} quay"))
@@ -192,7 +194,7 @@ async def test_a_memory_that_rests_on_two_containers_is_made_anew_of_what_stays(
         async with application.store.transaction(ALICE) as tx:
             await tx.memories.cite(old.id, Citation(red.episode_id, Span(5, 20)))
         erased = await erase(application)
-        assert old.id in erased.reached.memory_ids
+        assert old.id in erased.targets.memory_ids
         assert any("otter" in text for text in await found(application, "otter"))
         await drained(application)
 
@@ -243,10 +245,10 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
             with pytest.raises(OutOfReach):
                 await erase(application, reach=reach)
         assert (await rows(application.store))["episodes"] == 3
-        assert (await erase(application, reach=ONLY_RED)).reached.task_ids == ()
+        assert (await erase(application, reach=ONLY_RED)).targets.task_ids == ()
         await application.services.erase.allow(ALICE, said, entry=entry(application))
         await put(application, said, RED)
-        assert (await erase(application)).reached.task_ids == (other.id,)
+        assert (await erase(application)).targets.task_ids == (other.id,)
 
 
 async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
@@ -333,8 +335,8 @@ class Cut(BaseException):
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dozen rows are a large container."""
-    monkeypatch.setattr(namespace_eraser, "AT_ONCE_MAX", 12)
-    monkeypatch.setattr(container_eraser, "EPISODES_BATCH", 2)
+    limits = Limits(rows_at_once_max=12, batch=Batch(items=2, rows=500))
+    monkeypatch.setattr(eraser, "LIMITS", limits)
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -356,7 +358,7 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         planned = await erase(application, dry_run=True)
         erased = await erase(application)
         assert planned.counts == erased.counts
-        assert (erased.counts["episodes"], erased.reached.task_ids) == (6, (task.id,))
+        assert (erased.counts["episodes"], erased.targets.task_ids) == (6, (task.id,))
         claims = verified(erased.receipt, application.key.public, RECEIPT_TYP)
         assert claims["physical"]["state"] == "pending"
         await enter(application)  # nothing is shut

@@ -18,7 +18,7 @@ from recall_server.domain.plan import PERSON
 from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import Task, TaskState
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.erasure.restore_turns import read_again, reopen, spoken_for_by
+from recall_server.services.erasure.restore_turns import cited_only_by, restore_turns, show_turns
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.tasks.requeue import ask_again, mentions
@@ -127,15 +127,14 @@ class Sources:
         await tx.sources.recount({i: corroborations(left[i]) for i in found.kept})
         await tx.sources.relink(found.relinked)
         await tx.sources.believe(list(found.restored))
-        await tx.erasures.remove_vectors(sorted(found.removed))
-        await tx.erasures.remove_memories(sorted(found.removed))
-        await tx.erasures.remove_runs(found.runs)
-        await reopen(tx, found.again)
+        await tx.erasures.remove_memories(found.removed)
+        await tx.erasures.remove_tasks(found.runs)
+        await show_turns(tx, found.again)
         await indexing.show_again(tx, found.restored)
         # Who works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
-        await read_again(tx, found.again, self.new_id, now)
+        await restore_turns(tx, found.again, self.new_id, now)
         for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
         return await ask_again(tx, self.runs, found.asked_again, found.removed.keys(), now)
@@ -151,8 +150,8 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
             goes = memory.citation.episode_id in bad or _merged(memory)
             (found.removed if goes else found.kept)[memory.id] = memory
         await _trace(tx, found)
-        found.again = {**await spoken_for_by(tx, set(found.removed), bad)}
-    async for task in tx.looking.runs():
+        found.again = {**await cited_only_by(tx, set(found.removed), bad)}
+    async for task in tx.erasure_scan.tasks():
         run, kept = task.id, task.documents
         request, work, status = kept[:3]
         ended, shows = TaskState(status["state"]).final, mentions(kept, found.removed.keys())

@@ -96,7 +96,7 @@ class Export:
 
     async def _begin(self, namespace: Namespace, entry: AuditEntry) -> None:
         async with self.store.transaction(namespace, write=False) as tx:
-            if not await tx.portable.exists():
+            if not await tx.exports.exists():
                 raise NamespaceNotFound
         async with self.store.transaction(namespace, entry=entry):
             pass
@@ -119,7 +119,7 @@ class Export:
 
 
 async def _whole(tx: Transaction) -> AsyncIterator[Records]:
-    held = tx.portable
+    held = tx.exports
     for pages in (held.episodes(), held.memories(), held.tasks(), held.recipients(), held.audit()):
         async for records in pages:
             yield records
@@ -156,12 +156,12 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
     """
     found: set[str] = set()
     cited: dict[str, list[tuple[int, int]]] = {}
-    async for memories in tx.portable.memories():
+    async for memories in tx.exports.memories():
         for memory in filter(person.concerned, memories):
             found.add(memory["id"])
             for one in memory["citations"]:
                 cited.setdefault(one["episode_id"], []).append((one["start"], one["end"]))
-    async for episodes in tx.portable.episodes():
+    async for episodes in tx.exports.episodes():
         excerpts = [
             excerpt
             for episode in episodes
@@ -170,9 +170,9 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
         for excerpt in excerpts:
             found |= {excerpt["episode_id"], turn_id(excerpt["episode_id"], excerpt["position"])}
         yield excerpts
-    async for memories in tx.portable.memories():
+    async for memories in tx.exports.memories():
         yield [memory for memory in memories if memory["id"] in found]
-    async for lines in tx.portable.audit():
+    async for lines in tx.exports.audit():
         yield [line for line in lines if not found.isdisjoint(line["ids"])]
 
 

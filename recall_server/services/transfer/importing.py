@@ -138,9 +138,9 @@ class Import:
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
         async with self.store.transaction(namespace, entry=entry()) as tx:
-            if await tx.erasures.under_way():
+            if await tx.erasures.namespace_is_erased():
                 raise BeingErased
-            await tx.portable.make(self.now())
+            await tx.exports.make(self.now())
             if manifest.conflict_policy and await tx.access.policy() is None:
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
@@ -229,8 +229,8 @@ class Import:
         self, tx: Transaction, batch: Sequence[Numbered], report: Report, strangers: set[str]
     ) -> list[str]:
         lines = [one.line for one in batch if isinstance(one.line, Episode)]
-        known = await tx.portable.episodes_of(line.id for line in lines)
-        keys = await tx.portable.keys_taken(line.idempotency_key for line in lines)
+        known = await tx.exports.episodes_of(line.id for line in lines)
+        keys = await tx.exports.keys_taken(line.idempotency_key for line in lines)
         added = []
         for one, line in zip(batch, lines, strict=True):
             if line.id in known and one.same_as(known[line.id]):
@@ -241,7 +241,7 @@ class Import:
                 strangers.add(line.id)
             else:
                 keys[line.idempotency_key] = line.id
-                await tx.portable.add_episode(line, self.now())
+                await tx.exports.add_episode(line, self.now())
                 report.new["episode"] += 1
                 added.append(line.id)
         return added
@@ -250,9 +250,9 @@ class Import:
         self, tx: Transaction, batch: Sequence[Numbered], report: Report, strangers: set[str]
     ) -> list[str]:
         lines = [one.line for one in batch if isinstance(one.line, MemoryLine)]
-        known = await tx.portable.memories_of(line.id for line in lines)
+        known = await tx.exports.memories_of(line.id for line in lines)
         sources = {cited.episode_id for line in lines for cited in line.citations}
-        chars = await tx.portable.lengths(sources - strangers)
+        chars = await tx.exports.lengths(sources - strangers)
         added = []
         for one, line in zip(batch, lines, strict=True):
             if line.id in known:
@@ -265,7 +265,7 @@ class Import:
                 report.orphans += 1
                 report.leave_out(one, "the words that it rests on are not here")
             else:
-                await tx.portable.add_memory(line)
+                await tx.exports.add_memory(line)
                 report.new["memory"] += 1
                 added.append(line.id)
         return added
@@ -279,11 +279,11 @@ class Import:
             after, more = "", True
             while more:
                 async with self.store.transaction(namespace) as tx:
-                    bare, after = await tx.portable.without_vectors(what, self.model, after)
+                    bare, after = await tx.exports.without_vectors(what, self.model, after)
                     for episode_id in sorted(bare):
                         job_id = derived_id("job", episode_id, EMBED, self.model)
                         payload = {"episode_id": episode_id}
-                        await tx.portable.promise(job_id, EMBED, payload, self.now())
+                        await tx.exports.promise(job_id, EMBED, payload, self.now())
                 more = bool(after)
 
 

@@ -1,3 +1,5 @@
+-- any scope: an erasure takes all that it is asked for; its own scope is checked before.
+
 -- query: begin_erasure
 INSERT INTO erasures (namespace, id, kind, requested_by, requested_at, state, claims)
 VALUES (:namespace, :id, :kind, :requested_by, :now, 'erasing', :claims)
@@ -11,7 +13,7 @@ WHERE namespace = :namespace AND id = :id
 UPDATE erasures SET state = 'purging'
 WHERE namespace = :namespace AND id = :id AND state = 'logical'
 
--- query: cleared_erasure
+-- query: end_erasing
 UPDATE erasures SET state = 'logical'
 WHERE namespace = :namespace AND id = :id AND state = 'erasing'
 
@@ -83,178 +85,6 @@ SELECT 1 AS one WHERE NOT EXISTS (
 -- query: allow_erased
 DELETE FROM erased WHERE namespace = :namespace AND digest IN (:digests...) RETURNING digest
 
--- query: erasure_counts
--- What a namespace holds, before it is erased.
-SELECT
-  (SELECT count(*) FROM runs WHERE namespace = :namespace) AS runs,
-  (SELECT count(*) FROM run_events WHERE namespace = :namespace) AS run_events,
-  (SELECT count(*) FROM push_configs WHERE namespace = :namespace) AS push_configs,
-  (SELECT count(*) FROM operations WHERE namespace = :namespace) AS operations,
-  (SELECT count(*) FROM decisions WHERE namespace = :namespace) AS decisions,
-  (SELECT count(*) FROM citations WHERE namespace = :namespace) AS citations,
-  (SELECT count(*) FROM memories WHERE namespace = :namespace) AS memories,
-  (SELECT count(*) FROM memory_counts WHERE namespace = :namespace) AS memory_counts,
-  (SELECT count(*) FROM quarantine WHERE namespace = :namespace) AS quarantine,
-  (SELECT count(*) FROM turns WHERE namespace = :namespace) AS turns,
-  (SELECT count(*) FROM episodes WHERE namespace = :namespace) AS episodes,
-  (SELECT count(*) FROM embeddings WHERE namespace = :namespace) AS embeddings,
-  (SELECT count(*) FROM documents WHERE namespace = :namespace) AS documents,
-  (SELECT count(*) FROM postings WHERE namespace = :namespace) AS postings,
-  (SELECT count(*) FROM terms WHERE namespace = :namespace) AS terms,
-  (SELECT count(*) FROM audit_details WHERE namespace = :namespace) AS audit_details,
-  (SELECT count(*) FROM call_counts WHERE namespace = :namespace) AS call_counts,
-  (SELECT count(*) FROM revoked_children WHERE namespace = :namespace) AS revoked_children,
-  (SELECT count(*) FROM model_spend WHERE namespace = :namespace) AS model_spend
-
--- query: erase_all_runs
-DELETE FROM runs WHERE namespace = :namespace
-
--- query: erase_all_run_events
-DELETE FROM run_events WHERE namespace = :namespace
-
--- query: erase_all_push_configs
-DELETE FROM push_configs WHERE namespace = :namespace
-
--- query: erase_all_operations
-DELETE FROM operations WHERE namespace = :namespace
-
--- query: erase_other_operations
-DELETE FROM operations WHERE namespace = :namespace AND kind <> :kind
-
--- query: erase_all_decisions
-DELETE FROM decisions WHERE namespace = :namespace
-
--- query: erase_all_citations
-DELETE FROM citations WHERE namespace = :namespace
-
--- query: erase_all_memories
-DELETE FROM memories WHERE namespace = :namespace
-
--- query: erase_all_memory_counts
-DELETE FROM memory_counts WHERE namespace = :namespace
-
--- query: erase_all_quarantine
-DELETE FROM quarantine WHERE namespace = :namespace
-
--- query: erase_all_call_counts
-DELETE FROM call_counts WHERE namespace = :namespace
-
--- query: erase_all_revoked_children
-DELETE FROM revoked_children WHERE namespace = :namespace
-
--- query: erase_all_model_spend
-DELETE FROM model_spend WHERE namespace = :namespace
-
--- query: erase_all_audit_details
-DELETE FROM audit_details WHERE namespace = :namespace
-
--- query: erase_all_turns
-DELETE FROM turns WHERE namespace = :namespace
-
--- query: erase_all_episodes
-DELETE FROM episodes WHERE namespace = :namespace
-
--- query: erase_all_embeddings
-DELETE FROM embeddings WHERE namespace = :namespace
-
--- query: erase_all_documents
-DELETE FROM documents WHERE namespace = :namespace
-
--- query: erase_all_postings
-DELETE FROM postings WHERE namespace = :namespace
-
--- query: erase_all_terms
-DELETE FROM terms WHERE namespace = :namespace
-
--- query: erase_some_embeddings
--- in: sqlite
-DELETE FROM embeddings WHERE namespace = :namespace AND (model, item_id) IN (
-  SELECT model, item_id FROM embeddings WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM embeddings WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM embeddings WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_documents
--- in: sqlite
-DELETE FROM documents WHERE namespace = :namespace AND (slot) IN (
-  SELECT slot FROM documents WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM documents WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM documents WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_postings
--- in: sqlite
-DELETE FROM postings WHERE namespace = :namespace AND (term, slot) IN (
-  SELECT term, slot FROM postings WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM postings WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM postings WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_terms
--- in: sqlite
-DELETE FROM terms WHERE namespace = :namespace AND (term) IN (
-  SELECT term FROM terms WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM terms WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM terms WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_decisions
--- in: sqlite
-DELETE FROM decisions WHERE namespace = :namespace AND (memory_id, question_id) IN (
-  SELECT memory_id, question_id FROM decisions WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM decisions WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM decisions WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_citations
--- in: sqlite
-DELETE FROM citations WHERE namespace = :namespace AND (memory_id, position) IN (
-  SELECT memory_id, position FROM citations WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM citations WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM citations WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_quarantine
--- in: sqlite
-DELETE FROM quarantine WHERE namespace = :namespace AND (item_id) IN (
-  SELECT item_id FROM quarantine WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM quarantine WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM quarantine WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_some_audit_details
--- in: sqlite
-DELETE FROM audit_details WHERE namespace = :namespace AND (record_id) IN (
-  SELECT record_id FROM audit_details WHERE namespace = :namespace LIMIT :limit
-) RETURNING 1 AS one
--- in: postgres
-DELETE FROM audit_details WHERE namespace = :namespace AND ctid = ANY(ARRAY(
-  SELECT ctid FROM audit_details WHERE namespace = :namespace LIMIT :limit
-)) RETURNING 1 AS one
-
--- query: erase_turns_of
-DELETE FROM turns WHERE namespace = :namespace AND episode_id IN (:ids...)
-
--- query: erase_quarantine_of
-DELETE FROM quarantine WHERE namespace = :namespace AND episode_id IN (:ids...)
-
--- query: erase_episodes
-DELETE FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
-
 -- query: revoke_all_tokens
 -- Labels are words of the tenant's; the hash stays, so that a revoked token is known as one.
 UPDATE api_tokens SET revoked_at = :now WHERE namespace = :namespace AND revoked_at IS NULL
@@ -307,40 +137,18 @@ WHERE namespace = :namespace AND episode_id IN (:ids...)
 SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND episode_id IN (:ids...)
 
--- query: erase_runs
-DELETE FROM runs WHERE namespace = :namespace AND id IN (:ids...) RETURNING stored_bytes
-
--- query: erase_run_events
-DELETE FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
-
--- query: erase_push_configs
-DELETE FROM push_configs WHERE namespace = :namespace AND run_id IN (:ids...)
-
--- query: erase_decisions
-DELETE FROM decisions WHERE namespace = :namespace AND memory_id IN (:ids...)
-
--- query: erase_citations
-DELETE FROM citations WHERE namespace = :namespace AND memory_id IN (:ids...)
+-- query: stored_bytes_of_runs
+SELECT stored_bytes FROM runs WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: unlink_memories
 UPDATE memories SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)
 
--- query: erase_memories
-DELETE FROM memories WHERE namespace = :namespace AND id IN (:ids...)
-
--- query: erase_documents
--- They are found no more; whoever holds them in memory is told by the epoch.
-DELETE FROM documents WHERE namespace = :namespace AND item_id IN (:ids...)
-
--- query: erase_embeddings
-DELETE FROM embeddings WHERE namespace = :namespace AND item_id IN (:ids...)
-
--- query: strike_turn
+-- query: redact_turn
 UPDATE turns SET state = 'hidden', speaker = :speaker, session = :session
 WHERE namespace = :namespace AND id = :id
 
--- query: strike_episode
+-- query: redact_episode
 -- Its key becomes its id, as if none had been given: an old request does not find it again, and
 -- no digest of the old words is left.
 UPDATE episodes SET text = :text, content_hash = :content_hash, idempotency_key = id,

@@ -134,13 +134,11 @@ WITH found AS MATERIALIZED (
     / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
   FROM json_each(:weights) w CROSS JOIN postings p
   WHERE p.namespace = :namespace AND p.term = w.key
-    AND ((:any_topic AND :any_type AND :any_agent AND :any_container) OR EXISTS (
+    AND ({{no_limit}} OR EXISTS (
       SELECT 1 FROM documents d CROSS JOIN memories m
       WHERE d.namespace = :namespace AND d.slot = p.slot
         AND m.namespace = :namespace AND m.id = d.item_id
-        AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-        AND (:any_agent OR m.agent_id = :agent)
-        AND (:any_container OR m.container IN (:containers...))))
+        AND {{scope:m}}))
   GROUP BY p.slot
   ORDER BY score DESC, p.slot
   LIMIT :limit
@@ -158,14 +156,12 @@ WITH found AS MATERIALIZED (
     SELECT slot, occurrences, length FROM postings
     WHERE namespace = :namespace AND term = w.key
       -- As a query of one value: of EXISTS it would make a table of all that is in reach.
-      AND ((:any_topic AND :any_type AND :any_agent AND :any_container) OR (
+      AND ({{no_limit}} OR (
         SELECT TRUE FROM memories m
         WHERE m.namespace = :namespace AND m.id = (
             SELECT d.item_id FROM documents d
             WHERE d.namespace = :namespace AND d.slot = postings.slot)
-          AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-          AND (:any_agent OR m.agent_id = :agent)
-          AND (:any_container OR m.container IN (:containers...))
+          AND {{scope:m}}
         LIMIT 1))
     OFFSET 0
   ) p

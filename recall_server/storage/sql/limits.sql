@@ -8,6 +8,7 @@ RETURNING namespace
 UPDATE namespaces SET stored_bytes = stored_bytes - :bytes WHERE namespace = :namespace
 
 -- query: give_room_of_run_back
+-- any scope: a number of bytes
 UPDATE namespaces SET stored_bytes = stored_bytes - COALESCE(
   (SELECT r.stored_bytes FROM runs r WHERE r.namespace = :namespace AND r.id = :id), 0)
 WHERE namespace = :namespace

@@ -3,6 +3,7 @@ INSERT INTO quarantine (namespace, item_id, episode_id, reasons, state, held_at)
 VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
 
 -- query: quarantined
+-- any scope: the operation is refused to tokens with limits
 -- The newest first; the page is cut before the words are joined to it.
 WITH page AS (
   SELECT * FROM quarantine WHERE namespace = :namespace AND state = :state

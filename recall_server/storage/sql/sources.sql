@@ -1,4 +1,5 @@
 -- query: episodes_of_source
+-- any scope: an operator asks
 -- The empty string stands for any. An operator asks so, and seldom: no index knows agents.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND (:episode_id = '' OR id = :episode_id)
@@ -6,6 +7,7 @@ WHERE namespace = :namespace AND (:episode_id = '' OR id = :episode_id)
 ORDER BY id
 
 -- query: superseded_by
+-- any scope: an operator asks
 SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
 
 -- query: believe_again

@@ -1,3 +1,5 @@
+-- any scope: an erasure takes all that it is asked for; its own scope is checked before.
+
 -- query: count_memories
 SELECT count(*) AS rows FROM memories WHERE namespace = :namespace
 
