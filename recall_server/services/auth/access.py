@@ -184,6 +184,7 @@ class Access:
         entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
         entry.counts[refusal] = 1
         async with self._store.transaction(info.namespace, entry=entry) as tx:
+            await tx.lock()
             await tx.access.refuse(info.accessor, now, expired=expired)
 
     async def tokens(self, namespace: Namespace | None = None) -> list[TokenInfo]:

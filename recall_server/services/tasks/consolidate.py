@@ -334,6 +334,7 @@ class Consolidate:
         line.outcome, line.code = Ending.ERROR, error.code
         line.ids.append(run.id)
         async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
             failed = await self._failed(tx, run.id, Failure(error.code, error.message))
             await tx.jobs.finish(job, self.runs.now())
         return failed or run

@@ -279,6 +279,7 @@ class Import:
             after, more = "", True
             while more:
                 async with self.store.transaction(namespace) as tx:
+                    await tx.lock()
                     bare, after = await tx.exports.without_vectors(what, self.model, after)
                     for episode_id in sorted(bare):
                         job_id = derived_id("job", episode_id, EMBED, self.model)
