@@ -389,3 +389,55 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         assert await everything(application) == before
         done = await select(application.store, "SELECT state FROM erasures")
         assert {row["state"] for row in done} == {"done"}
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
+    open_app: Open,
+) -> None:
+    """As a container is: it goes on where it was stopped, and what others said stays. What names
+    the subject and is said after the request is erased too.
+    """
+    async with open_app() as application:
+        await enter(application)
+        await put(application, OTTER, BLUE)
+        for number in range(6):
+            await put(application, f"Bea: I work with Ann{number} and Zora every day.", "")
+        await drained(application)
+        task = await start(application, "Cid: I row with Zora.", "")
+        planned = await application.services.erase.subject(
+            ALICE, "Zora", dry_run=True, entry=entry(application)
+        )
+        erased = await application.services.erase.subject(ALICE, "Zora", entry=entry(application))
+        assert planned.counts == erased.counts
+        assert (erased.counts["episodes"], erased.targets.task_ids) == (6, (task.id,))
+        (row,) = await select(application.store, "SELECT state FROM erasures")
+        assert row["state"] == "erasing"
+        assert (await rows(application.store))["runs"] == 0
+        assert await _naming(application) == 6
+
+        def cut(_: int) -> None:
+            raise Cut
+
+        with pytest.raises(Cut):
+            await application.services.purge.at_once(ALICE, erased.id, cut)
+        assert 0 < await _naming(application) < 6  # one batch is gone
+        await put(application, "Dan: Zora has a boat.", "")
+        progress: list[int] = []
+        await application.services.purge.at_once(ALICE, erased.id, progress.append)
+        assert len(progress) > 1
+        assert progress == sorted(progress)
+        assert await _naming(application) == 0
+        assert "Zora" not in str(await everything(application))
+        (row,) = await select(application.store, "SELECT state FROM erasures")
+        assert row["state"] == "done"
+        with pytest.raises(ErasedContent):
+            await put(application, "Bea: I work with Ann1 and Zora every day.", "")
+        assert any("otter" in text for text in await found(application, "otter"))
+        again = await application.services.erase.subject(ALICE, "Zora", entry=entry(application))
+        assert set(again.counts.values()) == {0}
+
+
+async def _naming(application: Application) -> int:
+    found = await select(application.store, "SELECT text FROM episodes")
+    return sum("Zora" in row["text"] for row in found)
