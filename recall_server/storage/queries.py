@@ -33,7 +33,7 @@ _FRAGMENTS = {
   AND (:any_container OR @container IN (:containers...))""",
     "no_limit": "(:any_topic AND :any_type AND :any_agent AND :any_container)",
 }
-# What must be stepped over when looking for parameters: strings, comments, casts.
+# Parameters, and what is skipped between them: strings, comments, casts.
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|--[^\n]*|::\w+|IN \(:(?P<list>[a-z_]+)\.\.\.\)|:(?P<name>[a-z_][a-z0-9_]*)|%"
 )

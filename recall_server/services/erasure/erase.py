@@ -104,7 +104,7 @@ class Erase:
     async def subject(
         self, namespace: Namespace, name: str, *, dry_run: bool = False, entry: AuditEntry
     ) -> Erased:
-        """Erase every memory about or naming a subject, every turn spoken by or naming it, the
+        """Erase every memory about or naming a subject, every turn said by or naming it, the
         name wherever else it stands in a text, and what rests on the same words.
 
         An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
@@ -139,7 +139,7 @@ class Erase:
     async def _erase(
         self, namespace: Namespace, request: "_Request", targets: Targets, *, dry_run: bool = False
     ) -> Erased:
-        """Erase what is found, or say what that is. First it is looked up where nobody waits."""
+        """Erase what is found, or say what that is. The first scan holds no lock."""
         await targets.scan(self.store.alone(namespace))
         async with self.store.transaction(namespace, entry=request.entry, erasing=True) as tx:
             await tx.lock()

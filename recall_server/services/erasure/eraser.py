@@ -1,5 +1,5 @@
 """Carry out an erasure: in the transaction of the call where it is small, and otherwise in many
-short ones of the job `purge`, so that nobody waits for it.
+short ones of the job `purge`, so that no call waits for it.
 
 Both take the same steps: the first transaction closes what is to be erased, batches of rows are
 deleted and redacted, and the last batch ends the erasure. What a batch has erased is not found by
@@ -178,7 +178,7 @@ class NamespaceTargets:
             if rows := await self._erase_some(tx, self._tables[0], limit):
                 return Step(rows, last=False)
             del self._tables[0]
-        # And what was written by those who were at work when it was closed.
+        # And what was written by calls that were under way when it was closed.
         await tx.erasures.erase_rest(self.eraser.now())
         return Step(0, last=True)
 

@@ -43,7 +43,7 @@ class Wanted(Protocol):
     """What is to be erased. It can be looked up again, at less cost than before."""
 
     async def size(self, tx: Transaction) -> Mapping[str, int]:
-        """How many rows it has by table, where that can be told without reading them."""
+        """How many rows it has by table, where they can be counted without reading them."""
         ...
 
     async def find(self, tx: Transaction, batch: Batch) -> Affected | None:
@@ -152,7 +152,7 @@ class _Marks(NamedTuple):
 @dataclass
 class Named:
     """All that names a subject. No index knows every name: all of the namespace is read, once.
-    What was read changes its words by an erasure only, which names nobody anew.
+    The words of what was read change by an erasure only, which adds no name.
     """
 
     subject: Subject

@@ -55,7 +55,7 @@ class Quarantine:
         async with self.store.transaction(namespace, entry=entry) as tx:
             await tx.lock()
             place = await self._decide(tx, item_id, Held.RELEASED, entry)
-            if place is not None and await tx.episodes.reopen(item_id):
+            if place is not None and await tx.episodes.show(item_id):
                 await indexing.show(tx, [item_id])
                 payload = {"episode_id": place.episode_id, "turn": place.position}
                 await tx.jobs.add(self.new_id("job"), EXTRACT, payload, self.now())

@@ -67,11 +67,11 @@ class Export:
         self, namespace: Namespace, *, subject: str | None = None, entry: AuditEntry
     ) -> AsyncGenerator[bytes, None]:
         """All lines, some whole ones at a time, of the moment at which the first is asked for,
-        whatever is written meanwhile; the line in the book comes before them. With `subject`, only
+        whatever is written meanwhile; the audit record comes before them. With `subject`, only
         what concerns the person of this name. Nothing that is kept grows with the namespace,
         except, with `subject`, the ids of what was found.
 
-        To be closed (`aclosing`) by whoever takes them. Raises `NamespaceNotFound`, and
+        The caller must close it (`aclosing`). Raises `NamespaceNotFound`, and
         `ExportBusy` while another export of it goes on, or several of others.
         """
         person = None if subject is None else Person(subject)
@@ -126,7 +126,7 @@ async def _whole(tx: Transaction) -> AsyncIterator[Records]:
 
 
 class Person:
-    """Somebody who is asked about. Raises `Invalid` on what is no name."""
+    """The person that an export is about. Raises `Invalid` on what is no name."""
 
     def __init__(self, name: str) -> None:
         self.name = clean_label(name, "subject", chars_max=SUBJECT_CHARS_MAX)
@@ -152,7 +152,7 @@ def _folded(text: str) -> str:
 
 async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]:
     """The turns that the person said, that name them, or that a memory about them rests on; the
-    memories about them; and the lines of the book about any of those.
+    memories about them; and the audit records about any of those.
     """
     found: set[str] = set()
     cited: dict[str, list[tuple[int, int]]] = {}

@@ -1,6 +1,6 @@
 -- query: slots_in_reach
--- Those behind a slot that a limited token may be shown, in one row. What has no type is beyond those
--- that are limited to types.
+-- Those behind a slot that a limited token may be shown, in one row. What has no type is outside of
+-- a scope with types.
 -- in: sqlite
 WITH fresh AS MATERIALIZED (
   SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable
@@ -32,10 +32,10 @@ FROM (
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace
     AND {{untyped_scope:e}}
-) AS reached
+) AS in_scope
 
 -- query: job_counts_in_reach
--- Jobs about texts only: the others tell of no topic.
+-- Jobs about texts only: the others have no topic.
 SELECT o.kind, o.state, count(*) AS jobs
 FROM operations o JOIN episodes e
   ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'

@@ -35,7 +35,7 @@ SELECT * FROM erasures WHERE namespace = :namespace AND id = :id
 SELECT * FROM erasures WHERE state IN ('logical', 'purging') ORDER BY namespace, id
 
 -- query: erasure_by_id
--- across namespaces: whoever has the secret has no token any more
+-- across namespaces: a secret opens a receipt when its token is revoked
 SELECT * FROM erasures WHERE id = :id
 
 -- query: known_erasures
@@ -51,18 +51,18 @@ UPDATE namespaces SET held_at = :at, held_because = :because WHERE namespace = :
 RETURNING namespace
 
 -- query: holds
--- across namespaces: the operator looks at all of them
+-- across namespaces: the list of the operator
 SELECT namespace, held_at, held_because FROM namespaces WHERE held_at IS NOT NULL
 ORDER BY namespace
 
 -- query: collect_receipt
--- Once, and only when there is nothing more to be said.
+-- Once, and only when no newer receipt will follow.
 UPDATE erasures SET secret_hash = NULL, collected_at = :now
 WHERE namespace = :namespace AND id = :id AND secret_hash = :secret_hash AND state = 'done'
 RETURNING id
 
 -- query: names_of_namespaces
--- across namespaces: an operator searches all of them for what should be gone
+-- across namespaces: an operator scans all of them for what should be gone
 SELECT namespace FROM namespaces ORDER BY namespace
 
 -- query: add_erased
@@ -100,7 +100,7 @@ SET documents = 0, words = 0, stored_bytes = 0, conflict_policy = NULL, tokens_n
 WHERE namespace = :namespace
 
 -- query: next_erase_epoch
--- What caches hold of the vectors is told apart by it.
+-- A cache that was filled before it is not used any more.
 UPDATE namespaces SET erase_epoch = erase_epoch + 1, index_version = index_version + 1
 WHERE namespace = :namespace RETURNING erase_epoch
 
@@ -129,7 +129,7 @@ WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
 -- in: sqlite
--- By itself it would go through all citations: it thinks that a namespace has ten.
+-- Without the index it reads all citations: it takes a namespace for ten rows.
 SELECT memory_id, position, episode_id, span_start, span_end
 FROM citations INDEXED BY citations_by_episode
 WHERE namespace = :namespace AND episode_id IN (:ids...)
@@ -157,7 +157,7 @@ UPDATE episodes SET text = :text, content_hash = :content_hash, idempotency_key 
 WHERE namespace = :namespace AND id = :id
 
 -- query: fence_jobs
--- Whoever holds a job has read what is gone: it is begun again from what is there now. A purge reads
--- nothing, and may be what is erasing.
+-- A worker has read what is erased: its job begins again from what is there now. A purge reads
+-- nothing, and may be the job that erases.
 UPDATE operations SET state = 'queued', attempt = attempt + 1, due_at = :now
 WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge

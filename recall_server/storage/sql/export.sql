@@ -31,7 +31,7 @@ ON CONFLICT (namespace, id) DO NOTHING
 
 -- query: memories_and_vectors
 -- A page of what search finds, and whether it has a vector. The page is cut before anything is
--- joined to it: where much has just been written, a planner knows little of it.
+-- joined to it: where much has just been written, the planner has no statistics.
 WITH page AS MATERIALIZED (
   SELECT id FROM memories WHERE namespace = :namespace AND id > :after AND retired_at IS NULL
   ORDER BY id LIMIT :limit
@@ -51,7 +51,7 @@ LEFT JOIN embeddings v ON v.namespace = :namespace AND v.model = :model AND v.it
 ORDER BY p.id
 
 -- query: promise_again
--- A job that is promised each time by the same id: at work or waiting it stays as it is.
+-- A job that is added each time under the same id: queued or under way it stays as it is.
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :now, :now)
 ON CONFLICT (namespace, id) DO UPDATE

@@ -36,7 +36,7 @@ WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
 -- query: memories_about
--- What is believed of this attribute of this entity.
+-- The active memories of this attribute of this entity.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
@@ -46,7 +46,7 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key
 ORDER BY m.recorded_at, m.id
 
 -- query: memories_of_entity
--- What is believed of this entity, newest first, as far as a stated correction may reach.
+-- The active memories of this entity, newest first, as many as a stated correction is compared with.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
@@ -61,7 +61,7 @@ WHERE namespace = :namespace AND memory_id IN (:ids...)
 
 -- query: witnesses
 -- any scope: for memories that were read by their access scope before
--- Whose words memories rest on: a row for each turn that a citation touches.
+-- The speakers of the words that memories rest on: a row for each turn that a citation touches.
 SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end, e.session_id, e.agent_id,
   t.speaker
 FROM citations c
@@ -131,7 +131,7 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
 ORDER BY m.recorded_at DESC, m.id DESC
 
 -- query: count_of_memories
--- Who is limited to topics and types at most is told what is counted already.
+-- Where at most topics and types are limited, the kept counts are enough.
 SELECT type, sum(memories) AS memories FROM memory_counts
 WHERE :any_agent AND :any_container AND namespace = :namespace
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)

@@ -11,7 +11,7 @@ SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND {{untyped_scope}}
 
 -- query: locked_run
--- To be changed in this transaction: whoever else wants to change it waits.
+-- To be changed in this transaction: others that want to change it wait.
 -- in: sqlite
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
   AND {{untyped_scope}}
@@ -21,7 +21,7 @@ SELECT * FROM runs WHERE namespace = :namespace AND id = :id
 FOR UPDATE
 
 -- query: change_run
--- Compare and swap: nothing happens where somebody else has changed it meanwhile.
+-- Compare and swap: no row where it was changed meanwhile.
 UPDATE runs SET state = :state, version = version + 1, round = :round, events = :events,
   changed_at = :changed_at, expires_at = :expires_at, work = :work, status = :status,
   messages = :messages, outcome = :outcome,

@@ -14,7 +14,7 @@ from recall_server.storage.driver import Document, Row
 from recall_server.storage.rows import document, moment, moment_or_none
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import Part
-from recall_server.storage.tables.usage import give_room_back
+from recall_server.storage.tables.usage import return_quota
 
 # The job that goes on where the call for an erasure ends.
 PURGE = "purge"
@@ -223,7 +223,7 @@ class Erasures:
                 await self._handle.send(f"erase_{table}_of_{part}", ids=wanted)
 
     async def next_epoch(self) -> None:
-        """Tell all caches of this namespace's vectors that they hold what is erased."""
+        """Make all caches of this namespace's vectors drop what they hold."""
         await self._handle.fetch("next_erase_epoch")
 
     async def fence(self, now: datetime) -> None:
@@ -263,7 +263,7 @@ class Erasures:
         """Tasks with all that goes with them, and the quota that they take."""
         wanted = sorted(ids)
         rows = await self._handle.fetch("stored_bytes_of_runs", ids=wanted)
-        await give_room_back(self._handle, sum(row["stored_bytes"] for row in rows))
+        await return_quota(self._handle, sum(row["stored_bytes"] for row in rows))
         await self.remove(Part.TASK, wanted)
 
     async def remove_memories(self, ids: Iterable[str]) -> None:
@@ -276,7 +276,7 @@ class Erasures:
         """Episodes with all of their turns. No memory may rest on them any longer."""
         await self.remove(Part.TURN, turn_ids)
         await self.remove(Part.EPISODE, [row["id"] for row in episodes])
-        await give_room_back(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
+        await return_quota(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
 
     async def remove_vectors(self, ids: Iterable[str]) -> None:
         """The vectors of items that stay."""

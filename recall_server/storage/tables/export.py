@@ -14,7 +14,7 @@ from recall_server.storage.driver import Document, Row
 from recall_server.storage.rows import document, moment_or_none
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.episodes import intact, turn_id
-from recall_server.storage.tables.usage import take_room
+from recall_server.storage.tables.usage import take_quota
 
 # Rows of a page. Those that hold whole texts, or hundreds of ids, are few: they may be long.
 PAGE = 200
@@ -136,10 +136,10 @@ class ExportTable:
         return {row["id"]: int(row["chars"]) for row in rows}
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
-        """The episode with its turns, and the promise to make memories of it, if it still waits.
+        """The episode with its turns, and the job that makes memories of it, if it still waits.
         Raises `QuotaExceeded`.
         """
-        await take_room(self._handle, episode.text)
+        await take_quota(self._handle, episode.text)
         await self._add("episodes", [{**vars(episode)}])
         turns = [
             {
