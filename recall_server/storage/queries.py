@@ -23,14 +23,16 @@ _ANY_SCOPE = re.compile(r"^-- any scope: \S", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _SCOPED_READ = re.compile(rf"(?<!DELETE )(?:FROM|JOIN)\s+(?:{'|'.join(registry.SCOPED)})\b")
 _FRAGMENT = re.compile(r"\{\{(\w+)(?::(\w+))?\}\}")
-# `@` is the alias of the table. What has no type is outside of every scope limited to types.
+# `@` is the alias of the table. What has no type is outside of every scope limited to types, and
+# what is in a container that is being erased is outside of all.
+_CLOSED = "@container NOT IN (SELECT container FROM closed_containers WHERE namespace = :namespace)"
 _FRAGMENTS = {
-    "scope": """(:any_topic OR @topic IN (:topics...)) AND (:any_type OR @type IN (:types...))
+    "scope": f"""(:any_topic OR @topic IN (:topics...)) AND (:any_type OR @type IN (:types...))
   AND (:any_agent OR @agent_id = :agent)
-  AND (:any_container OR @container IN (:containers...))""",
-    "untyped_scope": """(:any_topic OR @topic IN (:topics...)) AND :any_type
+  AND (:any_container OR @container IN (:containers...)) AND {_CLOSED}""",
+    "untyped_scope": f"""(:any_topic OR @topic IN (:topics...)) AND :any_type
   AND (:any_agent OR @agent_id = :agent)
-  AND (:any_container OR @container IN (:containers...))""",
+  AND (:any_container OR @container IN (:containers...)) AND {_CLOSED}""",
     "no_limit": "(:any_topic AND :any_type AND :any_agent AND :any_container)",
 }
 # Parameters, and what is skipped between them: strings, comments, casts.

@@ -343,8 +343,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
     open_app: Open, clock: Clock
 ) -> None:
-    """ERS-04, ERS-05, ERS-11: it goes on where it was stopped, others write in between, the doors
-    stay open, and what is put in after the request stays.
+    """ERS-04, ERS-05, ERS-11: nothing of it is found from the call on, it goes on where it was
+    stopped, others write in between, and what is put in after the request stays.
     """
     async with open_app() as application:
         await enter(application)
@@ -361,7 +361,9 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         assert (erased.counts["episodes"], erased.targets.task_ids) == (6, (task.id,))
         claims = verified(erased.receipt, application.key.public, RECEIPT_TYP)
         assert claims["physical"]["state"] == "pending"
-        await enter(application)  # nothing is shut
+        await enter(application)  # the namespace stays open
+        assert not any(CANARY in text for text in await found(application, CANARY))
+        assert any("otter" in text for text in await found(application, "otter"))
         clock.pass_(timedelta(seconds=1))
         told: list[int] = []
 
@@ -375,12 +377,14 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         (state,) = await select(application.store, "SELECT state FROM erasures")
         assert state["state"] == "erasing"
         late = await put(application, "Bea: I prefer the owl by far.", RED)
+        assert not any("owl" in text for text in await found(application, "owl"))
         await application.services.purge.at_once(ALICE, erased.id, told.append)
         assert len(told) == 3
         left = await select(
             application.store, "SELECT id FROM episodes WHERE container <> 'chat:Blue-7'"
         )
         assert [row["id"] for row in left] == [late.episode_id]
+        assert any("owl" in text for text in await found(application, "owl"))
         assert (await scan(application.store, [CANARY], [])).places == []
         with pytest.raises(ErasedContent):
             await put(application, f"Bea: I work with Ann1 at {CANARY} every day.", RED)

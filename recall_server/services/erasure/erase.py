@@ -125,7 +125,8 @@ class Erase:
     ) -> Erased:
         """Erase all that was put into a container: its texts, the memories that rest on them, its
         tasks, and others that hold any of it. What such a memory rests on elsewhere stays, and is
-        read anew.
+        read anew. Nothing of a large one is found until the job that purges has erased it; what is
+        put in meanwhile is found then.
 
         A container without anything in it is no error: the receipt then counts nothing. What is in
         no container has no name to be erased by. Raises `Invalid`, `OutOfReach`.
@@ -231,7 +232,7 @@ class _Request:
         by = entry.accessor or OPERATOR
         counts, large = targets.counts, is_large(targets.counts)
         await tx.erasures.begin(erasure_id, self.kind, by, {}, now)
-        revoked = await (targets.close(tx) if large else targets.erase_at_once(tx))
+        revoked = await (targets.close(tx, erasure_id) if large else targets.erase_at_once(tx))
         claims = {
             "jti": erasure_id,
             "namespace": entry.namespace,

@@ -83,7 +83,7 @@ class Targets(Protocol):
         """What was found, as far as it is listed."""
         ...
 
-    async def close(self, tx: Transaction) -> int:
+    async def close(self, tx: Transaction, erasure_id: str) -> int:
         """Close a large one until the job has erased it; how many tokens were revoked."""
         ...
 
@@ -119,11 +119,13 @@ class PartTargets:
             return {**counts, **self._size, "spans": self._size["episodes"]}
         return counts
 
-    async def close(self, tx: Transaction) -> int:
-        """Its tasks end; of the rest nothing is erased yet."""
+    async def close(self, tx: Transaction, erasure_id: str) -> int:
+        """Its tasks end, and nothing of a container is found. No other row is erased yet."""
         first = await self.looked_up.scan(tx, NONE_YET)
         assert first is not None
         await self._apply(tx, first)
+        if first.container:
+            await tx.erasures.close_container(erasure_id, first.container)
         return 0
 
     async def erase_at_once(self, tx: Transaction) -> int:
@@ -163,7 +165,7 @@ class NamespaceTargets:
             self.counts = await tx.erasures.counts()
         return True
 
-    async def close(self, tx: Transaction) -> int:
+    async def close(self, tx: Transaction, erasure_id: str) -> int:  # noqa: ARG002
         """All work for it ends, and no token is let in."""
         await tx.erasures.remember(await redact.digests_of_tasks(tx, self.eraser.digests))
         return await tx.erasures.close_namespace(self.eraser.now())

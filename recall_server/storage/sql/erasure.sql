@@ -13,6 +13,13 @@ WHERE namespace = :namespace AND id = :id
 UPDATE erasures SET state = 'purging'
 WHERE namespace = :namespace AND id = :id AND state = 'logical'
 
+-- query: close_container
+INSERT INTO closed_containers (namespace, erasure_id, container)
+VALUES (:namespace, :id, :container)
+
+-- query: open_container
+DELETE FROM closed_containers WHERE namespace = :namespace AND erasure_id = :id
+
 -- query: end_erasing
 UPDATE erasures SET state = 'logical'
 WHERE namespace = :namespace AND id = :id AND state = 'erasing'

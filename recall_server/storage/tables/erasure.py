@@ -199,8 +199,13 @@ class Erasures:
         await self.next_epoch()
         return len(revoked)
 
+    async def close_container(self, erasure_id: str, container: str) -> None:
+        """Let no caller find anything of a container until its erasure ends."""
+        await self._handle.send("close_container", id=erasure_id, container=container)
+
     async def end_erasing(self, erasure_id: str) -> None:
         """Nothing is left of what was to be erased, but in files."""
+        await self._handle.send("open_container", id=erasure_id)
         await self._handle.send("end_erasing", id=erasure_id)
 
     async def namespace_is_erased(self) -> bool:

@@ -181,6 +181,11 @@ TABLES = (
     ),
     Table("call_counts", key=("accessor", "minute"), rest="numbers of calls"),
     Table("revoked_children", key=("parent", "jti"), rest="ids of tokens"),
+    Table(
+        "closed_containers",
+        key=("erasure_id",),
+        rest="the names of containers that are being erased; deleted when they are",
+    ),
     Table("model_spend", key=("day",), rest="numbers of tokens of language models"),
     Table(
         "namespaces",
