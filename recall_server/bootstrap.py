@@ -31,10 +31,9 @@ from recall_server.services.auth.identity import Identity
 from recall_server.services.auth.jwt_verifier import JsonWebTokens
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
-from recall_server.services.erasure.container_eraser import ContainerEraser
 from recall_server.services.erasure.erase import Erase
+from recall_server.services.erasure.eraser import Eraser
 from recall_server.services.erasure.holds import Holds
-from recall_server.services.erasure.namespace_eraser import NamespaceEraser
 from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.budget import Budget
@@ -128,9 +127,8 @@ async def open_application(
         )
         embedding = Embedding(store, vectors, now, lease)
         receipts = Receipts(key)
-        clearing = NamespaceEraser(store, digests, now)
-        emptying = ContainerEraser(store, digests, ledger, now, id_of)
-        purge = Purge(store, receipts, ledger, clearing, emptying, now, lease)
+        eraser = Eraser(store, digests, ledger, now, id_of)
+        purge = Purge(store, receipts, ledger, eraser, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -196,9 +194,7 @@ async def open_application(
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(
-                    store, receipts, ledger, digests, clearing, emptying, now, id_of, woken
-                ),
+                erase=Erase(store, receipts, ledger, digests, eraser, now, id_of, woken),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
                     store,

@@ -169,6 +169,8 @@ class Worker:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         then: Callable[[], None] | None = None
         async with self._store.transaction(job.namespace) as tx:
+            # The last words change other rows, and the lock of the namespace comes before any.
+            await tx.lock()
             if await tx.jobs.bury(job, code, self._now()) and job.kind in self._last_words:
                 then = await self._last_words[job.kind](tx, job, code)
         if then is not None:

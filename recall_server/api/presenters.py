@@ -167,18 +167,18 @@ def merged(run: Task) -> Json:
 
 def erased(one: Erased) -> Json:
     """What was erased, with the receipt and the secret that opens it once; or what would be."""
-    reached: Json = {
+    targets: Json = {
         "kind": str(one.kind),
         "counts": dict(one.counts),
-        "memory_ids": list(one.reached.memory_ids),
-        "episode_ids": list(one.reached.episode_ids),
-        "task_ids": list(one.reached.task_ids),
+        "memory_ids": list(one.targets.memory_ids),
+        "episode_ids": list(one.targets.episode_ids),
+        "task_ids": list(one.targets.task_ids),
         "dry_run": one.dry_run,
     }
     if one.dry_run:
-        return reached
+        return targets
     return {
-        **reached,
+        **targets,
         "tokens_revoked": one.tokens_revoked,
         "receipt_id": one.id,
         "receipt_secret": one.secret,

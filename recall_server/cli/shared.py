@@ -86,7 +86,7 @@ async def existing(built: Application, name: str) -> Namespace:
     """The namespace of this name. Raises `NamespaceNotFound`."""
     ns = namespace(name)
     async with built.store.transaction(ns, write=False) as tx:
-        if not await tx.portable.exists():
+        if not await tx.exports.exists():
             raise NamespaceNotFound
     return ns
 

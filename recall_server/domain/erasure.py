@@ -1,4 +1,4 @@
-"""What erasing means, without a database: which words name somebody, how words are struck out, and
+"""The rules of erasing, without a database: which words name a subject, how words are redacted, and
 by which digests an erased text is known again.
 """
 
@@ -19,7 +19,7 @@ from recall_server.domain.text.terms import folded, terms, unspaced
 BLOCK = "\u2588"
 CONFIRMATION = "DELETE MY DATA"
 SUBJECT_CHARS_MAX = 128
-# Shorter utterances ("Sounds good, thanks!") are anybody's: to refuse them would refuse whole
+# Shorter utterances ("Sounds good, thanks!") are said by anybody: to refuse them would refuse whole
 # conversations that have nothing to do with what was erased.
 TURN_TERMS_MIN = 3
 QUOTE_TERMS_MIN = 2
@@ -38,8 +38,8 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far an erasure has come. `ERASING`: of a large namespace or container, which is being
-    emptied; that of anything else is seen inside its own transaction only.
+    """How far an erasure has come. `ERASING` is seen only of one that takes several transactions;
+    `LOGICAL` means that no row is left, and files may still hold what was erased.
     """
 
     ERASING = "erasing"
@@ -50,8 +50,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody, or something, by name: found as whole words, folded as the index folds them.
-    Raises `Invalid` where the name has no word in it.
+    """A person or a thing by name: found as whole words, folded as the index folds them. Raises
+    `Invalid` where the name has no word in it.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Subject:
             if tuple(words[i : i + size]) == self._words
         ]
         if size == 1 and unspaced(self._words[0]):
-            # Scripts without spaces: a name stands in the midst of what looks like one word.
+            # Scripts without spaces: a name is a part of what looks like one word.
             places += [
                 Span(match.start(), match.end())
                 for match in re.finditer(re.escape(self.name.strip()), text)
@@ -92,7 +92,7 @@ class Subject:
         return places
 
 
-def struck(text: str, spans: Iterable[Span]) -> str:
+def redacted(text: str, spans: Iterable[Span]) -> str:
     """`text` with the words at `spans` overwritten, of the same length: other spans stay right."""
     for span in spans:
         text = text[: span.start] + BLOCK * (span.end - span.start) + text[span.end :]
@@ -103,7 +103,7 @@ def overlap(one: Span, other: Span) -> bool:
     return one.start < other.end and other.start < one.end
 
 
-def telling(text: str, terms_min: int) -> bool:
+def distinctive(text: str, terms_min: int) -> bool:
     """Whether `text` says enough to be known again by itself."""
     return len(set(terms(text))) >= terms_min
 
@@ -111,18 +111,18 @@ def telling(text: str, terms_min: int) -> bool:
 @dataclass(frozen=True)
 class Digests:
     """Keyed digests of texts, the same for the same words of the same namespace: case, width and
-    blanks do not count. They tell nothing to whom does not have the key.
+    blanks do not count. Without the key they say nothing about the texts.
     """
 
     key: bytes = field(repr=False)
 
     def of(self, namespace: Namespace, text: str) -> str:
         normal = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        said = f"{namespace}\x00{' '.join(normal.split())}"
-        return hmac.new(self.key, said.encode(), hashlib.sha256).hexdigest()
+        keyed = f"{namespace}\x00{' '.join(normal.split())}"
+        return hmac.new(self.key, keyed.encode(), hashlib.sha256).hexdigest()
 
     def of_episode(self, namespace: Namespace, episode: Episode) -> list[str]:
-        """The digests under which an episode is refused: of its text, and of each turn."""
+        """The digests by which an episode is refused: of its text, and of each turn."""
         return self.of_text(namespace, episode.text, episode.turns)
 
     def of_text(self, namespace: Namespace, text: str, turns: Iterable[Turn]) -> list[str]:
@@ -130,7 +130,7 @@ class Digests:
         parts = {text[turn.span.start : turn.span.end] for turn in turns}
         return sorted({self.of(namespace, part) for part in {text, *parts}})
 
-    def kept(
+    def of_erased(
         self,
         namespace: Namespace,
         *,
@@ -138,10 +138,10 @@ class Digests:
         quotes: Iterable[str] = (),
         turns: Iterable[str] = (),
     ) -> set[str]:
-        """The digests to remember of erased texts; short quotes and turns are passed over."""
+        """The digests to keep of erased texts. Short quotes and turns have none."""
         texts = {
             *whole,
-            *(quote for quote in quotes if telling(quote, QUOTE_TERMS_MIN)),
-            *(turn for turn in turns if telling(turn, TURN_TERMS_MIN)),
+            *(quote for quote in quotes if distinctive(quote, QUOTE_TERMS_MIN)),
+            *(turn for turn in turns if distinctive(turn, TURN_TERMS_MIN)),
         }
         return {self.of(namespace, text) for text in texts}

@@ -1,9 +1,9 @@
-"""How a namespace travels: JSON Lines, one object a line, each with its `kind`.
+"""The format of exports: JSON Lines, one object a line, each with its `kind`.
 
 The first line is the `manifest`, the last the `end` with how many lines there are of each kind and
 the SHA-256 of all bytes before it. Between them, each sorted by id: `episode`, `memory`, `task`,
 `recipient`, `audit`; or, where one person is asked about, `excerpt` in the place of episodes.
-All is ASCII (RFC 8259 escapes), so that no text in it can steer a terminal. Times are UTC.
+All is ASCII (RFC 8259 escapes), so that no text in it can control a terminal. Times are UTC.
 `schema()` is the whole as JSON Schema.
 """
 
@@ -76,7 +76,7 @@ def _id(prefix: str) -> Any:
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(spelled)]
 Text = Annotated[str, AfterValidator(_storable)]
 Label = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_one_line)]
-Room = Annotated[str, Field(max_length=128), AfterValidator(_one_line)]
+ContainerName = Annotated[str, Field(max_length=128), AfterValidator(_one_line)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -93,8 +93,8 @@ class _Strict(BaseModel):
 
 
 class Manifest(_Strict):
-    """What this is, of whom, when and by whom it was made; `server` is the key id of the server,
-    `subject` the person that was asked about, if any.
+    """The head of the file; `server` is the id of the server's key, `subject` the person that the
+    export is about, if any.
     """
 
     kind: Literal["manifest"]
@@ -133,8 +133,8 @@ class Extraction(_Strict):
 
 
 class Episode(_Strict):
-    """What was said, exactly, with its turns; `extraction` is null where nothing is left to do, and
-    `request_digest` empty where words of it were erased.
+    """A text exactly as it was said, with its turns. `extraction` is null where nothing is left to
+    do, and `request_digest` is empty where words of it were erased.
     """
 
     kind: Literal["episode"]
@@ -160,7 +160,7 @@ class Episode(_Strict):
     extraction: Extraction | None
     turns: list[Turn]
     # Exports from before there were any have none.
-    container: Room = NONE
+    container: ContainerName = NONE
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -185,7 +185,7 @@ class Cited(_Strict):
 
 
 class Decided(_Strict):
-    """Who decided what no rule could."""
+    """A decision by a person, where no rule could decide."""
 
     question_id: Annotated[str, _id("q")]
     choice: Choice
@@ -194,7 +194,7 @@ class Decided(_Strict):
 
 
 class Memory(_Strict):
-    """What is or was believed, with the words it rests on: the first is where it was found."""
+    """A memory in any state, with the words it rests on: the first is where it was found."""
 
     kind: Literal["memory"]
     id: MemoryId
@@ -222,7 +222,7 @@ class Memory(_Strict):
     extractor: Text
     citations: Annotated[list[Cited], Field(min_length=1)]
     decisions: list[Decided]
-    container: Room = NONE
+    container: ContainerName = NONE
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -255,7 +255,7 @@ class Task(_Strict):
 
 
 class Recipient(_Strict):
-    """Where the news of a task are sent; neither its query nor its credentials."""
+    """Where the events of a task are sent, without query and credentials."""
 
     kind: Literal["recipient"]
     task_id: TaskId
@@ -265,7 +265,7 @@ class Recipient(_Strict):
 
 
 class Audit(_Strict):
-    """A line of the book."""
+    """A record of the audit log."""
 
     kind: Literal["audit"]
     id: Annotated[str, _id("rec")]

@@ -103,11 +103,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A text that is to take the place of several memories; it has no authority yet."""
+    """A text that is to take the place of several memories; it has no authority yet. Of a `draft`
+    the text is still to be written, by the model `by`.
+    """
 
     source_ids: tuple[str, ...]
     text: str
     by: str
+    draft: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ class Work:
     """How far a run has come, so that any process can go on from there.
 
     `next` counts the passages that are done (of an ingest) or the groups that are merged. What a
-    model said is kept, so it is asked once. `expected` is the digest of the plan to be applied.
+    model said is kept, so it is asked once. `expected` is the digest of the plan to be applied, and
+    `drafts` are its proposals where some of them are still to be written.
     """
 
     episode_id: str
@@ -130,6 +134,7 @@ class Work:
     questions: tuple[Question, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
     expected: str = ""
+    drafts: tuple[Proposal, ...] = ()
 
 
 @dataclass(frozen=True)

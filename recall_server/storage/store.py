@@ -14,10 +14,11 @@ from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import WordIndex
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.access import Access
 from recall_server.storage.tables.audit import Audit
 from recall_server.storage.tables.episodes import Episodes
-from recall_server.storage.tables.erasure import DELETED, KEPT, Erasures
+from recall_server.storage.tables.erasure import Erasures
 from recall_server.storage.tables.erasure_scan import ErasureScan
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.index_entries import Findables
@@ -51,9 +52,9 @@ class Transaction:
         self.erasures = Erasures(handle)
         self.findables = Findables(handle)
         self.jobs = Jobs(handle)
-        self.looking = ErasureScan(handle)
+        self.erasure_scan = ErasureScan(handle)
         self.memories = Memories(handle)
-        self.portable = ExportTable(handle)
+        self.exports = ExportTable(handle)
         self.pushes = Pushes(handle)
         self.quarantine = Quarantine(handle)
         self.rates = Rates(handle)
@@ -170,14 +171,14 @@ class Store:
 
     async def purge(self) -> str:
         """Destroy what erased rows have left behind; see `Driver.purge`."""
-        return await self.driver.purge((*DELETED, *KEPT))
+        return await self.driver.purge(registry.TENANT)
 
     async def texts(self) -> AsyncIterator[tuple[str, str]]:
         """Every row of every namespace as text, where the driver's files cannot be read."""
         async with self.transaction(None, write=False) as tx:
             namespaces = await tx.erasures.namespaces()
         for namespace in namespaces:
-            async for found in self.driver.texts(namespace, (*DELETED, *KEPT)):
+            async for found in self.driver.texts(namespace, registry.TENANT):
                 yield found
 
     def forget(self, namespace: Namespace) -> None:

@@ -49,19 +49,19 @@ async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> Non
         async def read() -> None:
             async with application.store.snapshot(ALICE) as tx:
                 while True:
-                    await tx.portable.exists()
+                    await tx.exports.exists()
 
         async def rest() -> None:
             async with application.store.snapshot(ALICE) as tx:
-                await tx.portable.exists()
+                await tx.exports.exists()
                 await _let_go(application)
-                await tx.portable.exists()
+                await tx.exports.exists()
 
         for late in (read, rest):
             with pytest.raises(QueryTimeout, match="RECALL_EXPORT_S"):
                 await late()
         async with application.store.snapshot(ALICE) as tx:
-            assert await tx.portable.exists()
+            assert await tx.exports.exists()
 
 
 async def _let_go(application: Application) -> None:

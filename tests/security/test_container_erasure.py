@@ -15,10 +15,12 @@ from recall_server.domain.errors import ErasedContent, Invalid, OnHold, OutOfRea
 from recall_server.domain.permissions import DEFAULT_SCOPES, FULL_ACCESS, AccessScope, Rights, Scope
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.auth.access import Wanted
-from recall_server.services.erasure import container_eraser, namespace_eraser
+from recall_server.services.erasure import eraser
 from recall_server.services.erasure.erase import Erased
+from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from tests.support.application import Open
 from tests.support.audit import recall
 from tests.support.containers import BLUE, OTTER, RED, everything, put, start
@@ -72,10 +74,10 @@ async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
         assert (await rows(application.store))["quarantine"] == 1
         erased = await erase(application)
 
-        assert (planned.counts, planned.reached) == (erased.counts, erased.reached)
+        assert (planned.counts, planned.targets) == (erased.counts, erased.targets)
         assert (erased.kind, erased.counts["episodes"]) == (Kind.CONTAINER, 3)
-        assert erased.reached.task_ids == (task.id,)
-        assert waiting.episode_id in erased.reached.episode_ids
+        assert erased.targets.task_ids == (task.id,)
+        assert waiting.episode_id in erased.targets.episode_ids
         assert await everything(application) == before
         assert await select(application.store, _ROOM) == used
         assert not any(CANARY in text for text in await found(application, f"{CANARY} quay"))
@@ -151,7 +153,7 @@ async def test_a_memory_that_rests_on_two_containers_is_made_anew_of_what_stays(
         async with application.store.transaction(ALICE) as tx:
             await tx.memories.cite(old.id, Citation(red.episode_id, Span(5, 20)))
         erased = await erase(application)
-        assert old.id in erased.reached.memory_ids
+        assert old.id in erased.targets.memory_ids
         assert any("otter" in text for text in await found(application, "otter"))
         await drained(application)
 
@@ -202,10 +204,10 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
             with pytest.raises(OutOfReach):
                 await erase(application, reach=reach)
         assert (await rows(application.store))["episodes"] == 3
-        assert (await erase(application, reach=ONLY_RED)).reached.task_ids == ()
+        assert (await erase(application, reach=ONLY_RED)).targets.task_ids == ()
         await application.services.erase.allow(ALICE, said, entry=entry(application))
         await put(application, said, RED)
-        assert (await erase(application)).reached.task_ids == (other.id,)
+        assert (await erase(application)).targets.task_ids == (other.id,)
 
 
 async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
@@ -292,16 +294,16 @@ class Cut(BaseException):
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dozen rows are a large container."""
-    monkeypatch.setattr(namespace_eraser, "AT_ONCE_MAX", 12)
-    monkeypatch.setattr(container_eraser, "EPISODES_BATCH", 2)
+    limits = Limits(rows_at_once_max=12, batch=Batch(items=2, rows=500))
+    monkeypatch.setattr(eraser, "LIMITS", limits)
 
 
 @pytest.mark.usefixtures("small_batches")
 async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
     open_app: Open, clock: Clock
 ) -> None:
-    """It goes on where it was stopped, others write in between, the doors
-    stay open, and what is put in after the request stays.
+    """Nothing of it is found from the call on, it goes on where it was stopped,
+    others write in between, and what is put in after the request stays.
     """
     async with open_app() as application:
         await enter(application)
@@ -315,10 +317,12 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         planned = await erase(application, dry_run=True)
         erased = await erase(application)
         assert planned.counts == erased.counts
-        assert (erased.counts["episodes"], erased.reached.task_ids) == (6, (task.id,))
+        assert (erased.counts["episodes"], erased.targets.task_ids) == (6, (task.id,))
         claims = verified(erased.receipt, application.key.public, RECEIPT_TYP)
         assert claims["physical"]["state"] == "pending"
-        await enter(application)  # nothing is shut
+        await enter(application)  # the namespace stays open
+        assert not any(CANARY in text for text in await found(application, CANARY))
+        assert any("otter" in text for text in await found(application, "otter"))
         clock.pass_(timedelta(seconds=1))
         told: list[int] = []
 
@@ -332,12 +336,14 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         (state,) = await select(application.store, "SELECT state FROM erasures")
         assert state["state"] == "erasing"
         late = await put(application, "Bea: I prefer the owl by far.", RED)
+        assert not any("owl" in text for text in await found(application, "owl"))
         await application.services.purge.at_once(ALICE, erased.id, told.append)
         assert len(told) == 3
         left = await select(
             application.store, "SELECT id FROM episodes WHERE container <> 'chat:Blue-7'"
         )
         assert [row["id"] for row in left] == [late.episode_id]
+        assert any("owl" in text for text in await found(application, "owl"))
         assert (await scan(application.store, [CANARY], [])).places == []
         with pytest.raises(ErasedContent):
             await put(application, f"Bea: I work with Ann1 at {CANARY} every day.", RED)
@@ -346,3 +352,55 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         assert await everything(application) == before
         done = await select(application.store, "SELECT state FROM erasures")
         assert {row["state"] for row in done} == {"done"}
+
+
+@pytest.mark.usefixtures("small_batches")
+async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
+    open_app: Open,
+) -> None:
+    """As a container is: it goes on where it was stopped, and what others said stays. What names
+    the subject and is said after the request is erased too.
+    """
+    async with open_app() as application:
+        await enter(application)
+        await put(application, OTTER, BLUE)
+        for number in range(6):
+            await put(application, f"Bea: I work with Ann{number} and Zora every day.", "")
+        await drained(application)
+        task = await start(application, "Cid: I row with Zora.", "")
+        planned = await application.services.erase.subject(
+            ALICE, "Zora", dry_run=True, entry=entry(application)
+        )
+        erased = await application.services.erase.subject(ALICE, "Zora", entry=entry(application))
+        assert planned.counts == erased.counts
+        assert (erased.counts["episodes"], erased.targets.task_ids) == (6, (task.id,))
+        (row,) = await select(application.store, "SELECT state FROM erasures")
+        assert row["state"] == "erasing"
+        assert (await rows(application.store))["runs"] == 0
+        assert await _naming(application) == 6
+
+        def cut(_: int) -> None:
+            raise Cut
+
+        with pytest.raises(Cut):
+            await application.services.purge.at_once(ALICE, erased.id, cut)
+        assert 0 < await _naming(application) < 6  # one batch is gone
+        await put(application, "Dan: Zora has a boat.", "")
+        progress: list[int] = []
+        await application.services.purge.at_once(ALICE, erased.id, progress.append)
+        assert len(progress) > 1
+        assert progress == sorted(progress)
+        assert await _naming(application) == 0
+        assert "Zora" not in str(await everything(application))
+        (row,) = await select(application.store, "SELECT state FROM erasures")
+        assert row["state"] == "done"
+        with pytest.raises(ErasedContent):
+            await put(application, "Bea: I work with Ann1 and Zora every day.", "")
+        assert any("otter" in text for text in await found(application, "otter"))
+        again = await application.services.erase.subject(ALICE, "Zora", entry=entry(application))
+        assert set(again.counts.values()) == {0}
+
+
+async def _naming(application: Application) -> int:
+    found = await select(application.store, "SELECT text FROM episodes")
+    return sum("Zora" in row["text"] for row in found)

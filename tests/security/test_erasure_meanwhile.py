@@ -4,6 +4,7 @@ is written in between is erased as well.
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure import targets
 from recall_server.services.erasure.erase import Erased
-from recall_server.services.erasure.targets import Room, Somebody, TargetScan
+from recall_server.services.erasure.targets import Container, Named, TargetScan
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
@@ -44,15 +45,15 @@ Between = Callable[[], Awaitable[object]]
 
 def between(monkeypatch: pytest.MonkeyPatch, write: Between) -> None:
     """`write` after the first look, of the next erasure alone."""
-    look = TargetScan.look
+    scan = TargetScan.scan
 
-    async def looked(self: TargetScan, tx: Transaction) -> object:
-        monkeypatch.setattr(TargetScan, "look", look)
-        affected = await look(self, tx)
+    async def scanned(self: TargetScan, *given: Any) -> object:
+        monkeypatch.setattr(TargetScan, "scan", scan)
+        affected = await scan(self, *given)
         await write()
         return affected
 
-    monkeypatch.setattr(TargetScan, "look", looked)
+    monkeypatch.setattr(TargetScan, "scan", scanned)
 
 
 async def erase(application: Application, name: str = NAME) -> Erased:
@@ -180,8 +181,8 @@ async def test_the_second_look_reads_what_is_new_only(
         await enter(application)
         for number in range(120):
             await imported(application, f"Ann: {NAME} has {number} boats.", id_=f"ep_{number:04}")
-        looking = TargetScan(Somebody(Subject(NAME)))
-        for_container = TargetScan(Room("nowhere", NOON))
+        named = TargetScan(Named(Subject(NAME)))
+        for_container = TargetScan(Container("nowhere", NOON))
         read: list[str] = []
         pages = targets._Read.more
 
@@ -191,15 +192,15 @@ async def test_the_second_look_reads_what_is_new_only(
                 yield page
 
         monkeypatch.setattr(targets._Read, "more", noted)
-        first = await looking.look(application.store.alone(ALICE))
+        first = await named.scan(application.store.alone(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120
         read.clear()
         await imported(application, f"Ann: {NAME} has a cat.", id_="ep_0005b")
         await imported(application, "Ann: I have a cat.", id_="ep_9")
         async with application.store.transaction(ALICE, write=False) as tx:
-            second = await looking.look(tx)
-            nothing = await for_container.look(tx)
+            second = await named.scan(tx)
+            nothing = await for_container.scan(tx)
         assert sorted(read) == ["ep_0005b", "ep_9"]
         assert second is not None
         assert len(second.spans) == 121

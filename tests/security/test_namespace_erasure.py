@@ -13,9 +13,11 @@ from recall_server.application import Application
 from recall_server.domain.errors import BeingErased, ErasedContent, Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.integrations.crypto.keys import verified
-from recall_server.services.erasure import namespace_eraser
+from recall_server.services.erasure import eraser
+from recall_server.services.erasure.eraser import Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.erasure import Erasures
 from tests.support.application import Open
@@ -35,9 +37,8 @@ class Cut(BaseException):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dozen rows are a large namespace."""
-    monkeypatch.setattr(namespace_eraser, "AT_ONCE_MAX", 12)
-    monkeypatch.setattr(namespace_eraser, "BATCH", 3)
-    monkeypatch.setattr(namespace_eraser, "EPISODES_BATCH", 2)
+    limits = Limits(rows_at_once_max=12, rows_max=3, batch=Batch(items=2, rows=500))
+    monkeypatch.setattr(eraser, "LIMITS", limits)
 
 
 async def furnish(application: Application) -> str:
@@ -96,7 +97,7 @@ async def test_others_write_between_the_batches(
     async with open_app() as application:
         await furnish(application)
         erased = await erase_all(application)
-        some = Erasures.clear_some
+        some = Erasures.erase_some
         batches = 0
 
         async def noted(self: Erasures, table: str, limit: int) -> int:
@@ -117,7 +118,7 @@ async def test_others_write_between_the_batches(
             written.append(f"{number} {(await rows(application.store))['memories']}")
 
         waiting: list[asyncio.Task[None]] = []
-        monkeypatch.setattr(Erasures, "clear_some", noted)
+        monkeypatch.setattr(Erasures, "erase_some", noted)
         told: list[int] = []
         await application.services.purge.at_once(ALICE, erased.id, told.append)
         await asyncio.gather(*waiting)
@@ -158,7 +159,7 @@ async def test_work_under_way_brings_nothing_back(open_app: Open) -> None:
     assert met > 1  # the control
 
 
-STEPS = ("clear_some", "first_memories", "first_episodes", "sweep", "cleared")
+STEPS = ("erase_some", "first_memories", "first_episodes", "erase_rest", "end_erasing")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -175,7 +176,7 @@ async def test_a_clearing_that_was_cut_off_goes_on(
         async def cut(self: Erasures, *given: object) -> object:
             nonlocal taken
             taken += 1
-            if taken == (1 if step in {"sweep", "cleared"} else 2):
+            if taken == (1 if step in {"erase_rest", "end_erasing"} else 2):
                 raise Cut
             return await method(self, *given)  # type: ignore[misc]
 

@@ -240,7 +240,7 @@ async def ask(application: Application, text: str) -> Task:
 async def kept(application: Application) -> str:
     """All that is kept of tasks."""
     async with application.store.transaction(ALICE, write=False) as tx:
-        return str([task async for task in tx.looking.runs()])
+        return str([task async for task in tx.erasure_scan.tasks()])
 
 
 @pytest.mark.parametrize("known", [True, False])

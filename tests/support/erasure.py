@@ -11,7 +11,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.services.erasure.erase import Erased
 from recall_server.storage.store import Store
-from recall_server.storage.tables.erasure import DELETED
+from recall_server.storage.tables.registry import DELETED
 from tests.support.conversation import ALICE, entry
 
 CONFIRM = "DELETE MY DATA"

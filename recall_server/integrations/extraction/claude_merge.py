@@ -75,6 +75,14 @@ class ClaudeMerger(Merger):
                 return Merged(text, self.name, usage)
         return None if said.text is None else Merged(said.text, RULES, usage, tuple(refused))
 
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        said = await all_said(memories)
+        if len(said.sources) < 2:
+            return None if said.text is None else Merged(said.text, RULES)
+        texts = " ".join(memory.text for memory in said.sources)
+        draft = f"To be written by {self.name} from: {texts}"
+        return Merged(draft[:MERGED_CHARS_MAX], self.name, draft=True)
+
     async def close(self) -> None:
         await self._claude.close()
 

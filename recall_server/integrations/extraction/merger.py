@@ -16,13 +16,15 @@ class Merged:
     """One text for several memories, whose it is in the end, and what was paid for it.
 
     `by` is the name of a merger. Where a model was asked and its text not taken, it is that of the
-    rules, and `refused` says why, each reason as the end of a sentence about the model's text.
+    rules, and `refused` says why, each reason as the end of a sentence about the model's text. A
+    `draft` says what a model will be asked for; no model was asked yet.
     """
 
     text: str
     by: str
     usage: Usage = field(default_factory=Usage)
     refused: tuple[str, ...] = ()
+    draft: bool = False
 
 
 class Merger(Protocol):
@@ -41,5 +43,11 @@ class Merger(Protocol):
         ...
 
     async def merge(self, memories: Sequence[Memory]) -> Merged | None: ...
+
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        """What can be said of `merge` without asking a model: its text, or else a draft. Nothing is
+        paid, and nothing raised.
+        """
+        ...
 
     async def close(self) -> None: ...

@@ -117,7 +117,7 @@ class Access:
             uses_left=wanted.uses,
         )
         async with self._store.transaction(namespace, entry=entry) as tx:
-            if await tx.erasures.under_way():
+            if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             if by is not None:
                 # Whoever revokes it with all that it issued must not miss this one.
@@ -184,6 +184,7 @@ class Access:
         entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
         entry.counts[refusal] = 1
         async with self._store.transaction(info.namespace, entry=entry) as tx:
+            await tx.lock()
             await tx.access.refuse(info.accessor, now, expired=expired)
 
     async def tokens(self, namespace: Namespace | None = None) -> list[TokenInfo]:

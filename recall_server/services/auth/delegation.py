@@ -139,6 +139,7 @@ class Delegation:
         now = self._now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its end is not known, but that of any of them is
         async with self._store.transaction(namespace, entry=entry) as tx:
+            await tx.lock()
             entry.ids.append(f"{parent}/{jti}")
             return await tx.access.revoke_child(parent, jti, now, until)
 

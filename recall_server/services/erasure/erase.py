@@ -1,7 +1,7 @@
 """Erase: destroy what is remembered, so that nothing brings it back, and give a receipt for it.
 
-One transaction does all that one can do. What deleted rows leave behind in files is destroyed by a
-job, `purge`, which is promised in the same transaction (FEATURES H07, I11, I12, C02, C19).
+A small erasure is done in the transaction of the call. The rows of a large one, and what deleted
+rows leave behind in files, are destroyed by the job `purge`, which the same transaction adds.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from recall_server.domain.audit import AuditEntry
@@ -19,25 +19,18 @@ from recall_server.domain.errors import ConfirmRequired, Invalid, MemoryNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.erasure import redact, restore_turns
-from recall_server.services.erasure.container_eraser import ContainerEraser
+from recall_server.services.erasure import redact
+from recall_server.services.erasure.eraser import Eraser, Targets, is_large
 from recall_server.services.erasure.holds import refuse_held
 from recall_server.services.erasure.ledger import Ledger, Noted
-from recall_server.services.erasure.namespace_eraser import NamespaceEraser
 from recall_server.services.erasure.purge import Receipts
-from recall_server.services.erasure.redact import Affected
-from recall_server.services.erasure.targets import ALL, Item, Room, Somebody, TargetScan
-from recall_server.services.memory.embedding import EMBED
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import OPERATOR, PURGE
 
-# Later than anything was put anywhere.
-EVER = datetime.max.replace(tzinfo=UTC, hour=0)
-
 
 @dataclass(frozen=True)
-class Reached:
-    """The ids of what an erasure reaches; a namespace or a large container is not listed."""
+class Targeted:
+    """The ids of what is erased; of a namespace or a large container none are listed."""
 
     memory_ids: tuple[str, ...] = ()
     episode_ids: tuple[str, ...] = ()
@@ -47,14 +40,14 @@ class Reached:
 @dataclass(frozen=True)
 class Erased:
     """What was erased, or would be (`dry_run`: no id, receipt or secret). `secret` opens the
-    receipt once, without a token, and is told this once.
+    receipt once, without a token, and is shown this once.
     """
 
     kind: Kind
     counts: Mapping[str, int]
     id: str = ""
     tokens_revoked: int = 0
-    reached: Reached = Reached()
+    targets: Targeted = Targeted()
     receipt: str = ""
     secret: str = field(default="", repr=False)
 
@@ -73,50 +66,27 @@ class Collected:
 
 @dataclass(frozen=True)
 class Erase:
-    """The verbs of destroying. Forgetting, which keeps the record, is in `recall`."""
+    """The operations that destroy. Forgetting, which keeps the record, is in `recall`."""
 
     store: Store
     receipts: Receipts
     ledger: Ledger
     digests: Digests
-    clearing: NamespaceEraser
-    emptying: ContainerEraser
+    eraser: Eraser
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     wake: Callable[[], None]
 
     async def namespace(self, namespace: Namespace, confirm: str, *, entry: AuditEntry) -> Erased:
         """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large one
-        is closed at once, and emptied behind closed doors by the job that purges.
+        is closed at once: no token opens it until the job that purges has erased it.
 
         Raises `ConfirmRequired` unless `confirm` is exactly the words that say so.
         """
         if confirm != CONFIRMATION:
             raise ConfirmRequired
-        large = await self.clearing.large(namespace)
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
-            await tx.lock()
-            await refuse_held(tx)
-            await tx.audit.require(entry.accessor)
-            entry.ends_caller = True
-            erased = await self._clear(tx, _Begun(self, Kind.NAMESPACE, entry), large=large)
-        self._after(namespace)
-        return erased
-
-    async def _clear(
-        self, tx: Transaction, job: "_Begun", *, large: Mapping[str, int] | None
-    ) -> Erased:
-        """All at once, or the beginning of it: `large` is how many rows there are."""
-        await job.begin(tx)
-        if large is not None:
-            await tx.erasures.remember(await redact.digests_of_tasks(tx, self.digests))
-            revoked = await tx.erasures.close(self.now())
-            return await job.settle(tx, large, tokens_revoked=revoked, stage=Stage.ERASING)
-        counts = await tx.erasures.counts()
-        digests = await redact.digests_of_all(tx, self.digests)
-        revoked = await tx.erasures.clear(self.now())
-        await tx.erasures.remember(digests)
-        return await job.settle(tx, counts, tokens_revoked=revoked)
+        request = _Request(self, Kind.NAMESPACE, entry)
+        return await self._erase(namespace, request, self.eraser.targets(Kind.NAMESPACE, ""))
 
     async def memory(
         self, namespace: Namespace, item_id: str, *, dry_run: bool = False, entry: AuditEntry
@@ -127,20 +97,22 @@ class Erase:
         Raises `MemoryNotFound`.
         """
         storable(item_id)
-        job, looking = _Begun(self, Kind.MEMORY, entry, item_id), TargetScan(Item(item_id))
-        return await self._reach(namespace, job, looking, dry_run=dry_run)
+        request = _Request(self, Kind.MEMORY, entry, item_id)
+        targets = self.eraser.targets(Kind.MEMORY, item_id)
+        return await self._erase(namespace, request, targets, dry_run=dry_run)
 
     async def subject(
         self, namespace: Namespace, name: str, *, dry_run: bool = False, entry: AuditEntry
     ) -> Erased:
-        """Erase every memory about or naming somebody, every turn spoken by or naming them, the
+        """Erase every memory about or naming a subject, every turn said by or naming it, the
         name wherever else it stands in a text, and what rests on the same words.
 
         An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
         """
         storable(name)
-        job, looking = _Begun(self, Kind.SUBJECT, entry, name), TargetScan(Somebody(Subject(name)))
-        return await self._reach(namespace, job, looking, dry_run=dry_run)
+        request = _Request(self, Kind.SUBJECT, entry, name)
+        targets = self.eraser.targets(Kind.SUBJECT, name)
+        return await self._erase(namespace, request, targets, dry_run=dry_run)
 
     async def container(
         self,
@@ -153,91 +125,53 @@ class Erase:
     ) -> Erased:
         """Erase all that was put into a container: its texts, the memories that rest on them, its
         tasks, and others that hold any of it. What such a memory rests on elsewhere stays, and is
-        read anew. A large one is emptied by the job that purges.
+        read anew. Nothing of a large one is found until the job that purges has erased it; what is
+        put in meanwhile is found then.
 
         A container without anything in it is no error: the receipt then counts nothing. What is in
         no container has no name to be erased by. Raises `Invalid`, `OutOfReach`.
         """
         name = _named(name)
         reach.whole(name)
-        room, size = await self._room(namespace, name)
-        job, looking = _Begun(self, Kind.CONTAINER, entry, name), TargetScan(room, reach)
-        return await self._reach(namespace, job, looking, dry_run=dry_run, size=size)
+        request = _Request(self, Kind.CONTAINER, entry, name)
+        targets = self.eraser.targets(Kind.CONTAINER, name, scope=reach)
+        return await self._erase(namespace, request, targets, dry_run=dry_run)
 
-    async def _room(self, namespace: Namespace, name: str) -> tuple[Room, Mapping[str, int] | None]:
-        """What goes of a container in the first transaction: of a large one, of that size, none of
-        its texts, but its tasks.
-        """
-        size = await self.emptying.large(namespace, name)
-        return Room(name, EVER, 0 if size else ALL), size
-
-    async def _reach(
-        self,
-        tenant: Namespace,
-        job: "_Begun",
-        looking: TargetScan,
-        *,
-        dry_run: bool,
-        size: Mapping[str, int] | None = None,
+    async def _erase(
+        self, namespace: Namespace, request: "_Request", targets: Targets, *, dry_run: bool = False
     ) -> Erased:
-        """Erase what is found, or tell what that is. Looked for at first where nobody waits."""
-        await looking.look(self.store.alone(tenant))
-        async with self.store.transaction(tenant, entry=job.entry, erasing=True) as tx:
+        """Erase what is found, or say what that is. The first scan holds no lock."""
+        await targets.scan(self.store.alone(namespace))
+        async with self.store.transaction(namespace, entry=request.entry, erasing=True) as tx:
             await tx.lock()
-            affected = await looking.look(tx)
-            if affected is None:
+            if not await targets.scan(tx):
                 raise MemoryNotFound
             if dry_run:
-                counts = _counts(affected, size)
-                job.entry.counts |= counts
-                return Erased(job.kind, counts, reached=_reached(affected))
+                request.entry.counts |= targets.counts
+                return Erased(request.kind, targets.counts, targets=_targeted(targets))
             await refuse_held(tx)
-            erased = await self._apply(tx, job, affected, size)
-        self._after(tenant)
+            if request.kind is Kind.NAMESPACE:
+                await tx.audit.require(request.entry.accessor)
+                request.entry.ends_caller = True
+            erased = await request.begin(tx, targets)
+        self._after(namespace)
         return erased
 
     async def again(self, noted: Noted, *, entry: AuditEntry) -> Erased:
         """Erase what was erased before, in a database that was restored from a backup; a hold of
         that time does not stand over it. What is not there is erased already.
         """
-        namespace, what = noted.namespace, noted.what
-        size, large = None, None
-        looking = TargetScan(Item(what))
-        if noted.kind is Kind.NAMESPACE:
-            large = await self.clearing.large(namespace)
-        elif noted.kind is Kind.SUBJECT:
-            looking = TargetScan(Somebody(Subject(what)))
-        elif noted.kind is Kind.CONTAINER:
-            room, size = await self._room(namespace, what)
-            looking = TargetScan(room)
+        namespace = noted.namespace
+        targets = self.eraser.targets(noted.kind, noted.what)
+        await targets.scan(self.store.alone(namespace))
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.access.add_namespace(self.now())
             await tx.lock()
-            job = _Begun(self, noted.kind, entry, what, noted.id)
-            if noted.kind is Kind.NAMESPACE:
-                erased = await self._clear(tx, job, large=large)
-            else:
-                affected = await looking.look(tx) or Affected()
-                erased = await self._apply(tx, job, affected, size)
+            await targets.scan(tx)
+            request = _Request(self, noted.kind, entry, noted.what, noted.id)
+            erased = await request.begin(tx, targets)
         self._after(namespace)
         return erased
-
-    async def _apply(
-        self,
-        tx: Transaction,
-        job: "_Begun",
-        affected: Affected,
-        size: Mapping[str, int] | None = None,
-    ) -> Erased:
-        """Of a large container of that `size`, the beginning."""
-        await job.begin(tx)
-        left = await redact.apply(tx, affected, self.digests, self.now())
-        await restore_turns.read_again(tx, left, self.new_id, self.now())
-        for episode_id in sorted(affected.episodes.keys() - affected.whole):
-            await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, self.now())
-        stage = Stage.ERASING if size else Stage.LOGICAL
-        counts, reached = _counts(affected, size), _reached(affected)
-        return await job.settle(tx, counts, reached=reached, stage=stage)
 
     async def allow(self, namespace: Namespace, text: str, *, entry: AuditEntry) -> int:
         """Take a text again that was erased, with each of its turns and lines; how many digests
@@ -251,7 +185,7 @@ class Erase:
         return entry.counts["allowed"]
 
     async def find_receipt(self, receipt_id: str, secret: str) -> Namespace:
-        """Whose receipt it is. Raises `ReceiptNotFound`, whatever is wrong."""
+        """The namespace of a receipt. Raises `ReceiptNotFound`, whatever is wrong."""
         storable(receipt_id)
         async with self.store.transaction(None, write=False) as tx:
             erasure = await tx.erasures.find(receipt_id)
@@ -281,11 +215,9 @@ class Erase:
         self.wake()
 
 
-@dataclass
-class _Begun:
-    """One erasure, from its row to its receipt, in one transaction; `what` is the memory, the
-    subject or the container.
-    """
+@dataclass(frozen=True)
+class _Request:
+    """One erasure as it was asked for; `what` is the memory, the subject or the container."""
 
     erase: Erase
     kind: Kind
@@ -293,52 +225,47 @@ class _Begun:
     what: str = ""
     id: str = ""
 
-    async def begin(self, tx: Transaction) -> None:
-        self.id = self.id or self.erase.new_id("ers")
-        by = self.entry.accessor or OPERATOR
-        await tx.erasures.begin(self.id, self.kind, by, {}, self.erase.now())
-
-    async def settle(
-        self,
-        tx: Transaction,
-        counts: Mapping[str, int],
-        *,
-        tokens_revoked: int = 0,
-        reached: Reached = Reached(),
-        stage: Stage = Stage.LOGICAL,
-    ) -> Erased:
+    async def begin(self, tx: Transaction, targets: Targets) -> Erased:
+        """Erase a small one, close a large one, and sign the receipt: one transaction."""
         erase, entry, now = self.erase, self.entry, self.erase.now()
-        secret = secrets.token_urlsafe(32)
-        told = {
-            "jti": self.id,
+        erasure_id = self.id or erase.new_id("ers")
+        by = entry.accessor or OPERATOR
+        counts, large = targets.counts, is_large(targets.counts)
+        await tx.erasures.begin(erasure_id, self.kind, by, {}, now)
+        revoked = await (targets.close(tx, erasure_id) if large else targets.erase_at_once(tx))
+        claims = {
+            "jti": erasure_id,
             "namespace": entry.namespace,
             "kind": str(self.kind),
-            "requested_by": entry.accessor or OPERATOR,
+            "requested_by": by,
             "requested_at": now.isoformat(timespec="seconds"),
             "record": entry.id,
             "engine": erase.store.engine,
             "counts": dict(counts),
-            "tokens_revoked": tokens_revoked,
+            "tokens_revoked": revoked,
             **self._mark(),
         }
-        receipt = erase.receipts.pending(told, now)
-        sealed = erase.ledger.sealed(Noted(self.id, entry.namespace, self.kind, self.what))
-        await tx.erasures.settle(self.id, told, receipt, _hash(secret), sealed=sealed, stage=stage)
-        await tx.jobs.add(erase.new_id("job"), PURGE, {"erasure_id": self.id}, now)
-        entry.ids.append(self.id)
-        entry.counts |= {**counts, "tokens_revoked": tokens_revoked}
+        receipt, secret = erase.receipts.pending(claims, now), secrets.token_urlsafe(32)
+        sealed = erase.ledger.sealed(Noted(erasure_id, entry.namespace, self.kind, self.what))
+        stage = Stage.ERASING if large else Stage.LOGICAL
+        await tx.erasures.settle(
+            erasure_id, claims, receipt, _hash(secret), sealed=sealed, stage=stage
+        )
+        await tx.jobs.add(erase.new_id("job"), PURGE, {"erasure_id": erasure_id}, now)
+        entry.ids.append(erasure_id)
+        entry.counts |= {**counts, "tokens_revoked": revoked}
         return Erased(
             self.kind,
             counts,
-            id=self.id,
-            tokens_revoked=tokens_revoked,
+            id=erasure_id,
+            tokens_revoked=revoked,
             receipt=receipt,
             secret=secret,
-            reached=reached,
+            targets=_targeted(targets),
         )
 
     def _mark(self) -> dict[str, str]:
-        """By what a receipt tells whom it is about, to whoever knows the name and has the key."""
+        """The digest by which the name that was asked for can be checked, with the key."""
         digest = partial(self.erase.digests.of, self.entry.namespace)
         if self.kind is Kind.SUBJECT:
             return {"subject": digest(f"subject {Subject(self.what).key}")}
@@ -353,16 +280,10 @@ def _named(name: str) -> str:
     return name
 
 
-def _counts(affected: Affected, size: Mapping[str, int] | None) -> dict[str, int]:
-    """Of a large container's texts those that were there to be counted."""
-    return affected.counts() | ({**size, "spans": size["episodes"]} if size else {})
-
-
-def _reached(affected: Affected) -> Reached:
-    return Reached(
-        tuple(sorted(affected.memories)),
-        tuple(sorted(affected.episodes)),
-        tuple(sorted(affected.runs)),
+def _targeted(targets: Targets) -> Targeted:
+    found = targets.affected
+    return Targeted(
+        tuple(sorted(found.memories)), tuple(sorted(found.episodes)), tuple(sorted(found.tasks))
     )
 
 

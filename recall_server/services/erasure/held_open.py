@@ -1,5 +1,5 @@
 """Files that have no name any more and are still there: deleted, and held open by a process that
-has the database open. Only Linux tells.
+has the database open. Only Linux lists them.
 """
 
 import os
@@ -13,8 +13,8 @@ DELETED = " (deleted)"
 
 def held_open(files: Sequence[Path], unreadable: list[str]) -> Iterator[tuple[Path, str]]:
     """The deleted files that this process, or one that has any of `files` (or a file in one of
-    these folders) open, still holds: where each can be read, and its name. The server of such a
-    folder that does not let us look is `unreadable`.
+    these folders) open, still holds: where each can be read, and its name. A server of such a
+    folder whose files we may not list is `unreadable`.
     """
     ours = {os.getpid(), *_postmasters(files)}
     for process in sorted(PROCESSES.glob("[0-9]*")):

@@ -1,5 +1,5 @@
-"""Holds: an operator who must keep what a namespace has, for a court or an authority, sees to it
-that nobody erases it meanwhile.
+"""Holds: while an operator must keep a namespace, for a court or an authority, nothing of it can be
+erased.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class Holds:
     now: Callable[[], datetime]
 
     async def place(self, namespace: Namespace, because: str, *, entry: AuditEntry) -> None:
-        """Hold all that is there and all that comes; `because` is told to whoever asks for an
-        erasure. Raises `NotFound`, and `Invalid` without a reason.
+        """Hold all that is there and all that comes; a refused erasure shows `because`. Raises
+        `NotFound`, and `Invalid` without a reason.
         """
         because = clean_label(because, "reason", chars_max=REASON_CHARS_MAX)
         await self._set(namespace, Hold(namespace, self.now(), because), entry)

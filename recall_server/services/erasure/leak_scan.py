@@ -1,4 +1,4 @@
-"""Scan: look into the files of the database, and wherever else, for what should be gone."""
+"""Scan the files of the database, and others, for what should be gone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -47,7 +47,7 @@ async def scan_for(store: Store, needles: LeakPatterns, paths: Sequence[Path]) -
     """
     files = [file.resolve() for file in await store.driver.files()]
     result = Scan()
-    # A running database removes files of its own; who names one that is not there must be told.
+    # A running database removes files of its own; a missing one that was named is reported.
     result.unreadable += [f"{path} (not there)" for path in paths if not path.exists()]
     await asyncio.to_thread(_scan_files, [*files, *paths], needles, result)
     await asyncio.to_thread(_scan_held, files, needles, result)

@@ -1,8 +1,8 @@
-"""The ledger: what was erased, noted outside of the database, so that a backup brings nothing back.
+"""The ledger: a file outside of the database with all erasures, so that no backup undoes one.
 
-Each erasure is a line with its id in the clear and what was asked for sealed, as a name is what it
-destroys. The line is written with the erasure and noted in the file before its purge: an erasure
-is done when the file has it. A database that does not know all of them is an older one.
+Each erasure is a line with its id in the clear and the request sealed, because the name in it is
+to be destroyed. The line is made with the erasure and written to the file before its purge: an
+erasure is done when the file has it. A database that does not know all of them is an older one.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ class Ledger:
 
     def sealed(self, noted: Noted) -> str:
         """The line of an erasure."""
-        told = json.dumps([noted.id, noted.namespace, noted.kind, noted.what])
-        return f"{noted.id} {self._fernet.encrypt(told.encode()).decode()}"
+        document = json.dumps([noted.id, noted.namespace, noted.kind, noted.what])
+        return f"{noted.id} {self._fernet.encrypt(document.encode()).decode()}"
 
     def opened(self, line: str) -> Noted:
         """The erasure of a line. Raises `DatabaseUnusable` where it cannot be read."""

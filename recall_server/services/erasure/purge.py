@@ -1,7 +1,8 @@
-"""Purge: destroy what erased rows have left behind in files, and sign what became of it.
+"""Purge: finish a large erasure, destroy what erased rows have left behind in files, and sign the
+receipt that says so.
 
-A job, so it goes on after a crash; it is tried again until it has succeeded, and an erasure is
-called done only then.
+A job, so it goes on after a crash. It is tried again until it has succeeded, and only then is an
+erasure done.
 """
 
 import asyncio
@@ -12,19 +13,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.erasure import Kind, Stage
+from recall_server.domain.erasure import Stage
 from recall_server.domain.errors import Unavailable
 from recall_server.domain.job import Job
 from recall_server.domain.namespace import Namespace
 from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.services.erasure.container_eraser import ContainerEraser
+from recall_server.services.erasure.eraser import Eraser, OnProgress
 from recall_server.services.erasure.ledger import Ledger
-from recall_server.services.erasure.namespace_eraser import NamespaceEraser, Told
 from recall_server.storage.store import Store
 from recall_server.storage.tables.erasure import PURGE, Erasure
 
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
-# What is beyond the reach of a database, and of this server.
+# What neither the database nor this server can destroy.
 BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"
 
 
@@ -39,7 +39,7 @@ class Receipts:
         return self._signed(claims, {"state": "pending"}, now)
 
     def done(self, claims: Mapping[str, Any], left_behind: str, now: datetime) -> str:
-        """After the purge, with what it could not reach."""
+        """After the purge, with what it could not destroy."""
         at = now.isoformat(timespec="seconds")
         return self._signed(claims, {"state": "done", "at": at, "left": left_behind}, now)
 
@@ -50,19 +50,18 @@ class Receipts:
 
 @dataclass(frozen=True)
 class Purge:
-    """The handler of the job, and the same for an operator who does not want to wait for it."""
+    """The handler of the job, and the same at once for an operator."""
 
     store: Store
     receipts: Receipts
     ledger: Ledger
-    clearing: NamespaceEraser
-    emptying: ContainerEraser
+    eraser: Eraser
     now: Callable[[], datetime]
     lease: timedelta
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Purge, unless another erasure's purge has done it since. Raises `Unavailable` while
-        somebody is in the way.
+        """Purge, unless another erasure's purge has done it since. Raises `Unavailable` where a
+        reader of an older state is in the way.
         """
         erasure_id = job.payload["erasure_id"]
         async with self.store.transaction(job.namespace) as tx:
@@ -73,25 +72,22 @@ class Purge:
                 await self.at_once(job.namespace, erasure_id)
         line = entry(PURGE)
         async with self.store.transaction(job.namespace, entry=line) as tx:
-            # An erasure that comes now holds the book and wants the job; this one the other way.
+            # The lock comes before any row: an erasure at this moment holds it and wants the job.
             await tx.lock()
             await tx.jobs.finish(job, self.now())
             line.ids.append(erasure_id)
 
     async def at_once(
-        self, namespace: Namespace, erasure_id: str, told: Told = lambda _: None
+        self, namespace: Namespace, erasure_id: str, on_progress: OnProgress = lambda _: None
     ) -> Erasure:
-        """Empty the namespace or container where that is still to be done (`told` how far it has
-        come), purge, and sign it for every erasure that was there before; the one asked for, as it
-        then stands. Raises `Unavailable` as `Store.purge` does.
+        """Erase what is left of a large erasure, purge, and sign the receipt of every erasure that
+        was there before. Returns the one asked for, as it then is. Raises `Unavailable` as
+        `Store.purge` does.
         """
         async with self.store.transaction(namespace, write=False) as tx:
             begun = await tx.erasures.get(erasure_id)
         if begun is not None and begun.stage is Stage.ERASING:
-            if begun.kind is Kind.CONTAINER:
-                await self.emptying.empty(begun, told)
-            else:
-                await self.clearing.clear(begun, told)
+            await self.eraser.run(begun, on_progress)
         async with self.store.transaction(None, write=False) as tx:
             waiting = await tx.erasures.unpurged()
         # First: from here on no backup brings it back unnoticed.
@@ -109,11 +105,12 @@ class Purge:
 
     @asynccontextmanager
     async def _held(self, job: Job) -> AsyncIterator[None]:
-        """The lease of the job, held for as long as a large database takes."""
+        """Hold the lease of the job for as long as a large database takes."""
         over = False
 
         async def hold() -> None:
-            # Not until it is cancelled alone: a database that fails just then may be all it hears.
+            # A cancellation alone does not end it: the database may fail at the same moment, and
+            # only that error is raised.
             while not over:
                 await asyncio.sleep(self.lease.total_seconds() / 3)
                 try:

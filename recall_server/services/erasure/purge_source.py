@@ -1,8 +1,8 @@
-"""Purge a source: what one bad agent, session or text has brought about is taken back, and what
-stood before it holds again (SECURITY LLM-08).
+"""Purge a source: the memories made of one bad agent, session or text are deleted, and those that
+they replaced are active again.
 
-The words stay where they were said, hidden for good, so that they can be looked into; what was
-made of them goes. What rests on other words too is made of these anew.
+The words stay, hidden for good, so that they can be inspected. What rests on other words too is
+made of these anew.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from recall_server.domain.plan import PERSON
 from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import Task, TaskState
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.erasure.restore_turns import read_again, reopen, spoken_for_by
+from recall_server.services.erasure.restore_turns import cited_only_by, restore_turns, show_turns
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.tasks.requeue import ask_again, mentions
@@ -31,7 +31,7 @@ REASON = "source: purged by an operator"
 
 @dataclass(frozen=True)
 class BadSource:
-    """What is named of a source; all that is given must fit. Raises `Invalid` where nothing is."""
+    """A source by its parts; all that are given must match. Raises `Invalid` where none is."""
 
     agent_id: str = ""
     session_id: str = ""
@@ -58,9 +58,9 @@ class BadSource:
 
 @dataclass
 class Purged:
-    """What came of a source, and what becomes of it: memories that go, those that lose one of
-    several witnesses, those that hold again, turns of others that are read again, tasks that go,
-    and those of others that are asked again.
+    """What came of a source, and what becomes of it: memories that are removed, those that keep
+    other citations, those that are active again, turns of others that are read again, tasks that
+    are removed, and those of others that are asked again.
     """
 
     episodes: list[str] = field(default_factory=list)
@@ -97,8 +97,8 @@ class Sources:
     async def purge(
         self, namespace: Namespace, source: BadSource, *, dry_run: bool, entry: AuditEntry
     ) -> Purged:
-        """Take back all that rests on a source; with `dry_run`, tell what that would be. A source
-        from which nothing came is no error. One transaction; reading again is left to the worker.
+        """Take back all that rests on a source; with `dry_run`, only say what that would be. An
+        unknown source is no error. One transaction; reading again is left to the worker.
         """
         asking: list[Task] = []
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
@@ -119,7 +119,7 @@ class Sources:
         now = self.now()
         turns = await tx.sources.turns(found.episodes)
         gone = {one.id for one in found.removed.values() if one.status is Status.ACTIVE}
-        # While the words are there to tell what stands in the index.
+        # As long as the words are there: by them an item is taken out of the index.
         await indexing.hide(tx, gone | {turn["id"] for turn in turns if turn["state"] == "open"})
         await tx.sources.reject(turns, REASON, by, now)
         await tx.sources.forget_citations(list(found.kept), found.episodes)
@@ -127,15 +127,14 @@ class Sources:
         await tx.sources.recount({i: corroborations(left[i]) for i in found.kept})
         await tx.sources.relink(found.relinked)
         await tx.sources.believe(list(found.restored))
-        await tx.erasures.remove_vectors(sorted(found.removed))
-        await tx.erasures.remove_memories(sorted(found.removed))
-        await tx.erasures.remove_runs(found.runs)
-        await reopen(tx, found.again)
+        await tx.erasures.remove_memories(found.removed)
+        await tx.erasures.remove_tasks(found.runs)
+        await show_turns(tx, found.again)
         await indexing.show_again(tx, found.restored)
-        # Who works on the source at this moment has read what is taken back.
+        # A job that works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
-        await read_again(tx, found.again, self.new_id, now)
+        await restore_turns(tx, found.again, self.new_id, now)
         for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
         return await ask_again(tx, self.runs, found.asked_again, found.removed.keys(), now)
@@ -151,8 +150,8 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
             goes = memory.citation.episode_id in bad or _merged(memory)
             (found.removed if goes else found.kept)[memory.id] = memory
         await _trace(tx, found)
-        found.again = {**await spoken_for_by(tx, set(found.removed), bad)}
-    async for task in tx.looking.runs():
+        found.again = {**await cited_only_by(tx, set(found.removed), bad)}
+    async for task in tx.erasure_scan.tasks():
         run, kept = task.id, task.documents
         request, work, status = kept[:3]
         ended, shows = TaskState(status["state"]).final, mentions(kept, found.removed.keys())
@@ -164,12 +163,12 @@ async def _derived(tx: Transaction, source: BadSource) -> Purged:
 
 
 def _merged(memory: Memory) -> bool:
-    """Whether its text was made of others, by a merger or by a person who was asked."""
+    """Whether its text was made of others, by a merger or by the answer of a person."""
     return memory.extractor == PERSON or "merge" in memory.extractor.split("/")
 
 
 async def _trace(tx: Transaction, found: Purged) -> None:
-    """What gave way to something that goes holds again, or has given way to what came after it."""
+    """What gave way to a deleted memory is active again, or has given way to what came after it."""
     given_way = await tx.memories.get(await tx.sources.given_way(list(found.removed)))
     for memory in given_way.values():
         if memory.id in found.removed:

@@ -1,5 +1,5 @@
-"""How an erasure of less than everything takes out what it reaches: words are overwritten in place,
-a container's texts are removed, and all that rests on them goes.
+"""Erase a part of a namespace: words are overwritten in place, a container's texts are deleted, and
+so is all that rests on either.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ from typing import Any
 
 from recall_server.domain.containers import NONE
 from recall_server.domain.episode import Span
-from recall_server.domain.erasure import Digests, Subject, overlap, struck
+from recall_server.domain.erasure import Digests, Subject, overlap, redacted
 from recall_server.domain.memory import Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.services.erasure.restore_turns import SpokenTurns, reopen, spoken_for_by
+from recall_server.services.erasure.restore_turns import SpokenTurns, cited_only_by, show_turns
 from recall_server.services.memory import indexing
 from recall_server.storage.driver import Row
 from recall_server.storage.rows import span
@@ -25,8 +25,9 @@ LABELS = ("topic", "container", "session_id", "agent_id", "source")
 
 @dataclass
 class Affected:
-    """What is to go: rows of memories by id, spans of episodes, whole tasks; and of a `container`
-    `whole` episodes with their turns. `subject` is whose name goes from labels too.
+    """What one transaction erases: rows of memories by id, spans of episodes, whole tasks; of a
+    `container` `whole` episodes with their turns; the name of `subject` from labels too.
+    `last`: nothing is left after these. `batch`: the ids from which the others were found.
     """
 
     subject: Subject | None = None
@@ -35,7 +36,9 @@ class Affected:
     spans: dict[str, set[Span]] = field(default_factory=dict)
     episodes: dict[str, tuple[Row, list[Row]]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
-    runs: list[str] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+    last: bool = True
+    batch: set[str] = field(default_factory=set)
 
     def take(self, episode: Row, turns: list[Row]) -> None:
         """All of an episode."""
@@ -52,7 +55,7 @@ class Affected:
         )
 
     def turns(self) -> list[Row]:
-        """The turns whose words, or whose speaker, are among what goes."""
+        """The turns whose words or speaker are erased."""
         named = self.subject.named if self.subject else lambda *_: False
         return [
             turn
@@ -62,7 +65,7 @@ class Affected:
         ]
 
     def quotes(self) -> set[str]:
-        """The words that are struck out."""
+        """The words that are erased."""
         return {
             self.episodes[episode_id][0]["text"][one.start : one.end]
             for episode_id, spans in self.spans.items()
@@ -70,7 +73,7 @@ class Affected:
         }
 
     def said(self) -> list[str]:
-        """What was said in each of the turns that go with their episodes."""
+        """The words of each turn that is deleted with its episode."""
         texts = {one: self.episodes[one][0]["text"] for one in self.whole}
         return _spoken((turn for one in texts for turn in self.episodes[one][1]), texts)
 
@@ -80,16 +83,18 @@ class Affected:
             "episodes": len(self.episodes),
             "spans": sum(len(spans) for spans in self.spans.values()),
             "turns": len(self.turns()),
-            "runs": len(self.runs),
+            "runs": len(self.tasks),
         }
 
 
 async def apply(
     tx: Transaction, affected: Affected, digests: Digests, now: datetime
 ) -> SpokenTurns:
-    """Take it out: of texts, indexes, tasks and caches; what was read of it by a job under way is
-    worth nothing, and the same words are not taken again. The turns that are to be read again: of
-    texts that stay while a memory goes which rested on a container's too.
+    """Erase the targets from texts, indexes, tasks and caches. Jobs that have read of them begin
+    anew, and the same words are not taken in again.
+
+    Returns the turns that are to be read again: those of texts that stay, where a memory is erased
+    that rested on texts of the container too.
     """
     assert tx.handle.namespace is not None
     turns = affected.turns()
@@ -98,30 +103,30 @@ async def apply(
     still = await _hide(tx, affected, turns)
     left: SpokenTurns = {}
     if affected.container:
-        left = await spoken_for_by(tx, affected.memories.keys(), affected.whole)
+        left = await cited_only_by(tx, affected.memories.keys(), affected.whole)
     await tx.erasures.remove_vectors([*affected.memories, *await _around(tx, affected)])
-    await tx.erasures.remove_memories(sorted(affected.memories))
-    await _strike_texts(tx, affected, turns)
+    await tx.erasures.remove_memories(affected.memories)
+    await _redact_texts(tx, affected, turns)
     await indexing.show(tx, still)
-    await reopen(tx, left)
-    await tx.erasures.remove_runs(affected.runs)
+    await show_turns(tx, left)
+    await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
     return left
 
 
-async def _strike_texts(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> None:
+async def _redact_texts(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> None:
     whole = affected.whole
     await tx.erasures.remove_episodes(
         [row for row, _ in affected.episodes.values() if row["id"] in whole],
         [turn["id"] for turn in turns if turn["episode_id"] in whole],
     )
-    await tx.erasures.strike_turns(
-        [_struck_turn(one, affected.subject) for one in turns if one["episode_id"] not in whole]
+    await tx.erasures.redact_turns(
+        [_redacted_turn(one, affected.subject) for one in turns if one["episode_id"] not in whole]
     )
-    await tx.erasures.strike_episodes(
+    await tx.erasures.redact_episodes(
         [
-            _struck_episode(row, affected.spans.get(row["id"], ()), affected.subject)
+            _redacted_episode(row, affected.spans.get(row["id"], ()), affected.subject)
             for row, _ in affected.episodes.values()
             if row["id"] not in whole
         ]
@@ -129,8 +134,8 @@ async def _strike_texts(tx: Transaction, affected: Affected, turns: Sequence[Row
 
 
 async def _hide(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> set[str]:
-    """Take out of the word index what was put in, while the words are there to tell. The memories
-    that stay, and were found by words that go too: they are to be shown again.
+    """Take all of it out of the word index, as long as the words are there. Returns the memories
+    that stay, and were found by erased words too: they are to be shown again.
     """
     still = await tx.findables.resting_on([turn["id"] for turn in turns]) - set(affected.memories)
     gone = {row["id"] for row in affected.memories.values() if row["status"] == Status.ACTIVE}
@@ -140,12 +145,12 @@ async def _hide(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> se
 
 
 async def _around(tx: Transaction, affected: Affected) -> set[str]:
-    """All that is found of the episodes: a vector is made of the words around an item too."""
+    """All items of the episodes: a vector is made of the words around an item too."""
     turns = {turn["id"] for _, of_one in affected.episodes.values() for turn in of_one}
     return turns | await tx.findables.resting_on(turns)
 
 
-def _struck_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:
+def _redacted_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:
     def kept(label: str | None) -> str | None:
         return None if subject and subject.named(label) else label
 
@@ -156,11 +161,11 @@ def _struck_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:
     }
 
 
-def _struck_episode(row: Row, spans: Iterable[Span], subject: Subject | None) -> dict[str, Any]:
+def _redacted_episode(row: Row, spans: Iterable[Span], subject: Subject | None) -> dict[str, Any]:
     def kept(label: str | None) -> str | None:
-        return struck(label, subject.places(label)) if subject and label else label
+        return redacted(label, subject.places(label)) if subject and label else label
 
-    text = struck(row["text"], spans)
+    text = redacted(row["text"], spans)
     return {
         "id": row["id"],
         "text": text,
@@ -173,7 +178,7 @@ def _digests(
     affected: Affected, turns: Sequence[Row], digests: Digests, namespace: Namespace
 ) -> set[str]:
     texts = {row["id"]: row["text"] for row, _ in affected.episodes.values()}
-    return digests.kept(
+    return digests.of_erased(
         namespace,
         whole=[texts[episode_id] for episode_id in affected.spans],
         quotes={*affected.quotes(), *(row["text"] for row in affected.memories.values())},
@@ -186,49 +191,49 @@ def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
 
 
 async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
-    """The digests of all texts of the namespace: episodes, turns, memories, what tasks were given
-    and what they proposed is made of those.
+    """The digests of all texts of the namespace: of episodes, turns, memories, and of those that
+    tasks were given.
     """
     found = await digests_of_tasks(tx, digests)
-    async for episode, turns in tx.erasures.episodes():
-        found |= digests_of_episodes(tx, digests, [(episode, turns)])
-    async for memory in tx.erasures.memories():
-        found |= digests_of_memories(tx, digests, [memory])
+    async for episodes in tx.erasure_scan.pages("episodes"):
+        found |= digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
+    async for memories in tx.erasure_scan.pages("memories"):
+        found |= digests_of_memories(tx, digests, memories)
     return found
 
 
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[str]:
-    """Those of the texts that tasks were given."""
+    """The digests of the texts that tasks were given. What they proposed is made of those."""
     found: set[str] = set()
-    async for task in tx.looking.runs():
+    async for task in tx.erasure_scan.tasks():
         if text := task.documents[0]["text"]:
-            found |= digests.kept(_namespace(tx), whole=[text])
+            found |= digests.of_erased(_namespace(tx), whole=[text])
     return found
 
 
 async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[str]:
-    """Those of the texts that tasks of the container were given, whatever became of these."""
+    """The digests of the texts that tasks of the container were given, whatever became of these."""
     found: set[str] = set()
-    async for task in tx.looking.runs_of(affected.runs if affected.container else ()):
+    async for task in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
         request = task.documents[0]
         if request["text"] and request.get("container") == affected.container:
-            found |= digests.kept(_namespace(tx), whole=[request["text"]])
+            found |= digests.of_erased(_namespace(tx), whole=[request["text"]])
     return found
 
 
 def digests_of_episodes(
     tx: Transaction, digests: Digests, episodes: Iterable[tuple[Row, Sequence[Row]]]
 ) -> set[str]:
-    """Those of episodes, and of their turns."""
+    """The digests of episodes, and of their turns."""
     found: set[str] = set()
     for episode, turns in episodes:
         spoken = _spoken(turns, {episode["id"]: episode["text"]})
-        found |= digests.kept(_namespace(tx), whole=[episode["text"]], turns=spoken)
+        found |= digests.of_erased(_namespace(tx), whole=[episode["text"]], turns=spoken)
     return found
 
 
 def digests_of_memories(tx: Transaction, digests: Digests, memories: Iterable[Row]) -> set[str]:
-    return digests.kept(_namespace(tx), quotes=[memory["text"] for memory in memories])
+    return digests.of_erased(_namespace(tx), quotes=[memory["text"] for memory in memories])
 
 
 def _namespace(tx: Transaction) -> Namespace:
@@ -237,7 +242,7 @@ def _namespace(tx: Transaction) -> Namespace:
 
 
 def digests_to_allow(digests: Digests, namespace: Namespace, text: str, now: datetime) -> list[str]:
-    """The digests under which a text would be refused, as a whole, by its turns, by its lines."""
+    """The digests by which a text would be refused: of all of it, of its turns, of its lines."""
     turns = {text[turn.span.start : turn.span.end] for turn in parse_turns(text, now)}
     return sorted(
         {digests.of(namespace, one) for one in {text, *turns, *text.splitlines()} if one.strip()}

@@ -1,4 +1,6 @@
-"""What only memories that go have spoken for is found by its own words again, and read anew."""
+"""Turns that only erased memories cited: search finds them by their own words again, and memories
+are made of them anew.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -13,10 +15,10 @@ SpokenTurns = Mapping[str, tuple[str, int]]
 """Turns by their ids: the episode of each, and its place there."""
 
 
-async def spoken_for_by(
+async def cited_only_by(
     tx: Transaction, memory_ids: Collection[str], gone: Collection[str]
 ) -> SpokenTurns:
-    """The turns that no other memory speaks for, but those in episodes that are `gone`."""
+    """The turns that no other memory cites, but those in episodes that are `gone`."""
     lost: dict[str, list[Span]] = {}
     for row in await tx.erasures.citations(memory_ids):
         if row["episode_id"] not in gone:
@@ -33,16 +35,16 @@ async def spoken_for_by(
     return found
 
 
-async def reopen(tx: Transaction, turns: SpokenTurns) -> None:
-    """Let search find those of these turns that a memory covered; it is gone by now."""
+async def show_turns(tx: Transaction, turns: SpokenTurns) -> None:
+    """Let search find those of these turns that a memory covered, which is erased by now."""
     opened = await tx.sources.uncover(list(turns))
     await indexing.show_again(tx, opened)
 
 
-async def read_again(
+async def restore_turns(
     tx: Transaction, turns: SpokenTurns, new_id: Callable[[str], str], now: datetime
 ) -> None:
-    """Promise to make memories of these turns."""
+    """Add the jobs that make memories of these turns."""
     for episode_id, turn in sorted(turns.values()):
         payload = {"episode_id": episode_id, "turn": turn}
         await tx.jobs.add(new_id("job"), EXTRACT, payload, now)

@@ -53,9 +53,9 @@ class Quarantine:
         saying it once. Raises `NotFound`; `Stale` where it was rejected.
         """
         async with self.store.transaction(namespace, entry=entry) as tx:
+            await tx.lock()
             place = await self._decide(tx, item_id, Held.RELEASED, entry)
-            if place is not None and await tx.episodes.reopen(item_id):
-                await tx.lock()
+            if place is not None and await tx.episodes.show(item_id):
                 await indexing.show(tx, [item_id])
                 payload = {"episode_id": place.episode_id, "turn": place.position}
                 await tx.jobs.add(self.new_id("job"), EXTRACT, payload, self.now())
@@ -66,6 +66,7 @@ class Quarantine:
         `Stale` where it was released: what it brought about is forgotten with delete_memory.
         """
         async with self.store.transaction(namespace, entry=entry) as tx:
+            await tx.lock()
             await self._decide(tx, item_id, Held.REJECTED, entry)
 
     async def _decide(

@@ -192,13 +192,14 @@ class Consolidate:
 
     async def _proposed(self, run: Task, text: "Text | None", job: Job) -> Task:
         """The run with all that extractor or merger have to say; saved now and then."""
-        if run.work.expected:
+        if run.work.expected and not run.work.drafts:
             return run
-        steps = (
-            self._passages(job.namespace, text.episode, run.work)
-            if text
-            else self.merging.steps(job.namespace, run.request, run.work)
-        )
+        if text:
+            steps = self._passages(job.namespace, text.episode, run.work)
+        elif run.work.drafts:
+            steps = self.merging.write(job.namespace, run.request, run.work)
+        else:
+            steps = self.merging.steps(job.namespace, run.request, run.work)
         saved_at = self.runs.now()
         async for work in steps:
             run = replace(run, work=work)
@@ -274,7 +275,9 @@ class Consolidate:
             now = self.runs.now()
             plan = await _plan(tx, run, text, now)
             expected = run.work.expected if not run.work.resolutions else ""
-            if expected and plan.digest() != expected:
+            drafts = run.work.drafts
+            planned = await merge.plan(tx, drafts, now) if drafts else plan
+            if expected and planned.digest() != expected:
                 raise PlanOutdated
             if run.request.dry_run:
                 after = _ended(run, plan, now)
@@ -334,6 +337,7 @@ class Consolidate:
         line.outcome, line.code = Ending.ERROR, error.code
         line.ids.append(run.id)
         async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
             failed = await self._failed(tx, run.id, Failure(error.code, error.message))
             await tx.jobs.finish(job, self.runs.now())
         return failed or run
@@ -373,11 +377,14 @@ async def _as_planned(tx: Transaction, run: Task, reach: AccessScope) -> Task:
     planned = await tx.runs.get(run.request.plan_id)
     if planned is None or planned.outcome is None or not planned.outcome.dry_run:
         raise NotFound("There is no such plan in this namespace. Make one with dry_run.")
+    work = replace(planned.work, expected=planned.outcome.digest)
+    if any(one.draft for one in work.proposals):
+        work = replace(work, next=0, proposals=(), drafts=work.proposals)
     return replace(
         run,
-        # Where the plan was made with a wider reach than is left, it turns out to be outdated.
+        # Where the plan was made with a wider access scope than is left, it is outdated.
         request=replace(planned.request, dry_run=False, plan_id=planned.id).held_to(reach),
-        work=replace(planned.work, expected=planned.outcome.digest),
+        work=work,
     )
 
 

@@ -1,5 +1,5 @@
-"""Similar memories of a topic become one that says all they say (FEATURES G01-G03): those of one
-container, so that it is in the same one.
+"""Similar memories of a topic become one that says all they say: those of one container, so that it
+is in the same one. A dry run asks no model: it shows drafts, and applying it has them written.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -8,6 +8,7 @@ from datetime import datetime
 
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.clustering import clusters
+from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.namespace import Namespace
@@ -16,7 +17,7 @@ from recall_server.domain.security.screening import orders
 from recall_server.domain.security.suspicion import suspicions
 from recall_server.domain.security.trust import Trust, corroborations, trust
 from recall_server.domain.task import Proposal, Request, Work
-from recall_server.integrations.extraction.merger import Merger
+from recall_server.integrations.extraction.merger import Merged, Merger
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory.embedding import ItemEmbedder
 from recall_server.storage.index.codes import Floats
@@ -38,36 +39,60 @@ class Merging:
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
     ) -> AsyncIterator[Work]:
-        """`work` as it grows, group by group; the merger is asked once for each."""
+        """`work` as it grows, group by group. The merger is asked once for each; in a dry run, only
+        for what it can say without a model.
+        """
         if work.groups is None:
             work = replace(work, groups=await self._groups(namespace, request))
             yield work
         assert work.groups is not None
         for number in range(work.next, len(work.groups)):
             ids = work.groups[number]
-            async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
-                found = await tx.memories.get(ids)
-            async with self.budget.call(namespace, self.merger) as settle:
-                merged = await self.merger.merge([found[i] for i in ids if i in found])
-                # What was refused unread was paid for, and nobody knows how much.
-                if merged is not None and (merged.usage.input_tokens or not merged.refused):
-                    settle(merged.usage)
-            proposals = work.proposals
-            if merged is not None:
-                work = replace(work, usage=work.usage + merged.usage)
-                if orders(merged.text) or suspicions(merged.text):
-                    work = replace(work, rejected=work.rejected + 1)
-                else:
-                    proposals = (*proposals, Proposal(ids, merged.text, merged.by))
-            work = replace(work, next=number + 1, proposals=proposals)
+            sources = await self._sources(namespace, request, ids)
+            if request.dry_run:
+                merged = await self.merger.preview(sources)
+            else:
+                merged = await self._merged(namespace, sources)
+            work = replace(_with(work, ids, merged), next=number + 1)
             yield work
+
+    async def write(
+        self, namespace: Namespace, request: Request, work: Work
+    ) -> AsyncIterator[Work]:
+        """`work` as the drafts of the plan that it applies are written, one by one. Raises
+        `PlanOutdated` before a model is asked for a group that does not stand any more.
+        """
+        for draft in work.drafts[work.next :]:
+            merged: Merged | None = Merged(draft.text, draft.by)
+            if draft.draft:
+                sources = await self._sources(namespace, request, draft.source_ids)
+                if not _stand(sources, draft.source_ids):
+                    raise PlanOutdated
+                merged = await self._merged(namespace, sources)
+            work = replace(_with(work, draft.source_ids, merged), next=work.next + 1)
+            yield work
+
+    async def _sources(
+        self, namespace: Namespace, request: Request, ids: Sequence[str]
+    ) -> list[Memory]:
+        async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+            found = await tx.memories.get(ids)
+        return [found[i] for i in ids if i in found]
+
+    async def _merged(self, namespace: Namespace, sources: Sequence[Memory]) -> Merged | None:
+        async with self.budget.call(namespace, self.merger) as settle:
+            merged = await self.merger.merge(sources)
+            # What was refused unread was paid for, and nobody knows how much.
+            if merged is not None and (merged.usage.input_tokens or not merged.refused):
+                settle(merged.usage)
+        return merged
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
         async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
             witnesses = await tx.memories.witnesses([memory.id for memory in memories])
-        # Of one room, and trusted alike: what a program fetched does not get a person's word.
+        # Of one container, and trusted alike: what a program fetched does not get a person's word.
         alike: dict[tuple[str, Trust], list[Memory]] = {}
         for memory in memories:
             key = memory.container, trust(witnesses.get(memory.id, ()))
@@ -90,9 +115,7 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
     for proposal in proposals:
         found = await tx.memories.get(proposal.source_ids)
         sources = [found[i] for i in proposal.source_ids if i in found]
-        if len(sources) < len(proposal.source_ids) or any(
-            source.status is not Status.ACTIVE for source in sources
-        ):
+        if not _stand(sources, proposal.source_ids):
             continue
         citations = await tx.memories.citations(proposal.source_ids)
         heard = await tx.memories.witnesses(proposal.source_ids)
@@ -107,6 +130,22 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
         changes.append(Add(merged, also))
         changes += [Supersede(source.id, merged.id, now) for source in sources]
     return Plan(tuple(changes))
+
+
+def _with(work: Work, ids: tuple[str, ...], merged: Merged | None) -> Work:
+    """`work` with the text of one more group, unless it looks like instructions to a model."""
+    if merged is None:
+        return work
+    work = replace(work, usage=work.usage + merged.usage)
+    if not merged.draft and (orders(merged.text) or suspicions(merged.text)):
+        return replace(work, rejected=work.rejected + 1)
+    proposal = Proposal(ids, merged.text, merged.by, draft=merged.draft)
+    return replace(work, proposals=(*work.proposals, proposal))
+
+
+def _stand(sources: Sequence[Memory], ids: Sequence[str]) -> bool:
+    """Whether all of a group are there and active."""
+    return len(sources) == len(ids) and all(one.status is Status.ACTIVE for one in sources)
 
 
 def _canonical(

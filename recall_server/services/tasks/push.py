@@ -165,6 +165,7 @@ class Push:
                 raise OutOfReach("Not everything that this task may tell is in this token's reach.")
         await self.check(wanted)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
             # Locked, so that no event falls between those before the config and those after it.
             run = await tx.runs.locked(run_id)
             if run is None:
@@ -241,6 +242,7 @@ class Push:
     ) -> bool:
         """Tell it nothing more; False where there is no such config. Raises `TaskNotFound`."""
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
             await _existing(tx, run_id)
             entry.ids.append(run_id)
             if not _ID.fullmatch(config_id):
@@ -314,6 +316,7 @@ class Push:
         """
         event = events[0]
         async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
             now = self.now()
             if not await tx.pushes.advance(
                 config,
@@ -342,6 +345,7 @@ class Push:
     ) -> Sequence[PushEvent]:
         """Remove the config, with which nothing is left to be told."""
         async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
             if not await tx.pushes.remove_held(config, _holder(job)):
                 raise PushWaits  # another address was given meanwhile
             await self._finish(tx, job, None)
@@ -366,6 +370,7 @@ class Push:
         """The handler that removes the configs of a run some time after it has ended."""
         line = entry(PUSH_END)
         async with self.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
             await tx.pushes.clear(job.payload["run_id"])
             await self._finish(tx, job, None)
             line.ids += [job.id, job.payload["run_id"]]

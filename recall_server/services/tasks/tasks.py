@@ -118,6 +118,7 @@ class Tasks:
         """
         given = await self.masking.value(given, entry)
         async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
             run = await _locked(tx, run_id)
             if run.status.state is not TaskState.INPUT_REQUIRED:
                 raise _not_waiting(run)
@@ -194,6 +195,7 @@ class Tasks:
     ) -> Task:
         """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
         async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            await tx.lock()
             run = await _locked(tx, run_id)
             if run.status.state.final:
                 raise TaskEnded
@@ -240,6 +242,7 @@ class Tasks:
         """The handler that ends the waiting of one round, as the request said."""
         line = entry(EXPIRE)
         async with self.runs.store.transaction(job.namespace, entry=line) as tx:
+            await tx.lock()
             run = await tx.runs.locked(job.payload["run_id"])
             now = self.runs.now()
             if (

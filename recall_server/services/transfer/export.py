@@ -67,11 +67,11 @@ class Export:
         self, namespace: Namespace, *, subject: str | None = None, entry: AuditEntry
     ) -> AsyncGenerator[bytes, None]:
         """All lines, some whole ones at a time, of the moment at which the first is asked for,
-        whatever is written meanwhile; the line in the book comes before them. With `subject`, only
+        whatever is written meanwhile; the audit record comes before them. With `subject`, only
         what concerns the person of this name. Nothing that is kept grows with the namespace,
         except, with `subject`, the ids of what was found.
 
-        To be closed (`aclosing`) by whoever takes them. Raises `NamespaceNotFound`, and
+        The caller must close it (`aclosing`). Raises `NamespaceNotFound`, and
         `ExportBusy` while another export of it goes on, or several of others.
         """
         person = None if subject is None else Person(subject)
@@ -96,7 +96,7 @@ class Export:
 
     async def _begin(self, namespace: Namespace, entry: AuditEntry) -> None:
         async with self.store.transaction(namespace, write=False) as tx:
-            if not await tx.portable.exists():
+            if not await tx.exports.exists():
                 raise NamespaceNotFound
         async with self.store.transaction(namespace, entry=entry):
             pass
@@ -119,14 +119,14 @@ class Export:
 
 
 async def _whole(tx: Transaction) -> AsyncIterator[Records]:
-    held = tx.portable
+    held = tx.exports
     for pages in (held.episodes(), held.memories(), held.tasks(), held.recipients(), held.audit()):
         async for records in pages:
             yield records
 
 
 class Person:
-    """Somebody who is asked about. Raises `Invalid` on what is no name."""
+    """The person that an export is about. Raises `Invalid` on what is no name."""
 
     def __init__(self, name: str) -> None:
         self.name = clean_label(name, "subject", chars_max=SUBJECT_CHARS_MAX)
@@ -152,16 +152,16 @@ def _folded(text: str) -> str:
 
 async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]:
     """The turns that the person said, that name them, or that a memory about them rests on; the
-    memories about them; and the lines of the book about any of those.
+    memories about them; and the audit records about any of those.
     """
     found: set[str] = set()
     cited: dict[str, list[tuple[int, int]]] = {}
-    async for memories in tx.portable.memories():
+    async for memories in tx.exports.memories():
         for memory in filter(person.concerned, memories):
             found.add(memory["id"])
             for one in memory["citations"]:
                 cited.setdefault(one["episode_id"], []).append((one["start"], one["end"]))
-    async for episodes in tx.portable.episodes():
+    async for episodes in tx.exports.episodes():
         excerpts = [
             excerpt
             for episode in episodes
@@ -170,9 +170,9 @@ async def _concerning(tx: Transaction, person: Person) -> AsyncIterator[Records]
         for excerpt in excerpts:
             found |= {excerpt["episode_id"], turn_id(excerpt["episode_id"], excerpt["position"])}
         yield excerpts
-    async for memories in tx.portable.memories():
+    async for memories in tx.exports.memories():
         yield [memory for memory in memories if memory["id"] in found]
-    async for lines in tx.portable.audit():
+    async for lines in tx.exports.audit():
         yield [line for line in lines if not found.isdisjoint(line["ids"])]
 
 

@@ -68,14 +68,14 @@ class Numbered:
 
 @dataclass
 class Report:
-    """What became of the lines, by kind. `told` are those that an export tells and no import takes
-    in: tasks, recipients and the book are those of the server that they happened on. `left_out`
+    """What became of the lines, by kind. `skipped` are those that no import takes in: tasks,
+    recipients and audit records belong to the server that they happened on. `left_out`
     names the first of those that could not be taken in: line, id, reason.
     """
 
     new: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
-    told: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
     conflicts: int = 0
     refused: int = 0
     orphans: int = 0
@@ -124,28 +124,28 @@ class Import:
         file: BinaryIO,
         *,
         entry: Callable[[], AuditEntry],
-        told: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> Report:
         """Take an export into a namespace, which is made where it is new; each batch in one
-        transaction, with its line in the book. `told` hears how many lines have been read.
+        transaction, with its audit record. `on_progress` gets how many lines were read.
 
-        What is there with the same content is left as it is; what is there with another is told of
-        and left too. Raises `ExportDamaged` or `ExportUnsupported`, naming the line, or
+        What is there with the same content is left as it is; what is there with another is
+        reported and left too. Raises `ExportDamaged` or `ExportUnsupported`, naming the line, or
         `LimitReached`: what was taken in before stays, and is known the next time.
         """
-        report, strangers = Report(), set[str]()
+        report, taken_ids = Report(), set[str]()
         lines = self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
         async with self.store.transaction(namespace, entry=entry()) as tx:
-            if await tx.erasures.under_way():
+            if await tx.erasures.namespace_is_erased():
                 raise BeingErased
-            await tx.portable.make(self.now())
+            await tx.exports.make(self.now())
             if manifest.conflict_policy and await tx.access.policy() is None:
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
-            await self._write(namespace, batch, report, strangers, entry)
-            told(batch[-1].number)
+            await self._write(namespace, batch, report, taken_ids, entry)
+            on_progress(batch[-1].number)
         await self._promise_vectors(namespace)
         self.wake()
         return report
@@ -188,7 +188,7 @@ class Import:
             raise _damaged(number, str(error)) from None
         if isinstance(line, Manifest) and line.subject is not None:
             raise ExportUnsupported(
-                "The file tells what concerns one person, and is not whole. Take in an export that "
+                "The file is about one person, and not of a whole namespace. Import an export that "
                 "was made without --subject."
             )
         if isinstance(line, Episode | MemoryLine) and len(line.text) > self.text_chars_max:
@@ -204,10 +204,10 @@ class Import:
         namespace: Namespace,
         batch: Sequence[Numbered],
         report: Report,
-        strangers: set[str],
+        taken_ids: set[str],
         entry: Callable[[], AuditEntry],
     ) -> None:
-        """`strangers`: the episodes of the file whose ids others have here."""
+        """`taken_ids`: the episodes of the file whose ids other episodes have here."""
         line, before = entry(), report.new.total()
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
@@ -218,19 +218,19 @@ class Import:
                 report.leave_out(batch[place], "it was erased")
             left = [one for place, one in enumerate(batch) if place not in refused]
             added = [
-                *await self._episodes(tx, _only(left, Episode), report, strangers),
-                *await self._memories(tx, _only(left, MemoryLine), report, strangers),
+                *await self._episodes(tx, _only(left, Episode), report, taken_ids),
+                *await self._memories(tx, _only(left, MemoryLine), report, taken_ids),
             ]
             await indexing.show(tx, _found([one.line for one in left], set(added)))
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
     async def _episodes(
-        self, tx: Transaction, batch: Sequence[Numbered], report: Report, strangers: set[str]
+        self, tx: Transaction, batch: Sequence[Numbered], report: Report, taken_ids: set[str]
     ) -> list[str]:
         lines = [one.line for one in batch if isinstance(one.line, Episode)]
-        known = await tx.portable.episodes_of(line.id for line in lines)
-        keys = await tx.portable.keys_taken(line.idempotency_key for line in lines)
+        known = await tx.exports.episodes_of(line.id for line in lines)
+        keys = await tx.exports.keys_taken(line.idempotency_key for line in lines)
         added = []
         for one, line in zip(batch, lines, strict=True):
             if line.id in known and one.same_as(known[line.id]):
@@ -238,21 +238,21 @@ class Import:
             elif line.id in known or keys.get(line.idempotency_key, line.id) != line.id:
                 report.conflicts += 1
                 report.leave_out(one, "another episode has its id or its idempotency key here")
-                strangers.add(line.id)
+                taken_ids.add(line.id)
             else:
                 keys[line.idempotency_key] = line.id
-                await tx.portable.add_episode(line, self.now())
+                await tx.exports.add_episode(line, self.now())
                 report.new["episode"] += 1
                 added.append(line.id)
         return added
 
     async def _memories(
-        self, tx: Transaction, batch: Sequence[Numbered], report: Report, strangers: set[str]
+        self, tx: Transaction, batch: Sequence[Numbered], report: Report, taken_ids: set[str]
     ) -> list[str]:
         lines = [one.line for one in batch if isinstance(one.line, MemoryLine)]
-        known = await tx.portable.memories_of(line.id for line in lines)
+        known = await tx.exports.memories_of(line.id for line in lines)
         sources = {cited.episode_id for line in lines for cited in line.citations}
-        chars = await tx.portable.lengths(sources - strangers)
+        chars = await tx.exports.lengths(sources - taken_ids)
         added = []
         for one, line in zip(batch, lines, strict=True):
             if line.id in known:
@@ -265,13 +265,13 @@ class Import:
                 report.orphans += 1
                 report.leave_out(one, "the words that it rests on are not here")
             else:
-                await tx.portable.add_memory(line)
+                await tx.exports.add_memory(line)
                 report.new["memory"] += 1
                 added.append(line.id)
         return added
 
     async def _promise_vectors(self, namespace: Namespace) -> None:
-        """A job for each episode of which something is found by its words alone."""
+        """Add a job for each episode of which something has no vector."""
         if self.model is None:
             return
         kinds: tuple[Literal["memories", "turns"], ...] = ("memories", "turns")
@@ -279,11 +279,12 @@ class Import:
             after, more = "", True
             while more:
                 async with self.store.transaction(namespace) as tx:
-                    bare, after = await tx.portable.without_vectors(what, self.model, after)
+                    await tx.lock()
+                    bare, after = await tx.exports.without_vectors(what, self.model, after)
                     for episode_id in sorted(bare):
                         job_id = derived_id("job", episode_id, EMBED, self.model)
                         payload = {"episode_id": episode_id}
-                        await tx.portable.promise(job_id, EMBED, payload, self.now())
+                        await tx.exports.promise(job_id, EMBED, payload, self.now())
                 more = bool(after)
 
 
@@ -328,7 +329,7 @@ def _batches(
     size = 0
     for one in lines:
         if not isinstance(one, Numbered):
-            report.told[one.kind] += 1
+            report.skipped[one.kind] += 1
             continue
         if batch and (len(batch) == BATCH_LINES or size + one.bytes > BATCH_BYTES):
             yield batch

@@ -18,7 +18,7 @@ INSERT INTO api_tokens (
 )
 
 -- query: token_by_hash
--- across namespaces: the token is what tells the namespace
+-- across namespaces: the token names the namespace
 SELECT t.*, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server
 FROM api_tokens t JOIN namespaces n ON n.namespace = t.namespace
 LEFT JOIN server s ON s.singleton = 1
@@ -76,8 +76,8 @@ UPDATE api_tokens SET parent = :successor
 WHERE namespace = :namespace AND parent = :accessor
 
 -- query: entrance
--- across namespaces: who shows a signed token is not let into the namespace yet
--- What a signed token must be held against, in one reading: its namespace, its parent if it is a
+-- across namespaces: a signed token is checked before the namespace is opened
+-- What a signed token is checked against, in one query: its namespace, its parent if it is a
 -- child of ours, and whether it was revoked by its name.
 SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server,
   EXISTS (

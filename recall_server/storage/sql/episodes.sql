@@ -11,13 +11,16 @@ ON CONFLICT (namespace, idempotency_key) DO NOTHING
 RETURNING id
 
 -- query: episode_by_key
+-- any scope: a request is compared with the one of the same key by its digest
 SELECT id, job_id, request_digest FROM episodes
 WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 
 -- query: episode
+-- any scope: for jobs, which work for the namespace and not for a caller
 SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
 
 -- query: episodes_in_container
+-- any scope: it says whether a container is new, and shows nothing of it
 SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container LIMIT :limit
 
@@ -34,6 +37,7 @@ INSERT INTO turns (
 SELECT * FROM turns WHERE namespace = :namespace AND episode_id = :episode_id ORDER BY position
 
 -- query: open_turns_at
+-- any scope: for a write that covers turns; nothing of them is shown
 -- The turns that a span touches and that search still finds by themselves.
 SELECT t.*, e.topic, e.container, e.recorded_at, e.occurred_at,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
@@ -58,9 +62,7 @@ SELECT t.*, e.topic, e.container, e.recorded_at, e.occurred_at,
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state = 'open'
   AND t.id IN (:ids...)
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
-  AND (:any_container OR e.container IN (:containers...))
+  AND {{untyped_scope:e}}
 
 -- query: turns_said
 -- Whether search finds them or not, unless they are held back, or a memory rests on them that is not
@@ -75,9 +77,7 @@ WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
     WHERE c.namespace = :namespace AND c.episode_id = t.episode_id
       AND m.namespace = :namespace AND m.id = c.memory_id
       AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
-  AND (:any_container OR e.container IN (:containers...))
+  AND {{untyped_scope:e}}
 -- in: postgres
 SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
@@ -87,9 +87,7 @@ WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
     WHERE c.namespace = :namespace AND c.episode_id = t.episode_id
       AND m.namespace = :namespace AND m.id = c.memory_id
       AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
-  AND (:any_container OR e.container IN (:containers...))
+  AND {{untyped_scope:e}}
 
 -- query: touch_turns
 -- in: sqlite

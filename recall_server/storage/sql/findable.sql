@@ -1,4 +1,5 @@
 -- query: findable
+-- any scope: the word index holds all items; what is shown of them is read again
 -- What these items are found by: memories by their own words and those of the turn that they rest on
 -- first, turns by theirs. In whatever state they are: what was put into an index must come out.
 -- The turn is looked up before it is joined: Postgres would look it up for each turn of an episode.
@@ -25,6 +26,7 @@ FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_i
 WHERE t.namespace = :namespace AND t.id IN (:ids...)
 
 -- query: found_memories
+-- any scope: the word index holds all items; what is shown of them is read again
 -- The memories that search finds, page by page.
 SELECT id FROM memories WHERE namespace = :namespace AND retired_at IS NULL AND id > :after
 ORDER BY id LIMIT :limit
@@ -35,6 +37,7 @@ SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id > :a
 ORDER BY id LIMIT :limit
 
 -- query: found_among
+-- any scope: the word index holds all items; what is shown of them is read again
 SELECT id FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
 UNION ALL
@@ -48,6 +51,7 @@ SELECT id FROM turns
 WHERE namespace = :namespace AND episode_id = :episode_id AND state = 'open'
 
 -- query: memories_resting_on
+-- any scope: the word index holds all items; what is shown of them is read again
 -- The active memories that are found by the words of one of these turns too.
 -- in: sqlite
 -- It takes a CROSS JOIN in the order in which it stands. By itself it would go through all memories
@@ -104,9 +108,7 @@ WITH wanted AS MATERIALIZED (
   JOIN memories m ON m.namespace = :namespace AND m.id = w.item_id
   LEFT JOIN citations c ON c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
   WHERE m.retired_at IS NULL
-    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-    AND (:any_agent OR m.agent_id = :agent)
-    AND (:any_container OR m.container IN (:containers...))
+    AND {{scope:m}}
 )
 SELECT cited.slot, cited.id, TRUE AS memory, cited.recorded_at, cited.valid_from, cited.importance,
   cited.access_count, cited.episode_id, e.session_id, t.session, t.position
@@ -121,6 +123,4 @@ FROM wanted w
 JOIN turns t ON t.namespace = :namespace AND t.id = w.item_id
 JOIN episodes e ON e.namespace = :namespace AND e.id = t.episode_id
 WHERE t.state = 'open'
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
-  AND (:any_container OR e.container IN (:containers...))
+  AND {{untyped_scope:e}}

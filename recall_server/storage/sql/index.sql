@@ -49,7 +49,7 @@ WHERE d.namespace = :namespace AND d.item_id = r ->> 1 AND d.findable
   AND p.namespace = :namespace AND p.term = r ->> 0 AND p.slot = d.slot
 
 -- query: remove_documents
--- Who holds them in memory must hear of it, so a row stays behind: a number and an id.
+-- Caches in memory must learn of it, so a row stays behind: a number and an id.
 UPDATE documents SET findable = FALSE, version = (
   SELECT index_version FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
@@ -69,7 +69,7 @@ ON CONFLICT (namespace, term) DO UPDATE
 SET documents = t.documents + excluded.documents, last_slot = excluded.last_slot
 
 -- query: uncount_terms
--- A word that stands nowhere any more must not stand here either.
+-- A word that no item has any more is removed: it may be a name.
 -- in: sqlite
 -- Named twice: by the join alone it would go through all words of the namespace.
 UPDATE terms SET documents = documents - c.value FROM json_each(:counts) c
@@ -127,20 +127,18 @@ FROM jsonb_each_text(:slots) w
 -- query: similar_items
 -- BM25 with the namespace's own statistics, in whole millionths, so that both engines cut at the
 -- same place however they add up. The terms lead: each is one range of the key, and nothing else is
--- read. Of a limited token only the memories in its reach.
+-- read. Of a limited token only the memories in its access scope.
 -- in: sqlite
 WITH found AS MATERIALIZED (
   SELECT p.slot, sum(CAST(round(1000000 * w.value * p.occurrences * (:k1 + 1.0)
     / (p.occurrences + :k1 * (1.0 - :b + :b * p.length / :average))) AS INTEGER)) AS score
   FROM json_each(:weights) w CROSS JOIN postings p
   WHERE p.namespace = :namespace AND p.term = w.key
-    AND ((:any_topic AND :any_type AND :any_agent AND :any_container) OR EXISTS (
+    AND ({{no_limit}} OR EXISTS (
       SELECT 1 FROM documents d CROSS JOIN memories m
       WHERE d.namespace = :namespace AND d.slot = p.slot
         AND m.namespace = :namespace AND m.id = d.item_id
-        AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-        AND (:any_agent OR m.agent_id = :agent)
-        AND (:any_container OR m.container IN (:containers...))))
+        AND {{scope:m}}))
   GROUP BY p.slot
   ORDER BY score DESC, p.slot
   LIMIT :limit
@@ -157,15 +155,13 @@ WITH found AS MATERIALIZED (
   FROM jsonb_each_text(:weights) w CROSS JOIN LATERAL (
     SELECT slot, occurrences, length FROM postings
     WHERE namespace = :namespace AND term = w.key
-      -- As a query of one value: of EXISTS it would make a table of all that is in reach.
-      AND ((:any_topic AND :any_type AND :any_agent AND :any_container) OR (
+      -- As a query of one value: of EXISTS it would make a table of all in the access scope.
+      AND ({{no_limit}} OR (
         SELECT TRUE FROM memories m
         WHERE m.namespace = :namespace AND m.id = (
             SELECT d.item_id FROM documents d
             WHERE d.namespace = :namespace AND d.slot = postings.slot)
-          AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-          AND (:any_agent OR m.agent_id = :agent)
-          AND (:any_container OR m.container IN (:containers...))
+          AND {{scope:m}}
         LIMIT 1))
     OFFSET 0
   ) p
@@ -247,7 +243,7 @@ SELECT slot, document, vector FROM embeddings
 WHERE namespace = :namespace AND model = :model AND slot IN (:slots...)
 
 -- query: lock_namespace
--- Changes of memory take turns within a namespace, and never wait for another one's.
+-- Changes of one namespace wait for each other, and never for those of another.
 -- in: sqlite
 SELECT namespace FROM namespaces WHERE namespace = :namespace
 -- in: postgres

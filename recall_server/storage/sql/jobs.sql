@@ -4,10 +4,10 @@ VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now)
 
 -- query: claim_job
 -- across namespaces: a worker serves every tenant, in turn: the first one behind :after, then on
--- from the beginning. From one to the next is one look at the index, and the first that has
+-- from the beginning. From one to the next is one step in the index, and the first that has
 -- something due is the last: most jobs are for later, and none of those is looked at.
--- Raising the attempt is the fence: who held the job before can no longer finish it.
--- A job whose lease ran out took its worker with it, which counts as its failure.
+-- Raising the attempt is the fence: an earlier holder can no longer finish the job.
+-- A job whose lease ran out ended its worker, which counts as its failure.
 -- in: sqlite
 WITH RECURSIVE turns (namespace, again) AS (
   SELECT min(o.namespace), 0 FROM operations o INDEXED BY operations_due

@@ -1,13 +1,14 @@
--- query: take_room
--- Nothing where there is not as much left. Counted here, so that nobody counts what there is.
+-- query: take_quota
+-- No row where there is not as much left. The sum is kept, so that texts need not be counted.
 UPDATE namespaces SET stored_bytes = stored_bytes + :bytes
 WHERE namespace = :namespace AND stored_bytes + :bytes <= :bytes_max
 RETURNING namespace
 
--- query: give_room_back
+-- query: return_quota
 UPDATE namespaces SET stored_bytes = stored_bytes - :bytes WHERE namespace = :namespace
 
--- query: give_room_of_run_back
+-- query: return_quota_of_run
+-- any scope: a number of bytes
 UPDATE namespaces SET stored_bytes = stored_bytes - COALESCE(
   (SELECT r.stored_bytes FROM runs r WHERE r.namespace = :namespace AND r.id = :id), 0)
 WHERE namespace = :namespace
@@ -16,7 +17,7 @@ WHERE namespace = :namespace
 UPDATE runs SET stored_bytes = 0 WHERE namespace = :namespace AND id = :id
 
 -- query: reserve_tokens
--- Nothing where the day has not as many left. Who comes at the same time waits for the row.
+-- No row where the day has not as many left. Another call at the same time waits for the row.
 INSERT INTO model_spend (namespace, day, tokens)
 SELECT :namespace, :day, :tokens WHERE :tokens <= :tokens_max
 ON CONFLICT (namespace, day) DO UPDATE SET tokens = model_spend.tokens + excluded.tokens

@@ -36,26 +36,22 @@ WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
 -- query: memories_about
--- What is believed of this attribute of this entity.
+-- The active memories of this attribute of this entity.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key AND m.retired_at IS NULL
-  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-  AND (:any_agent OR m.agent_id = :agent)
-  AND (:any_container OR m.container IN (:containers...))
+  AND {{scope:m}}
 ORDER BY m.recorded_at, m.id
 
 -- query: memories_of_entity
--- What is believed of this entity, newest first, as far as a stated correction may reach.
+-- The active memories of this entity, newest first, as many as a stated correction is compared with.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key AND m.retired_at IS NULL
-  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-  AND (:any_agent OR m.agent_id = :agent)
-  AND (:any_container OR m.container IN (:containers...))
+  AND {{scope:m}}
 ORDER BY m.recorded_at DESC, m.id
 LIMIT :limit
 
@@ -64,7 +60,8 @@ SELECT memory_id, position, episode_id, span_start, span_end FROM citations
 WHERE namespace = :namespace AND memory_id IN (:ids...)
 
 -- query: witnesses
--- Whose words memories rest on: a row for each turn that a citation touches.
+-- any scope: for memories that were read by their access scope before
+-- The speakers of the words that memories rest on: a row for each turn that a citation touches.
 SELECT c.memory_id, c.position, c.episode_id, c.span_start, c.span_end, e.session_id, e.agent_id,
   t.speaker
 FROM citations c
@@ -82,9 +79,7 @@ JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end
 WHERE m.namespace = :namespace AND m.id IN (:ids...)
-  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-  AND (:any_agent OR m.agent_id = :agent)
-  AND (:any_container OR m.container IN (:containers...))
+  AND {{scope:m}}
 
 -- query: memory_items
 -- What ranking needs of the active ones among these.
@@ -93,18 +88,14 @@ SELECT id, text, type, topic, container, attribute, recorded_at, valid_from, imp
 FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL
   AND id IN (:ids...)
-  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
-  AND (:any_agent OR agent_id = :agent)
-  AND (:any_container OR container IN (:containers...))
+  AND {{scope}}
 
 -- query: memories_of_topic
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
-  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-  AND (:any_agent OR m.agent_id = :agent)
-  AND (:any_container OR m.container IN (:containers...))
+  AND {{scope:m}}
 ORDER BY m.recorded_at, m.id LIMIT :limit
 
 -- query: active_memories
@@ -113,16 +104,12 @@ FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.retired_at IS NULL
   AND m.id IN (:ids...)
-  AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-  AND (:any_agent OR m.agent_id = :agent)
-  AND (:any_container OR m.container IN (:containers...))
+  AND {{scope:m}}
 
 -- query: active_texts
 SELECT id, text FROM memories
 WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
-  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
-  AND (:any_agent OR agent_id = :agent)
-  AND (:any_container OR container IN (:containers...))
+  AND {{scope}}
 
 -- query: page_of_memories
 -- Newest first; the empty string stands for "any". The page is cut before anything is joined to it.
@@ -130,9 +117,7 @@ WITH page AS (
   SELECT * FROM memories
   WHERE namespace = :namespace AND retired_at IS NULL
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
-    AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
-    AND (:any_agent OR agent_id = :agent)
-    AND (:any_container OR container IN (:containers...))
+    AND {{scope}}
   ORDER BY recorded_at DESC, id DESC
   LIMIT :limit OFFSET :offset
 )
@@ -146,7 +131,7 @@ LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
 ORDER BY m.recorded_at DESC, m.id DESC
 
 -- query: count_of_memories
--- Who is limited to topics and types at most is told what is counted already.
+-- Where at most topics and types are limited, the kept counts are enough.
 SELECT type, sum(memories) AS memories FROM memory_counts
 WHERE :any_agent AND :any_container AND namespace = :namespace
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
@@ -156,12 +141,11 @@ UNION ALL
 SELECT type, count(*) FROM memories
 WHERE NOT (:any_agent AND :any_container) AND namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
-  AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
-  AND (:any_agent OR agent_id = :agent)
-  AND (:any_container OR container IN (:containers...))
+  AND {{scope}}
 GROUP BY type
 
 -- query: lineage
+-- any scope: ids only; what they stand for is read by memories_by_id
 -- The chain of supersession that a memory stands in, oldest first; a cycle cannot be entered twice.
 WITH RECURSIVE forward (id, depth) AS (
   SELECT id, 0 FROM memories WHERE namespace = :namespace AND id = :id
@@ -177,6 +161,7 @@ WITH RECURSIVE forward (id, depth) AS (
 SELECT DISTINCT id FROM chain
 
 -- query: touch_memories
+-- any scope: for memories that a caller was shown
 -- in: sqlite
 UPDATE memories SET access_count = access_count + 1, last_accessed_at = :now
 WHERE namespace = :namespace AND id IN (SELECT value FROM json_each(:ids))
@@ -190,6 +175,7 @@ FROM (
 WHERE namespace = :namespace AND id = touched
 
 -- query: memories_of_episode
+-- any scope: for jobs, which work for the namespace and not for a caller
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM citations c JOIN memories m
   ON m.namespace = c.namespace AND m.id = c.memory_id

@@ -3,6 +3,7 @@ INSERT INTO quarantine (namespace, item_id, episode_id, reasons, state, held_at)
 VALUES (:namespace, :item_id, :episode_id, :reasons, 'held', :held_at)
 
 -- query: quarantined
+-- any scope: the operation is refused to tokens with limits
 -- The newest first; the page is cut before the words are joined to it.
 WITH page AS (
   SELECT * FROM quarantine WHERE namespace = :namespace AND state = :state
@@ -24,7 +25,7 @@ JOIN turns t ON t.namespace = q.namespace AND t.id = q.item_id
 WHERE q.namespace = :namespace AND q.item_id = :item_id
 
 -- query: decide_quarantined
--- Once only: whoever comes second gets no row back.
+-- Once only: a second decision gets no row back.
 UPDATE quarantine SET state = :state, decided_by = :decided_by, decided_at = :decided_at
 WHERE namespace = :namespace AND item_id = :item_id AND state = 'held'
 RETURNING item_id

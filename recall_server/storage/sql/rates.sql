@@ -1,5 +1,5 @@
 -- query: add_calls
--- across namespaces: a replica tells the calls of all its tenants at once
+-- across namespaces: a replica adds the calls of all its tenants at once
 -- Adding nothing asks how many there are. Erased namespaces are not written about again.
 -- in: sqlite
 INSERT INTO call_counts (namespace, accessor, minute, calls)
@@ -19,5 +19,5 @@ DO UPDATE SET calls = call_counts.calls + excluded.calls
 RETURNING namespace, accessor, minute, calls
 
 -- query: forget_calls
--- across namespaces: what is past is past for everybody
+-- across namespaces: old minutes are removed of all of them
 DELETE FROM call_counts WHERE minute < :minute

@@ -1,11 +1,13 @@
 -- query: episodes_of_source
--- The empty string stands for any. An operator asks so, and seldom: no index knows agents.
+-- any scope: an operator asks
+-- The empty string stands for any. Operators ask so, and seldom: there is no index by agent.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND (:episode_id = '' OR id = :episode_id)
   AND (:session_id = '' OR session_id = :session_id) AND (:agent_id = '' OR agent_id = :agent_id)
 ORDER BY id
 
 -- query: superseded_by
+-- any scope: an operator asks
 SELECT id FROM memories WHERE namespace = :namespace AND superseded_by IN (:ids...) ORDER BY id
 
 -- query: believe_again
@@ -28,13 +30,13 @@ UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespac
 UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: uncover_turns
--- No memory speaks for them any longer.
+-- No memory cites them any longer.
 UPDATE turns SET state = 'open'
 WHERE namespace = :namespace AND id IN (:ids...) AND state = 'covered'
 RETURNING id
 
 -- query: reject_turn
--- What was said of it before stays; that it was released does not.
+-- The reasons given before stay; a release does not.
 INSERT INTO quarantine (
   namespace, item_id, episode_id, reasons, state, held_at, decided_by, decided_at
 ) VALUES (

@@ -1,4 +1,4 @@
-"""The shelf of tokens: hashes and accessors, never a token."""
+"""The tables of namespaces and tokens: hashes and accessors, never a token."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ _NOT_BEFORE = ("of_namespace", "of_server")
 
 @dataclass(frozen=True)
 class Entrance:
-    """What a signed token is held against. `not_before`: of the server, of the namespace or of its
-    parent, the latest. `revoked`: by its own name.
+    """What a signed token is checked against. `not_before`: that of the server, of the namespace
+    or of its parent, the latest. `revoked`: by its own name.
     """
 
     not_before: datetime | None
@@ -27,7 +27,7 @@ class Entrance:
 
 
 class Access:
-    """Namespaces and who may enter them."""
+    """Namespaces, and the tokens that open them."""
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
@@ -57,7 +57,7 @@ class Access:
         await self._handle.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:
-        """Who settles contradictions in this namespace; None where nobody has said."""
+        """How contradictions are settled in this namespace; None where it was not set."""
         rows = await self._handle.fetch("conflict_policy")
         return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
 
@@ -105,8 +105,8 @@ class Access:
         await self._handle.send("adopt_tokens", accessor=accessor, successor=successor)
 
     async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:
-        """What a signed token of `owner` is held against, `accessor` being its parent, or whoever
-        its issuer says; None where there is no such namespace.
+        """What a signed token of `owner` is checked against; `accessor` is its parent, or the user
+        that its issuer names. None where there is no such namespace.
         """
         rows = await self._handle.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
         if not rows:

@@ -1,4 +1,4 @@
-"""The shelf of what was said: episodes and their turns."""
+"""The tables of texts as they were said: episodes and their turns."""
 
 import hashlib
 from collections.abc import Collection, Sequence
@@ -14,12 +14,12 @@ from recall_server.domain.search.index_entry import labelled
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Row
 from recall_server.storage.rows import moment, moment_or_none, span
-from recall_server.storage.tables.usage import take_room
+from recall_server.storage.tables.usage import take_quota
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was answered when an idempotency key was first used."""
+    """The answer to the request that first used an idempotency key."""
 
     episode_id: str
     job_id: str
@@ -37,8 +37,8 @@ def intact(row: Row) -> str:
     text = str(row["text"])
     if hashlib.sha256(text.encode()).hexdigest() != row["content_hash"]:
         raise DatabaseUnusable(
-            f"The text of {row['id']} is not as it was written: the disk or somebody has changed "
-            "it. Restore it from a backup, or erase it."
+            f"The text of {row['id']} is not as it was written: the disk or another program has "
+            "changed it. Restore it from a backup, or erase it."
         )
     return text
 
@@ -67,23 +67,23 @@ class Episodes:
     async def add(
         self, episode: Episode, key: str, digest: str, *, covered: Collection[str] = ()
     ) -> bool:
-        """Write the episode and its turns, of which memories speak for those `covered` (ids). False
+        """Write the episode and its turns; those with `covered` ids are cited by memories. False
         where `key` was used before (nothing written). Raises `QuotaExceeded`.
         """
         if not await self._handle.fetch("add_episode", **_row(episode, key, digest)):
             return False
-        await take_room(self._handle, episode.text)
+        await take_quota(self._handle, episode.text)
         await self._add_turns(episode, covered)
         return True
 
     async def add_new(
         self, episode: Episode, key: str, digest: str, *, covered: Collection[str]
     ) -> None:
-        """`add` where nobody else can have used `key`: raises `Stale` (see `Connection.expect`)
-        where somebody has.
+        """`add` where `key` cannot have been used: raises `Stale` where it was (see
+        `Connection.expect`).
         """
         await self._handle.expect("add_episode", Stale(), **_row(episode, key, digest))
-        await take_room(self._handle, episode.text)
+        await take_quota(self._handle, episode.text)
         await self._add_turns(episode, covered)
 
     async def _add_turns(self, episode: Episode, covered: Collection[str]) -> None:
@@ -112,7 +112,7 @@ class Episodes:
         return len(rows) == 1
 
     async def receipt(self, key: str) -> Receipt | None:
-        """What was answered to `key`, if it was used."""
+        """The answer to the request that used `key`, if there was one."""
         rows = await self._handle.fetch("episode_by_key", idempotency_key=key)
         return (
             Receipt(rows[0]["id"], rows[0]["job_id"], rows[0]["request_digest"]) if rows else None
@@ -152,10 +152,10 @@ class Episodes:
         return [_item(row) for row in rows]
 
     async def close(self, ids: Sequence[str], state: Literal["covered", "hidden"]) -> None:
-        """Take open turns out of the search: a memory covers them, or a caller hid them."""
+        """Take open turns out of search: a memory covers them, or a caller hid them."""
         await self._handle.many("set_turn_state", [{"id": i, "state": state} for i in ids])
 
-    async def reopen(self, item_id: str) -> bool:
+    async def show(self, item_id: str) -> bool:
         """Let search find a hidden turn; False where it is not hidden."""
         return bool(await self._handle.fetch("open_turn", id=item_id))
 
@@ -164,14 +164,14 @@ class Episodes:
         return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
-        """What was said in those of these turns, by id: not where it is hidden, or a memory rests
+        """The words of those of these turns, by id: not where they are hidden, or a memory rests
         on it that is not believed any more.
         """
         rows = await self._handle.fetch("turns_said", ids=sorted(set(ids))) if ids else []
         return {row["id"]: Said(row["id"], labelled(row["speaker"], row["text"])) for row in rows}
 
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
-        """Count one access of each (FEATURES E01)."""
+        """Count one access of each."""
         await self._handle.send("touch_turns", ids=list(ids), now=now)
 
 

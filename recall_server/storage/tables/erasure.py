@@ -1,8 +1,8 @@
-"""The shelf of erasures: the list of all tables with what erasing a namespace does to each, what
-was erased in numbers, and the digests of what must not come back.
+"""The table of erasures: what was erased, in numbers; the digests of what must not come back; and
+deleting and redacting rows. Which tables are concerned is in the table registry.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,60 +12,16 @@ from recall_server.domain.namespace import Namespace
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.rows import document, moment, moment_or_none
-from recall_server.storage.tables.usage import give_room_back
+from recall_server.storage.tables import registry
+from recall_server.storage.tables.registry import Part
+from recall_server.storage.tables.usage import return_quota
 
-# In this order: who changes a run at the same time holds its row, so nothing of it can be added
-# once the row is gone; and what refers goes before what is referred to.
-DELETED = (
-    "runs",
-    "run_events",
-    "push_configs",
-    "operations",
-    "decisions",
-    "citations",
-    "memories",
-    "memory_counts",
-    "quarantine",
-    "turns",
-    "episodes",
-    "embeddings",
-    "documents",
-    "postings",
-    "terms",
-    "audit_details",
-    "call_counts",
-    "revoked_children",
-    "model_spend",
-)
-# Those that go first, and before anybody waits for anything: with them all work under way ends.
-CLOSED = ("runs", "run_events", "push_configs", "operations")
-# Those of which some rows can go at a time, whichever; what refers to others stands before it.
-SPLIT = (
-    "embeddings",
-    "documents",
-    "postings",
-    "terms",
-    "decisions",
-    "citations",
-    "quarantine",
-    "audit_details",
-)
-# The job that goes on where the transaction of an erasure ends.
+# The job that goes on where the call for an erasure ends.
 PURGE = "purge"
-# Who asked for what no token asked for.
+# Stands for the token where an erasure was asked for without one.
 OPERATOR = "operator"
-# Until a namespace is empty, no token opens it, whenever it was made.
+# Until a namespace is erased, no token opens it, whenever it was made.
 NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
-KEPT: Mapping[str, str] = {
-    "namespaces": "the name and its settings at their defaults; all counts are zero",
-    "api_tokens": "revoked and without labels, so that a token is refused as a revoked one",
-    "tool_call_records": "the book: ids, counts and codes, never text",
-    "audit_heads": "where the chain of the book stands",
-    "erasures": "what was erased, in numbers",
-    "erased": "keyed digests, so that the same is not taken in again",
-}
-
-PAGE = 50
 
 
 @dataclass(frozen=True)
@@ -94,7 +50,7 @@ class Hold(NamedTuple):
 
 
 class Erasures:
-    """Works on a handle of a transaction that may erase, but for reading and for purging."""
+    """Deleting and redacting take a transaction that may erase."""
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
@@ -102,7 +58,7 @@ class Erasures:
     async def begin(
         self, erasure_id: str, kind: Kind, by: str, claims: Mapping[str, Any], now: datetime
     ) -> None:
-        """From here on, and to the end of this transaction, words may be struck out."""
+        """From here on, and until it has ended, words may be redacted."""
         await self._handle.send(
             "begin_erasure",
             id=erasure_id,
@@ -212,52 +168,49 @@ class Erasures:
         return len(await self._handle.fetch("allow_erased", digests=list(digests)))
 
     async def counts(self) -> dict[str, int]:
-        """How many rows the namespace has in each table that is emptied."""
+        """How many rows the namespace has in each table that its erasure deletes from."""
         (row,) = await self._handle.fetch("erasure_counts")
-        return {table: int(row[table]) for table in DELETED}
+        return {table: int(row[table]) for table in registry.DELETED}
 
-    async def clear(self, now: datetime) -> int:
-        """Delete all that the namespace holds, and revoke its tokens; how many those were."""
-        for table in DELETED:
-            await self._handle.send(f"erase_all_{table}")
-        return await self._shut(now, until=now)
-
-    async def close(self, now: datetime) -> int:
-        """End all work for the namespace and let nobody in until it is empty; how many tokens were
-        revoked.
+    async def close_namespace(self, now: datetime) -> int:
+        """End all work for the namespace and let no token in until it is erased; how many tokens
+        were revoked.
         """
-        for table in CLOSED:
+        for table in registry.ENDS_WORK:
             await self._handle.send(f"erase_all_{table}")
-        return await self._shut(now, until=NEVER)
+        return await self._revoke(now, until=NEVER)
 
-    async def sweep(self, now: datetime) -> None:
-        """Delete what is left, and what was under way when the doors were closed; then open them to
-        who comes from now on. The jobs that go on erasing stay.
+    async def erase_some(self, table: str, limit: int) -> int:
+        """Delete rows of one of `SOME_AT_A_TIME`; how many, and 0 when none are left."""
+        return len(await self._handle.fetch(f"erase_some_{table}", limit=limit))
+
+    async def erase_rest(self, now: datetime) -> int:
+        """Delete all that the namespace has left but the jobs that purge, and let in the tokens
+        that are made from now on; how many tokens were revoked.
         """
-        for table in DELETED:
-            if table != "operations":
-                await self._handle.send(f"erase_all_{table}")
-        await self._handle.send("erase_other_operations", kind=PURGE)
-        await self._shut(now, until=now)
+        for table in registry.DELETED:
+            await self._handle.send(f"erase_all_{table}")
+        return await self._revoke(now, until=now)
 
-    async def _shut(self, now: datetime, *, until: datetime) -> int:
+    async def _revoke(self, now: datetime, *, until: datetime) -> int:
         await self._handle.send("reset_namespace", until=until)
         await self._handle.send("unlabel_tokens")
         revoked = await self._handle.fetch("revoke_all_tokens", now=now)
         await self.next_epoch()
         return len(revoked)
 
-    async def cleared(self, erasure_id: str) -> None:
-        """Nothing is left of the namespace."""
-        await self._handle.send("cleared_erasure", id=erasure_id)
+    async def close_container(self, erasure_id: str, container: str) -> None:
+        """Let no caller find anything of a container until its erasure ends."""
+        await self._handle.send("close_container", id=erasure_id, container=container)
 
-    async def under_way(self) -> bool:
-        """Whether the whole namespace is being emptied."""
+    async def end_erasing(self, erasure_id: str) -> None:
+        """Nothing is left of what was to be erased, but in files."""
+        await self._handle.send("open_container", id=erasure_id)
+        await self._handle.send("end_erasing", id=erasure_id)
+
+    async def namespace_is_erased(self) -> bool:
+        """Whether the whole namespace is being erased."""
         return bool(await self._handle.fetch("erasure_under_way"))
-
-    async def clear_some(self, table: str, limit: int) -> int:
-        """Delete rows of one of `SPLIT`; how many, and none when none are left."""
-        return len(await self._handle.fetch(f"erase_some_{table}", limit=limit))
 
     async def first_memories(self, limit: int) -> Sequence[Row]:
         return await self._handle.fetch("memories_to_erase", after="", limit=limit)
@@ -267,28 +220,20 @@ class Erasures:
         rows = await self._handle.fetch("episodes_to_erase", after="", limit=limit)
         return await self.with_turns(rows)
 
-    async def remove_cleared(self, table: str, ids: Sequence[str]) -> None:
-        """Memories or episodes by their ids, or turns by those of their episodes."""
-        query = {
-            "memories": "erase_memories",
-            "turns": "erase_turns_of",
-            "episodes": "erase_episodes",
-        }
-        await self._handle.send(query[table], ids=list(ids))
+    async def remove(self, part: Part, ids: Iterable[str]) -> None:
+        """Delete the rows of all tables that go with these memories, episodes, turns or tasks."""
+        wanted = sorted(ids)
+        if wanted:
+            for table in registry.with_part(part):
+                await self._handle.send(f"erase_{table}_of_{part}", ids=wanted)
 
     async def next_epoch(self) -> None:
-        """Let every cache of this namespace's vectors know that it holds what is gone."""
+        """Make all caches of this namespace's vectors drop what they hold."""
         await self._handle.fetch("next_erase_epoch")
 
     async def fence(self, now: datetime) -> None:
-        """Take the namespace's jobs from whoever works on them, to be begun again."""
+        """Take the namespace's jobs from their workers, to be begun again."""
         await self._handle.send("fence_jobs", now=now, purge=PURGE)
-
-    async def episodes(self) -> AsyncIterator[tuple[Row, list[Row]]]:
-        """All episodes, each with its turns."""
-        async for page in self._pages("episodes_to_erase"):
-            for found in await self.with_turns(page):
-                yield found
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
         """These episodes, each with its turns."""
@@ -307,12 +252,6 @@ class Erasures:
         rows = await self._handle.fetch("turn_by_id", id=turn_id)
         return rows[0] if rows else None
 
-    async def memories(self) -> AsyncIterator[Row]:
-        """All memories, in any state."""
-        async for page in self._pages("memories_to_erase"):
-            for row in page:
-                yield row
-
     async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
         """These memories, in any state."""
         return await self._handle.fetch("memories_to_erase_by_id", ids=sorted(ids))
@@ -325,52 +264,40 @@ class Erasures:
         """All citations of these episodes."""
         return await self._handle.fetch("citations_of_episodes", ids=sorted(episode_ids))
 
-    async def remove_runs(self, ids: Sequence[str]) -> None:
-        """Runs with their events and push configs."""
-        rows = await self._handle.fetch("erase_runs", ids=list(ids))
-        await give_room_back(self._handle, sum(row["stored_bytes"] for row in rows))
-        for query in ("erase_run_events", "erase_push_configs"):
-            await self._handle.send(query, ids=list(ids))
+    async def remove_tasks(self, ids: Iterable[str]) -> None:
+        """Tasks with all that goes with them, and the quota that they take."""
+        wanted = sorted(ids)
+        rows = await self._handle.fetch("stored_bytes_of_runs", ids=wanted)
+        await return_quota(self._handle, sum(row["stored_bytes"] for row in rows))
+        await self.remove(Part.TASK, wanted)
 
-    async def remove_memories(self, ids: Sequence[str]) -> None:
-        """Memories with their citations and decisions, and the links to them."""
-        for query in (
-            "erase_decisions",
-            "erase_citations",
-            "erase_documents",
-            "unlink_memories",
-            "erase_memories",
-        ):
-            await self._handle.send(query, ids=list(ids))
+    async def remove_memories(self, ids: Iterable[str]) -> None:
+        """Memories with all that goes with them, and the links to them."""
+        wanted = sorted(ids)
+        await self._handle.send("unlink_memories", ids=wanted)
+        await self.remove(Part.MEMORY, wanted)
 
-    async def remove_episodes(self, episodes: Sequence[Row], turn_ids: Sequence[str]) -> None:
-        """Episodes with all of their turns, which nothing rests on any longer."""
-        ids = [row["id"] for row in episodes]
-        await self._handle.send("erase_documents", ids=list(turn_ids))
-        for query in ("erase_quarantine_of", "erase_turns_of", "erase_episodes"):
-            await self._handle.send(query, ids=ids)
-        await give_room_back(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
+    async def remove_episodes(self, episodes: Sequence[Row], turn_ids: Iterable[str]) -> None:
+        """Episodes with all of their turns. No memory may rest on them any longer."""
+        await self.remove(Part.TURN, turn_ids)
+        await self.remove(Part.EPISODE, [row["id"] for row in episodes])
+        await return_quota(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
 
-    async def remove_vectors(self, ids: Sequence[str]) -> None:
-        await self._handle.send("erase_embeddings", ids=list(ids))
+    async def remove_vectors(self, ids: Iterable[str]) -> None:
+        """The vectors of items that stay."""
+        await self._handle.send("erase_embeddings_of_memory", ids=sorted(ids))
 
-    async def strike_turns(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take turns out of the search for good: `id`, and what stays of `speaker`, `session`."""
-        await self._handle.many("strike_turn", rows)
+    async def redact_turns(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Hide turns for good: `id`, and what stays of `speaker`, `session`."""
+        await self._handle.many("redact_turn", rows)
 
-    async def strike_episodes(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Put struck texts and labels in the place of those that were."""
-        await self._handle.many("strike_episode", rows)
-
-    async def _pages(self, query: str) -> AsyncIterator[Sequence[Row]]:
-        after = ""
-        while page := await self._handle.fetch(query, after=after, limit=PAGE):
-            yield page
-            after = page[-1]["id"]
+    async def redact_episodes(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write redacted texts and labels over those that were there."""
+        await self._handle.many("redact_episode", rows)
 
 
 def kept_bytes(text: str) -> int:
-    """How much room a text takes, at least: a struck character has taken one byte or more."""
+    """How many bytes of the quota a text takes at least: a redacted character took one or more."""
     return len(text.replace(BLOCK, "x").encode("utf-8", "surrogatepass"))
 
 

@@ -1,6 +1,4 @@
-"""The shelf of what an erasure looks at: all of a table page by page, what has come since, the
-tasks, and what is in a container.
-"""
+"""What an erasure reads to find its targets: tables page by page, tasks, and containers."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
@@ -14,8 +12,8 @@ PAGE = 50
 Table = Literal["memories", "episodes"]
 
 
-class Kept(NamedTuple):
-    """A task: its version, and the documents kept of it, of which the first is its request."""
+class TaskDocuments(NamedTuple):
+    """A task: its version, and all its documents, of which the first is its request."""
 
     id: str
     version: int
@@ -23,7 +21,7 @@ class Kept(NamedTuple):
 
 
 class ErasureScan:
-    """Changes nothing: also on a handle of which every query is by itself."""
+    """Only reads: also on a connection of which every query is a transaction of its own."""
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
@@ -55,30 +53,30 @@ class ErasureScan:
             query = f"{table}_to_erase_by_id"
             yield await self._handle.fetch(query, ids=wanted[first : first + PAGE])
 
-    async def run_versions(self) -> dict[str, int]:
+    async def task_versions(self) -> dict[str, int]:
         """All tasks, each with how often it has changed."""
         return {row["id"]: int(row["version"]) for row in await self._handle.fetch("run_versions")}
 
-    async def runs(self) -> AsyncIterator[Kept]:
+    async def tasks(self) -> AsyncIterator[TaskDocuments]:
         """All tasks."""
         after = ""
         while page := await self._handle.fetch("runs_to_erase", after=after, limit=PAGE):
-            for kept in await self._kept(page):
-                yield kept
+            for task in await self._with_events(page):
+                yield task
             after = page[-1]["id"]
 
-    async def runs_of(self, ids: Collection[str]) -> AsyncIterator[Kept]:
+    async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[TaskDocuments]:
         """These tasks."""
         wanted = sorted(ids)
         for first in range(0, len(wanted), PAGE):
             query = "runs_to_erase_by_id"
             page = await self._handle.fetch(query, ids=wanted[first : first + PAGE])
-            for kept in await self._kept(page):
-                yield kept
+            for task in await self._with_events(page):
+                yield task
 
-    async def _kept(self, page: Sequence[Row]) -> list[Kept]:
+    async def _with_events(self, page: Sequence[Row]) -> list[TaskDocuments]:
         found = {
-            row["id"]: Kept(
+            row["id"]: TaskDocuments(
                 row["id"],
                 int(row["version"]),
                 [
@@ -89,14 +87,14 @@ class ErasureScan:
             for row in page
         }
         for event in await self._handle.fetch("events_of_runs", ids=sorted(found)):
-            told = found[event["run_id"]].documents
-            told += [document(event["status"]), document(event["outcome"])]
+            documents = (document(event["status"]), document(event["outcome"]))
+            found[event["run_id"]].documents.extend(documents)
         return list(found.values())
 
     async def in_container(
         self, table: Table, container: str, *, until: datetime, limit: int
     ) -> list[str]:
-        """The ids of what was put there until then."""
+        """The ids of what was recorded there until then."""
         query = f"{table}_of_container"
         rows = await self._handle.fetch(query, container=container, until=until, limit=limit)
         return [row["id"] for row in rows]
@@ -113,6 +111,6 @@ class ErasureScan:
         return found
 
     async def size(self, container: str) -> dict[str, int]:
-        """How many rows there are of a container, by table."""
+        """How many rows a container has, by table."""
         (row,) = await self._handle.fetch("rows_of_container", container=container)
         return {table: int(row[table]) for table in ("memories", "episodes", "turns")}

@@ -1,6 +1,8 @@
-"""Read a namespace in pages, as the records of `domain/export_format.py`."""
+"""Read a namespace in pages as the records of `domain/export_format.py`, and write rows of such
+records. Which columns these are is in the table registry.
+"""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -9,22 +11,22 @@ from recall_server.domain.attributes import normal_attribute, normal_entity
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment, moment_or_none
+from recall_server.storage.rows import document, moment_or_none
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.episodes import intact, turn_id
-from recall_server.storage.tables.usage import take_room
+from recall_server.storage.tables.usage import take_quota
 
-# Rows of a page; those that hold whole texts, or hundreds of ids, are few: they may be long.
+# Rows of a page. Those that hold whole texts, or hundreds of ids, are few: they may be long.
 PAGE = 200
 PAGE_OF_TEXTS = 16
 
 Records = list[dict[str, Any]]
-_EPISODE = (
-    "name session_id agent_id group_id source source_model source_description".split()  # noqa: SIM905
-)
 
 
 class ExportTable:
-    """Reads in pages by key, so that nothing grows with the whole; writes rows as they were."""
+    """Reads in pages by key, so that memory does not grow with the namespace; writes rows as they
+    were.
+    """
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
@@ -38,64 +40,90 @@ class ExportTable:
         await self._handle.send("add_namespace", now=now)
 
     async def episodes(self) -> AsyncIterator[Records]:
-        async for rows in self._pages("portable_episodes", PAGE_OF_TEXTS):
+        async for rows in self._pages("export_episodes", PAGE_OF_TEXTS):
             yield await self._episodes(rows)
 
     async def episodes_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Those of these episodes that there are."""
-        rows = await self._handle.fetch("portable_episodes_of", ids=list(ids))
+        rows = await self._handle.fetch("export_episodes_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._episodes(rows)}
 
     async def _episodes(self, rows: Sequence[Row]) -> Records:
-        turns: dict[str, list[dict[str, Any]]] = {row["id"]: [] for row in rows}
-        for row in await self._handle.fetch("portable_turns", ids=list(turns)):
-            turns[row["episode_id"]].append(_turn(row))
-        return [_episode(row, turns[row["id"]]) for row in rows]
+        turns = await self._children("turns", "episode_id", rows)
+        jobs = await self._handle.fetch("export_extractions", ids=[row["job_id"] for row in rows])
+        extractions = {job["id"]: _extraction(job) for job in jobs}
+        return [
+            {
+                **_record("episodes", row),
+                "text": intact(row),
+                "extraction": extractions.get(row["job_id"]),
+                "turns": [_spanned(_record("turns", turn)) for turn in turns.get(row["id"], ())],
+            }
+            for row in rows
+        ]
 
     async def memories(self) -> AsyncIterator[Records]:
-        async for rows in self._pages("portable_memories", PAGE):
+        async for rows in self._pages("export_memories", PAGE):
             yield await self._memories(rows)
 
     async def memories_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Those of these memories that there are, in any state."""
-        rows = await self._handle.fetch("portable_memories_of", ids=list(ids))
+        rows = await self._handle.fetch("export_memories_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._memories(rows)}
 
     async def _memories(self, rows: Sequence[Row]) -> Records:
-        ids = [row["id"] for row in rows]
-        cited = await self._handle.fetch("citations", ids=ids)
-        decided = await self._handle.fetch("decisions", ids=ids)
-        citations = _grouped(sorted(cited, key=lambda row: row["position"]), "memory_id", _cited)
-        decisions = _grouped(
-            sorted(decided, key=lambda row: row["question_id"]), "memory_id", _decided
-        )
+        citations = await self._children("citations", "memory_id", rows)
+        decisions = await self._children("decisions", "memory_id", rows)
         return [
-            _memory(row, citations.get(row["id"], []), decisions.get(row["id"], [])) for row in rows
+            {
+                **_record("memories", row),
+                "citations": [
+                    _spanned(_record("citations", one)) for one in citations.get(row["id"], ())
+                ],
+                "decisions": [
+                    {"question_id": one["question_id"], **_record("decisions", one)}
+                    for one in decisions.get(row["id"], ())
+                ],
+            }
+            for row in rows
         ]
 
     async def tasks(self) -> AsyncIterator[Records]:
-        async for rows in self._pages("portable_runs", PAGE_OF_TEXTS):
-            ids = [row["id"] for row in rows]
-            happened = await self._handle.fetch("portable_run_events", ids=ids)
-            events = _grouped(happened, "run_id", _event)
-            yield [_task(row, events.get(row["id"], [])) for row in rows]
+        async for rows in self._pages("export_runs", PAGE_OF_TEXTS):
+            events = await self._children("run_events", "run_id", rows)
+            yield [
+                {
+                    **_record("runs", row),
+                    "events": [
+                        {"seq": event["seq"], **_record("run_events", event)}
+                        for event in events.get(row["id"], ())
+                    ],
+                }
+                for row in rows
+            ]
 
     async def recipients(self) -> AsyncIterator[Records]:
-        async for told in self._pages("portable_runs_told", PAGE, key="run_id"):
-            rows = await self._handle.fetch(
-                "portable_recipients", ids=[row["run_id"] for row in told]
-            )
-            yield [_recipient(row) for row in sorted(rows, key=lambda r: (r["run_id"], r["id"]))]
+        async for rows in self._pages("export_runs_with_recipients", PAGE):
+            configs = await self._children("push_configs", "run_id", rows)
+            yield [_recipient(config) for row in rows for config in configs[row["id"]]]
 
     async def audit(self) -> AsyncIterator[Records]:
-        async for rows in self._pages("portable_records", PAGE_OF_TEXTS):
-            yield [_line_of_the_book(row) for row in rows]
+        async for rows in self._pages("export_tool_call_records", PAGE_OF_TEXTS):
+            yield [_record("tool_call_records", row) for row in rows]
 
-    async def _pages(self, query: str, size: int, key: str = "id") -> AsyncIterator[Sequence[Row]]:
+    async def _pages(self, query: str, size: int) -> AsyncIterator[Sequence[Row]]:
         after = ""
         while rows := await self._handle.fetch(query, after=after, limit=size):
             yield rows
-            after = rows[-1][key]
+            after = rows[-1]["id"]
+
+    async def _children(self, table: str, owner: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
+        """The rows of a table that belong to these, by their owner and in their order."""
+        found: dict[str, list[Row]] = {}
+        ids = [row["id"] for row in rows]
+        for row in await self._handle.fetch(f"export_{table}_of", ids=ids):
+            found.setdefault(row[owner], []).append(row)
+        return found
 
     async def keys_taken(self, keys: Iterable[str]) -> dict[str, str]:
         """Which of these idempotency keys are used, and by which episode."""
@@ -108,33 +136,22 @@ class ExportTable:
         return {row["id"]: int(row["chars"]) for row in rows}
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
-        """The episode with its turns, and the promise to make memories of it, if it still waits.
+        """The episode with its turns, and the job that makes memories of it, if it still waits.
         Raises `QuotaExceeded`.
         """
-        await take_room(self._handle, episode.text)
-        fields = "id idempotency_key request_digest job_id text content_hash topic".split()  # noqa: SIM905
-        await self._handle.send(
-            "import_episode",
-            **{name: getattr(episode, name) for name in (*fields, *_EPISODE, "container")},
-            tags=None if episode.tags is None else Document(episode.tags),
-            metadata=None if episode.metadata is None else Document(episode.metadata),
-            occurred_at=episode.occurred_at,
-            recorded_at=episode.recorded_at,
-            expired_at=episode.expired_at,
-        )
-        await self._handle.many(
-            "import_turn",
-            [
-                {
-                    "id": turn_id(episode.id, turn.position),
-                    "episode_id": episode.id,
-                    "span_start": turn.start,
-                    "span_end": turn.end,
-                    **turn.model_dump(exclude={"start", "end"}),
-                }
-                for turn in episode.turns
-            ],
-        )
+        await take_quota(self._handle, episode.text)
+        await self._add("episodes", [{**vars(episode)}])
+        turns = [
+            {
+                **vars(turn),
+                "id": turn_id(episode.id, turn.position),
+                "episode_id": episode.id,
+                "span_start": turn.start,
+                "span_end": turn.end,
+            }
+            for turn in episode.turns
+        ]
+        await self._add("turns", turns)
         if waits := episode.extraction:
             failed = waits.state == "failed"
             await self._handle.send(
@@ -151,28 +168,39 @@ class ExportTable:
     async def add_memory(self, memory: Memory) -> None:
         """The memory in the state that it is in, with its citations and decisions."""
         known = memory.entity is not None
-        await self._handle.send(
-            "import_memory",
-            **memory.model_dump(exclude={"kind", "citations", "decisions"}),
-            entity_key=normal_entity(memory.entity or "") if known else None,
-            attribute_key=normal_attribute(memory.attribute or "") if known else None,
+        keys = {
+            "entity_key": normal_entity(memory.entity or "") if known else None,
+            "attribute_key": normal_attribute(memory.attribute or "") if known else None,
+        }
+        await self._add("memories", [{**vars(memory), **keys}])
+        citations = [
+            {
+                "memory_id": memory.id,
+                "position": position,
+                "episode_id": cited.episode_id,
+                "span_start": cited.start,
+                "span_end": cited.end,
+            }
+            for position, cited in enumerate(memory.citations)
+        ]
+        await self._add("citations", citations)
+        await self._add(
+            "decisions", [{"memory_id": memory.id, **vars(made)} for made in memory.decisions]
         )
+
+    async def _add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rows with a value for each column that an import writes; what else they have is not
+        written.
+        """
+        entry = registry.BY_NAME[table]
+        plain = (*entry.key, *entry.derived)
         await self._handle.many(
-            "import_citation",
+            f"import_{table}",
             [
-                {
-                    "memory_id": memory.id,
-                    "position": position,
-                    "episode_id": cited.episode_id,
-                    "span_start": cited.start,
-                    "span_end": cited.end,
-                }
-                for position, cited in enumerate(memory.citations)
+                {name: row[name] for name in plain}
+                | {name: _stored(row[name], type_) for name, type_ in entry.fields}
+                for row in rows
             ],
-        )
-        await self._handle.many(
-            "add_decision",
-            [{"memory_id": memory.id, **made.model_dump()} for made in memory.decisions],
         )
 
     async def without_vectors(
@@ -194,163 +222,55 @@ class ExportTable:
         )
 
 
-def _grouped(
-    rows: Iterable[Row], key: str, shown: Callable[[Row], dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row[key], []).append(shown(row))
-    return found
+def _record(table: str, row: Row) -> dict[str, Any]:
+    """The exported columns of a row; of the first table of a line with its kind and its id."""
+    entry = registry.BY_NAME[table]
+    record: dict[str, Any] = {}
+    if entry.key == ("id",) and table != "turns":
+        record = {"kind": entry.exported, "id": row["id"]}
+    return record | {name: _exported(row[name], type_) for name, type_ in entry.fields}
 
 
-def _at(value: Any) -> str | None:
-    found = moment_or_none(value)
-    return None if found is None else spelled(found)
+def _exported(value: Any, type_: str) -> Any:
+    match type_:
+        case "time":
+            found = moment_or_none(value)
+            return None if found is None else spelled(found)
+        case "document":
+            return document(value)
+        case "bool":
+            return bool(value)
+    return value
 
 
-def _turn(row: Row) -> dict[str, Any]:
+def _stored(value: Any, type_: str) -> Any:
+    return Document(value) if type_ == "document" and value is not None else value
+
+
+def _spanned(record: dict[str, Any]) -> dict[str, Any]:
+    """With the names that a span has in a line."""
+    names = {"span_start": "start", "span_end": "end"}
+    return {names.get(name, name): value for name, value in record.items()}
+
+
+def _extraction(job: Row) -> dict[str, Any] | None:
+    if job["state"] == "complete":
+        return None
     return {
-        "position": row["position"],
-        "start": row["span_start"],
-        "end": row["span_end"],
-        "speaker": row["speaker"],
-        "session": row["session"],
-        "said_at": _at(row["said_at"]),
-        "importance": row["importance"],
-        "state": row["state"],
-        "access_count": row["access_count"],
-        "last_accessed_at": _at(row["last_accessed_at"]),
-    }
-
-
-def _episode(row: Row, turns: list[dict[str, Any]]) -> dict[str, Any]:
-    waits = None
-    if row["job_state"] not in (None, "complete"):
-        waits = {
-            "state": "failed" if row["job_state"] == "failed" else "pending",
-            "next": document(row["job_payload"]).get("next", 0),
-            "error_code": row["error_code"],
-        }
-    return {
-        "kind": "episode",
-        "id": row["id"],
-        "text": intact(row),
-        "content_hash": row["content_hash"],
-        "topic": row["topic"],
-        **{name: row[name] for name in _EPISODE},
-        "tags": document(row["tags"]),
-        "metadata": document(row["metadata"]),
-        "occurred_at": _at(row["occurred_at"]),
-        "recorded_at": _at(row["recorded_at"]),
-        "expired_at": _at(row["expired_at"]),
-        "idempotency_key": row["idempotency_key"],
-        "request_digest": row["request_digest"],
-        "job_id": row["job_id"],
-        "extraction": waits,
-        "turns": turns,
-        "container": row["container"],
-    }
-
-
-def _memory(
-    row: Row, citations: list[dict[str, Any]], decisions: list[dict[str, Any]]
-) -> dict[str, Any]:
-    return {
-        "kind": "memory",
-        "id": row["id"],
-        "text": row["text"],
-        "type": row["type"],
-        "topic": row["topic"],
-        "entity": row["entity"],
-        "attribute": row["attribute"],
-        "value": row["value"],
-        "negated": bool(row["negated"]),
-        "status": row["status"],
-        "said_at": _at(row["said_at"]),
-        "valid_from": _at(row["valid_from"]),
-        "valid_until": _at(row["valid_until"]),
-        "recorded_at": _at(row["recorded_at"]),
-        "retired_at": _at(row["retired_at"]),
-        "superseded_by": row["superseded_by"],
-        "importance": row["importance"],
-        "confidence": row["confidence"],
-        "reinforcements": row["reinforcements"],
-        "access_count": row["access_count"],
-        "last_accessed_at": _at(row["last_accessed_at"]),
-        "session_id": row["session_id"],
-        "agent_id": row["agent_id"],
-        "extractor": row["extractor"],
-        "citations": citations,
-        "decisions": decisions,
-        "container": row["container"],
-    }
-
-
-def _cited(row: Row) -> dict[str, Any]:
-    return {"episode_id": row["episode_id"], "start": row["span_start"], "end": row["span_end"]}
-
-
-def _decided(row: Row) -> dict[str, Any]:
-    return {
-        "question_id": row["question_id"],
-        "choice": row["choice"],
-        "decided_by": row["decided_by"],
-        "decided_at": spelled(moment(row["decided_at"])),
-    }
-
-
-def _task(row: Row, events: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "kind": "task",
-        "id": row["id"],
-        "context_id": row["context_id"],
-        "state": row["state"],
-        "accessor": row["accessor"],
-        "created_at": _at(row["created_at"]),
-        "changed_at": _at(row["changed_at"]),
-        "expires_at": _at(row["expires_at"]),
-        **{
-            name: document(row[name])
-            for name in ("request", "work", "status", "messages", "outcome")
-        },
-        "events": events,
-    }
-
-
-def _event(row: Row) -> dict[str, Any]:
-    return {
-        "seq": row["seq"],
-        "status": document(row["status"]),
-        "outcome": document(row["outcome"]),
+        "state": "failed" if job["state"] == "failed" else "pending",
+        "next": document(job["payload"]).get("next", 0),
+        "error_code": job["error_code"],
     }
 
 
 def _recipient(row: Row) -> dict[str, Any]:
-    # What stands behind the path, or before the host, may be a secret.
+    # Behind the path, or before the host, there may be a secret.
     url = urlsplit(row["url"])
     host = url.netloc.rpartition("@")[2]
     return {
+        **_record("push_configs", row),
         "kind": "recipient",
         "task_id": row["run_id"],
         "id": row["id"],
         "url": f"{url.scheme}://{host}{url.path}",
-        "created_at": _at(row["created_at"]),
-    }
-
-
-def _line_of_the_book(row: Row) -> dict[str, Any]:
-    names = "milliseconds model input_tokens output_tokens cost_usd".split()  # noqa: SIM905
-    return {
-        "kind": "audit",
-        "id": row["id"],
-        "at": _at(row["at"]),
-        "door": row["door"],
-        "operation": row["operation"],
-        "accessor": row["accessor"],
-        "request_id": row["request_id"],
-        "ids": document(row["ids"]),
-        "counts": document(row["counts"]),
-        "outcome": row["outcome"],
-        "code": row["code"],
-        **{name: row[name] for name in names},
     }

@@ -1,4 +1,4 @@
-"""The shelf of promised work: queued with its cause, leased to one worker at a time, fenced."""
+"""The table of jobs: queued with their cause, leased to one worker at a time, fenced."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,8 +16,8 @@ class Fenced(Exception):
 
 
 class Jobs:
-    """A job may be changed only by the holder of its newest attempt: for all others, whatever they
-    do in the same transaction, `advance` and `finish` raise `Fenced` (see `Connection.expect`).
+    """Only the holder of the newest attempt may change a job: for all others `advance` and `finish`
+    raise `Fenced`, and nothing of their transaction holds (see `Connection.expect`).
     """
 
     def __init__(self, handle: BoundConnection) -> None:
@@ -30,7 +30,7 @@ class Jobs:
 
     async def claim(self, after: str, now: datetime, lease_until: datetime) -> Job | None:
         """The first due job of the first namespace behind `after`, or else from the beginning, for
-        whoever asks until `lease_until`. On a handle for all namespaces.
+        the caller until `lease_until`. On a connection for all namespaces.
         """
         rows = await self._handle.fetch("claim_job", after=after, now=now, lease_until=lease_until)
         return _job(rows[0]) if rows else None
@@ -70,8 +70,8 @@ class Jobs:
         )
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
-        """How many jobs of each kind are queued, running or given up; for a limited reach, of those
-        about its texts.
+        """How many jobs of each kind are queued, running or given up; for a limited access scope,
+        of those about its texts.
         """
         everything = self._handle.reach.everything
         return _counts(

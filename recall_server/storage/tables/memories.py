@@ -1,4 +1,4 @@
-"""The shelf of what is remembered: memories, the words they cite, and who replaced whom."""
+"""The tables of memories, of the words they cite, and of decisions about them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -65,7 +65,7 @@ class Memories:
         )
 
     async def note(self, decision: Decision) -> None:
-        """Remember who decided what, with each memory that it was about."""
+        """Write a decision with each memory that it was about."""
         made = decision.resolution
         await self._handle.many(
             "add_decision",
@@ -82,7 +82,7 @@ class Memories:
         )
 
     async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
-        """What was decided about each of these memories, oldest first."""
+        """The decisions about each of these memories, oldest first."""
         found: dict[str, list[Resolution]] = {}
         for row in await self._handle.fetch("decisions", ids=list(ids)):
             found.setdefault(row["memory_id"], []).append(
@@ -107,8 +107,8 @@ class Memories:
         return bool(await self._handle.fetch("reinforce_memory", id=memory_id, more=int(counts)))
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
-        """Whose words each of these memories rests on, those it was first found in first. Of words
-        that several speak, the least trusted is the one.
+        """The speakers of the words that each of these memories rests on, in the order of its
+        citations. Of words that several speak, it is the least trusted.
         """
         spoken: dict[tuple[str, int], list[Witness]] = {}
         for row in await self._handle.fetch("witnesses", ids=list(ids)):
@@ -129,7 +129,7 @@ class Memories:
         superseded_by: str | None = None,
         valid_until: datetime | None = None,
     ) -> bool:
-        """End the belief in an active memory; False where there is none."""
+        """Retire an active memory; False where there is none."""
         rows = await self._handle.fetch(
             "retire_memory",
             id=memory_id,
@@ -141,8 +141,8 @@ class Memories:
         return bool(rows)
 
     async def restore(self, memory_id: str, since: datetime) -> bool:
-        """Believe a memory again that was forgotten at `since` or later; False where there is no
-        such one.
+        """Make a memory active again that was forgotten at `since` or later; False where there is
+        no such one.
         """
         return bool(await self._handle.fetch("restore_memory", id=memory_id, since=since))
 
@@ -205,7 +205,7 @@ class Memories:
 
     async def lineage(self, memory_id: str) -> list[Memory]:
         """The memory with those it replaced and those that replaced it, oldest truth first: as far
-        as they are in reach, and none where it is not itself.
+        as they are in the access scope, and none where it is not itself.
         """
         rows = await self._handle.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
         chain = await self.get([row["id"] for row in rows])
@@ -214,7 +214,7 @@ class Memories:
         return sorted(chain.values(), key=lambda m: (m.valid_from, m.recorded_at, m.id))
 
     async def touch(self, ids: Sequence[str], now: datetime) -> None:
-        """Count one access of each (FEATURES E01)."""
+        """Count one access of each."""
         await self._handle.send("touch_memories", ids=list(ids), now=now)
 
 

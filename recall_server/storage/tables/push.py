@@ -1,4 +1,4 @@
-"""The shelf of push configs: where the news of a run are sent, and how far they have been sent."""
+"""The table of push configs: where the events of a task are sent, and how far they were sent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from recall_server.storage.tables.jobs import Jobs
 
 PUSH = "push"
 CONFIGS_MAX = 10
-"""Configs of one run."""
+"""Configs of one task."""
 
 
 @dataclass(frozen=True)
 class PushConfig:
-    """Where the news of a run are sent, and what is shown there: the `scheme` of the credentials,
-    and the `secret`, sealed.
+    """Where the events of a task are sent, and what is shown there: the `scheme` of the
+    credentials, and the `secret`, sealed.
 
     `delivered_seq` is the last event that arrived, `failures` the attempts that failed since.
     """
@@ -33,16 +33,16 @@ class PushConfig:
 
 
 class Pushes:
-    """A config is held by one sender at a time; what a sender says of a config that it no longer
-    holds is not taken.
+    """A config is held by one sender at a time; nothing is written for a sender that no longer
+    holds it.
     """
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
 
     async def put(self, config: PushConfig) -> PushConfig:
-        """Keep a config. Where there is one of this id, it takes its place but for what has been
-        delivered, and whoever is sending for it loses it; the config as it now stands.
+        """Write a config. Where there is one of this id, it takes its place but for what was
+        delivered, and a sender that holds it loses it. Returns the config as it now is.
         """
         rows = await self._handle.fetch(
             "put_push",
@@ -61,7 +61,7 @@ class Pushes:
         return _config(rows[0]) if rows else None
 
     async def page(self, run_id: str, *, after: str = "", limit: int) -> list[PushConfig]:
-        """The configs of a run behind the id `after`, by id."""
+        """The configs of a task behind the id `after`, by id."""
         rows = await self._handle.fetch("pushes", run_id=run_id, after=after, limit=limit)
         return [_config(row) for row in rows]
 
@@ -82,19 +82,19 @@ class Pushes:
         )
 
     async def clear(self, run_id: str) -> None:
-        """Remove all configs of a run."""
+        """Remove all configs of a task."""
         await self._handle.send("remove_pushes", run_id=run_id)
 
     async def promise(self, run_id: str, job_id: str, now: datetime) -> None:
-        """A job for each config of the run, named after `job_id`; to be called in the transaction
-        that writes what is to be told.
+        """Add a job for each config of the task, named after `job_id`; to be called in the
+        transaction that writes the event.
         """
         await self._handle.send("promise_pushes", run_id=run_id, job_id=job_id, kind=PUSH, now=now)
 
     async def promise_end(
         self, run_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
     ) -> None:
-        """One job of that kind, where the run has any config."""
+        """Add one job of that kind, where the task has any config."""
         await self._handle.send(
             "promise_push_end", run_id=run_id, job_id=job_id, kind=kind, due_at=due_at, now=now
         )
@@ -102,7 +102,7 @@ class Pushes:
     async def promise_one(
         self, config: PushConfig, now: datetime, new_id: Callable[[str], str]
     ) -> None:
-        """A job for one config."""
+        """Add a job for one config."""
         payload = {"run_id": config.run_id, "config_id": config.id}
         await Jobs(self._handle).add(new_id("job"), PUSH, payload, now)
 
@@ -136,7 +136,7 @@ class Pushes:
     async def release(
         self, config: PushConfig, holder: str, *, rest_until: datetime | None, failed: bool
     ) -> None:
-        """Let go of the config; nobody claims it before `rest_until`."""
+        """Let go of the config; it is not claimed before `rest_until`."""
         await self._handle.send(
             "release_push",
             run_id=config.run_id,

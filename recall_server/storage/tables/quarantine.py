@@ -1,4 +1,4 @@
-"""The shelf of turns that are held back, and of what was decided about them."""
+"""The table of turns that are held back, and of the decisions about them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from recall_server.storage.rows import document, moment, moment_or_none, span
 
 
 class Quarantine:
-    """A suspect is decided about once; whoever gets False came too late."""
+    """A suspect is decided about once; a later decision gets False."""
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle

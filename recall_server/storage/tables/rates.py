@@ -1,4 +1,4 @@
-"""The shelf of call counts: what each token did in the minutes just past, on all replicas."""
+"""The table of call counts: how much each token did in the last minutes, on all replicas."""
 
 from collections.abc import Iterable, Mapping
 

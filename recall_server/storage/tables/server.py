@@ -1,4 +1,4 @@
-"""The shelf of what belongs to the server as a whole."""
+"""The table of the server as a whole."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The shelf of what a source brought: its texts, what gave way to it, and taking it back."""
+"""Queries about a source: its texts, the memories that gave way to it, and taking it back."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -8,7 +8,7 @@ from recall_server.storage.driver import Document, Row
 
 
 class Sources:
-    """Works on a handle of a transaction that may erase, but for reading."""
+    """Writing takes a transaction that may erase."""
 
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
@@ -34,11 +34,11 @@ class Sources:
         return [row["id"] for row in rows]
 
     async def believe(self, memory_ids: Collection[str]) -> None:
-        """These hold again, as if nothing had taken their place."""
+        """Make these active again, as if nothing had taken their place."""
         await self._handle.send("believe_again", ids=sorted(memory_ids))
 
     async def relink(self, links: Mapping[str, str]) -> None:
-        """Each memory has given way to another one than before."""
+        """Let each memory have given way to another one than before."""
         await self._handle.many(
             "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
         )
@@ -46,13 +46,13 @@ class Sources:
     async def forget_citations(
         self, memory_ids: Collection[str], episode_ids: Collection[str]
     ) -> None:
-        """These memories do not rest on these episodes any longer."""
+        """Remove the citations of these episodes by these memories."""
         await self._handle.send(
             "drop_citations", ids=sorted(memory_ids), episodes=sorted(episode_ids)
         )
 
     async def recount(self, reinforcements: Mapping[str, int]) -> None:
-        """How many witnesses each memory has besides its first."""
+        """Set how often each memory was said again, besides the first time."""
         await self._handle.many(
             "set_reinforcements",
             [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
@@ -77,13 +77,13 @@ class Sources:
         )
 
     async def uncover(self, turn_ids: Collection[str]) -> list[str]:
-        """Those of these turns that only a memory spoke for, and that speak for themselves now."""
+        """Open those of these turns that a memory covered, and return their ids."""
         if not turn_ids:
             return []
         rows = await self._handle.fetch("uncover_turns", ids=sorted(turn_ids))
         return [row["id"] for row in rows]
 
     async def forget_events(self, run_id: str, seqs: Collection[int]) -> None:
-        """These of what happened to a task did not."""
+        """Remove these events of a task."""
         if seqs:
             await self._handle.send("forget_run_events", id=run_id, seqs=sorted(seqs))

@@ -1,4 +1,4 @@
-"""The shelf of runs: consolidations under way, paused and done, and what happened to them."""
+"""The tables of tasks (`runs`): consolidations under way, paused and done, and their events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from recall_server.domain.task import (
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document, Row
 from recall_server.storage.rows import document, moment, moment_or_none
-from recall_server.storage.tables.usage import give_room_back, take_room
+from recall_server.storage.tables.usage import return_quota, take_quota
 
 _Messages = tuple[Message, ...]
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -54,7 +54,7 @@ class TaskTable:
     async def add(self, run: Task) -> Task:
         """Keep a new run, with the event that it is there. Raises `QuotaExceeded`."""
         run = replace(run, events=1)
-        size = await take_room(self._handle, run.request.text or "")
+        size = await take_quota(self._handle, run.request.text or "")
         await self._handle.send(
             "add_run",
             id=run.id,
@@ -73,14 +73,14 @@ class TaskTable:
         return _run(rows[0]) if rows else None
 
     async def locked(self, run_id: str) -> Task | None:
-        """The run, which nobody else can change before this transaction ends."""
+        """The run, locked: no other transaction changes it before this one ends."""
         rows = await self._handle.fetch("locked_run", id=run_id)
         return _run(rows[0]) if rows else None
 
     async def save(self, run: Task, *happened: Status | Outcome) -> Task:
         """Put `run` in the place of the version it was made from, with what happened to it.
 
-        Where somebody else has changed it meanwhile, `Stale` is raised (see `Connection.expect`).
+        Where it was changed meanwhile, `Stale` is raised (see `Connection.expect`).
         """
         saved = replace(run, events=run.events + len(happened))
         await self._handle.expect(
@@ -145,15 +145,15 @@ class TaskTable:
         return int(rows[0]["runs"])
 
     async def hand_over(self, run_id: str) -> None:
-        """The text of the run becomes an episode, in the room that it has already."""
-        await self._handle.send("give_room_of_run_back", id=run_id)
+        """The text of the run becomes an episode, which takes its part of the quota."""
+        await self._handle.send("return_quota_of_run", id=run_id)
         await self._handle.send("empty_run", id=run_id)
 
     async def remove(self, run_id: str) -> None:
         """Forget the run and all that happened to it."""
         await self._handle.send("delete_run_events", id=run_id)
         for row in await self._handle.fetch("delete_run", id=run_id):
-            await give_room_back(self._handle, row["stored_bytes"])
+            await return_quota(self._handle, row["stored_bytes"])
 
 
 def _filtering(wanted: Filter) -> dict[str, Any]:

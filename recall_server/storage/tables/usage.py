@@ -1,4 +1,4 @@
-"""The shelf of what a namespace may use: room for texts, and tokens of language models."""
+"""What a namespace may use: bytes of texts, and tokens of language models."""
 
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.storage.bound_connection import BoundConnection
@@ -6,20 +6,20 @@ from recall_server.storage.bound_connection import BoundConnection
 DAYS_KEPT = 31
 
 
-async def take_room(handle: BoundConnection, *texts: str) -> int:
-    """Count the bytes of texts that this transaction keeps; how many they are. Where there is not
-    as much room, `QuotaExceeded` is raised here or later (see `Connection.expect`).
+async def take_quota(handle: BoundConnection, *texts: str) -> int:
+    """Count the bytes of texts that this transaction keeps; how many they are. Where they are more
+    than the quota has left, `QuotaExceeded` is raised here or later (see `Connection.expect`).
     """
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     if size:
-        await handle.expect("take_room", QuotaExceeded(), bytes=size, bytes_max=handle.room)
+        await handle.expect("take_quota", QuotaExceeded(), bytes=size, bytes_max=handle.room)
     return size
 
 
-async def give_room_back(handle: BoundConnection, size: int) -> None:
+async def return_quota(handle: BoundConnection, size: int) -> None:
     """The texts of so many bytes are gone."""
     if size:
-        await handle.send("give_room_back", bytes=size)
+        await handle.send("return_quota", bytes=size)
 
 
 class Spend:

@@ -1,21 +1,28 @@
 """Consolidation: what is committed, what is only shown, what waits for an answer, how long."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
 from recall_server.domain.external_errors import ModelUnavailable
+from recall_server.domain.extraction import Usage
+from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
+from recall_server.integrations.extraction.merger import Merged
 from recall_server.worker import FAILURES_MAX
-from tests.support.application import Open
+from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
 from tests.support.extractors import Scripted
+from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock
 
 LISBON, PORTO = "User: I live in Lisbon.", "User: I live in Porto."
@@ -494,3 +501,55 @@ async def test_similar_memories_of_a_topic_become_one_that_says_all_they_say(
     assert sorted(done.outcome.superseded) == sorted(m.id for m in sources)
     told = await application.services.recall.history(ALICE, merged.id, entry=entry(application))
     assert {m.id for m in told.chain} == {merged.id, *(m.id for m in sources)}
+
+
+class Model:
+    """A merger that asks a model, and counts how often."""
+
+    name = "model/1"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        self.asked += 1
+        return Merged(f"All {len(memories)} at once.", self.name, Usage(self.name, 10, 5))
+
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        return Merged(f"To be written from {len(memories)}.", self.name, draft=True)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_a_dry_run_of_a_merge_pays_no_model_and_applying_it_pays_once(
+    database: Path | str, clock: Clock
+) -> None:
+    model = Model()
+    async with open_application(
+        settings_for(database), merger=model, embedder=HashEmbedder(), now=clock
+    ) as application:
+        await enter(application)
+        for text in (
+            "User: I like hiking in the mountains.",
+            "User: I really like hiking in the mountains near Porto.",
+        ):
+            await remember(application, text)
+            await drained(application)
+        sources = sorted(m.id for m in await memories(application))
+        assert len(sources) == 2
+        planned = await run(application, dry_run=True, similarity_threshold=0.6)
+        assert planned.outcome is not None
+        assert (model.asked, planned.work.usage.input_tokens) == (0, 0)
+        assert [m.text for m in planned.outcome.created] == ["To be written from 2."]
+        assert sorted(planned.outcome.superseded) == sources
+
+        done = await run(application, mode=Mode.APPLY, plan_id=planned.id)
+        assert done.outcome is not None, done.status
+        assert (model.asked, done.work.usage.input_tokens) == (1, 10)
+        assert [m.text for m in await memories(application)] == ["All 2 at once."]
+        assert sorted(done.outcome.superseded) == sources
+
+        again = await run(application, mode=Mode.APPLY, plan_id=planned.id)
+        assert again.status.failure is not None
+        assert (again.status.failure.code, model.asked) == ("PLAN_OUTDATED", 1)

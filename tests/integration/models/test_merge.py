@@ -421,6 +421,21 @@ async def test_a_memory_that_says_it_all_costs_no_call(merger_at: MakeMerger) ->
     assert found == Merged("Ana likes green tea in the morning.", NAME)
 
 
+async def test_a_preview_asks_no_model_and_names_the_one_that_will_be_asked(
+    merger_at: MakeMerger,
+) -> None:
+    async with ScriptedModel([]) as model:
+        merger = merger_at(model.url)
+        draft = await merger.preview(SOURCES)
+        known = await merger.preview(said("Ana likes tea.", "Ana likes green tea in the morning."))
+        asked = len(model.requests)
+
+    assert draft is not None
+    assert (draft.draft, draft.by, asked) == (True, merger.name, 0)
+    assert draft.text.startswith(f"To be written by {merger.name} from: ")
+    assert known == Merged("Ana likes green tea in the morning.", NAME)
+
+
 async def test_what_is_too_long_to_be_merged_is_not_sent(merger_at: MakeMerger) -> None:
     long = said(
         *(f"Ana read book {number} of {'very ' * 300}many." for number in range(15))

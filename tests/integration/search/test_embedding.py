@@ -153,7 +153,7 @@ async def test_a_job_makes_only_the_vectors_that_are_missing(open_app: Open) -> 
         before = embedder.texts
         async with application.store.transaction(ALICE) as tx:
             payload = {"episode_id": accepted.episode_id}
-            await tx.portable.promise(
+            await tx.exports.promise(
                 "job_again", "embed", payload, application.services.audit.now()
             )
         await drained(application)

@@ -10,6 +10,7 @@ from recall_server.storage.bound_connection import _spelled
 from recall_server.storage.driver import Engine
 from recall_server.storage.migrations import read
 from recall_server.storage.queries import load, parse
+from recall_server.storage.tables import registry
 from tests.support.engines import ENGINES
 
 TENANT = "WHERE namespace = :namespace"
@@ -61,6 +62,37 @@ def test_a_query_without_namespace_must_say_why() -> None:
 
     reason = "-- query: q\n-- across namespaces: the operator asks\nSELECT 1\n"
     assert parse(reason, "sqlite")[0].across
+
+
+def test_the_scope_is_expanded_with_the_alias_of_its_table() -> None:
+    text = f"-- query: q\nSELECT 1 FROM memories m {TENANT} AND {{{{scope:m}}}}\n"
+    bare = f"-- query: q\nSELECT 1 FROM runs {TENANT} AND {{{{untyped_scope}}}}\n"
+
+    (query,), (untyped,) = parse(text, "postgres"), parse(bare, "sqlite")
+    assert "(%(any_type)s OR m.type = ANY(%(types)s))" in query.sql
+    assert "(%(any_container)s OR m.container = ANY(%(containers)s))" in query.sql
+    assert "AND :any_type\n" in untyped.sql
+    assert "types" not in untyped.parameters
+    assert {"topics", "agent", "containers"} <= query.parameters & untyped.parameters
+
+
+def test_a_scope_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"there is no \{\{scoep\}\}"):
+        parse(f"-- query: q\nSELECT 1 FROM memories {TENANT} AND {{{{scoep}}}}\n", "sqlite")
+
+
+@pytest.mark.parametrize("table", registry.SCOPED)
+@pytest.mark.parametrize("read", ["FROM {}", "FROM turns t JOIN {} x ON TRUE"])
+def test_a_query_that_reads_a_scoped_table_needs_a_scope_or_says_why(table: str, read: str) -> None:
+    text = f"-- query: q\nSELECT 1 {read.format(table)} {TENANT}\n"
+    with pytest.raises(ValueError, match="query q reads a table with access scopes"):
+        parse(text, "sqlite")
+    with pytest.raises(ValueError, match="query q reads a table with access scopes"):
+        parse(text.replace("q\n", "q\n-- any scope:\n"), "sqlite")
+
+    assert parse(text.replace("q\n", "q\n-- any scope: a job reads it\n"), "sqlite")
+    assert parse(f"-- any scope: an export reads all\n\n{text}", "sqlite")
+    assert parse(f"{text.rstrip()} AND {{{{untyped_scope}}}}\n", "sqlite")
 
 
 @pytest.mark.parametrize("due", [0, 1])

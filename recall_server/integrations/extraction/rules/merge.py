@@ -46,6 +46,9 @@ class RulesMerger(Merger):
         text = (await all_said(memories)).text
         return None if text is None else Merged(text, NAME)
 
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        return await self.merge(memories)
+
     async def close(self) -> None:
         """Nothing is held open."""
 

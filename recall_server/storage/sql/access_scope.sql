@@ -1,6 +1,6 @@
 -- query: slots_in_reach
--- Those behind a slot that a limited token may be shown, in one row. What has no type is beyond those
--- that are limited to types.
+-- Those behind a slot that a limited token may be shown, in one row. What has no type is outside of
+-- a scope with types.
 -- in: sqlite
 WITH fresh AS MATERIALIZED (
   SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable
@@ -10,16 +10,12 @@ SELECT group_concat(slot, ' ') AS slots, (
 FROM (
   SELECT f.slot FROM fresh f CROSS JOIN memories m
   WHERE m.namespace = :namespace AND m.id = f.item_id
-    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-    AND (:any_agent OR m.agent_id = :agent)
-    AND (:any_container OR m.container IN (:containers...))
+    AND {{scope:m}}
   UNION ALL
   SELECT f.slot FROM fresh f CROSS JOIN turns t
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace AND t.id = f.item_id
-    AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-    AND (:any_agent OR e.agent_id = :agent)
-    AND (:any_container OR e.container IN (:containers...))
+    AND {{untyped_scope:e}}
 )
 -- in: postgres
 WITH fresh AS MATERIALIZED (
@@ -30,25 +26,19 @@ SELECT string_agg(CAST(slot AS text), ' ') AS slots, (
 FROM (
   SELECT f.slot FROM fresh f JOIN memories m ON m.id = f.item_id
   WHERE m.namespace = :namespace
-    AND (:any_topic OR m.topic IN (:topics...)) AND (:any_type OR m.type IN (:types...))
-    AND (:any_agent OR m.agent_id = :agent)
-    AND (:any_container OR m.container IN (:containers...))
+    AND {{scope:m}}
   UNION ALL
   SELECT f.slot FROM fresh f JOIN turns t ON t.id = f.item_id
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace
-    AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-    AND (:any_agent OR e.agent_id = :agent)
-    AND (:any_container OR e.container IN (:containers...))
-) AS reached
+    AND {{untyped_scope:e}}
+) AS in_scope
 
 -- query: job_counts_in_reach
--- Jobs about texts only: the others tell of no topic.
+-- Jobs about texts only: the others have no topic.
 SELECT o.kind, o.state, count(*) AS jobs
 FROM operations o JOIN episodes e
   ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
 WHERE o.namespace = :namespace AND o.state IN ('queued', 'processing', 'failed')
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
-  AND (:any_container OR e.container IN (:containers...))
+  AND {{untyped_scope:e}}
 GROUP BY o.kind, o.state

@@ -1,3 +1,5 @@
+-- any scope: an erasure takes all that it is asked for; its own scope is checked before.
+
 -- query: count_memories
 SELECT count(*) AS rows FROM memories WHERE namespace = :namespace
 
@@ -28,7 +30,7 @@ WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
 SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
 
 -- query: episodes_of_container
--- The empty name is that of no container; so says the index.
+-- The empty name stands for no container, and the index leaves it out.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container
   AND recorded_at <= :until

@@ -1,0 +1,59 @@
+-- any scope: an export or an import is of the whole namespace.
+
+-- query: export_extractions
+-- What is still to be read of texts, by the ids of their jobs.
+SELECT id, state, payload, error_code FROM operations
+WHERE namespace = :namespace AND kind = 'extract' AND id IN (:ids...)
+
+-- query: export_runs_with_recipients
+SELECT DISTINCT run_id AS id FROM push_configs WHERE namespace = :namespace AND run_id > :after
+ORDER BY run_id LIMIT :limit
+
+-- query: has_namespace
+SELECT namespace FROM namespaces WHERE namespace = :namespace
+
+-- query: keys_taken
+SELECT id, idempotency_key FROM episodes
+WHERE namespace = :namespace AND idempotency_key IN (:keys...)
+
+-- query: lengths_of_episodes
+SELECT id, length(text) AS chars FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
+
+-- query: import_extraction
+-- The job that an episode still waits for; the id is taken where the episode was erased and its
+-- job was not.
+INSERT INTO operations (
+  namespace, id, kind, payload, state, due_at, created_at, finished_at, error_code
+) VALUES (
+  :namespace, :id, :kind, :payload, :state, :now, :now, :finished_at, :error_code
+)
+ON CONFLICT (namespace, id) DO NOTHING
+
+-- query: memories_and_vectors
+-- A page of what search finds, and whether it has a vector. The page is cut before anything is
+-- joined to it: where much has just been written, the planner has no statistics.
+WITH page AS MATERIALIZED (
+  SELECT id FROM memories WHERE namespace = :namespace AND id > :after AND retired_at IS NULL
+  ORDER BY id LIMIT :limit
+)
+SELECT p.id, c.episode_id, v.item_id FROM page p
+JOIN citations c ON c.namespace = :namespace AND c.memory_id = p.id AND c.position = 0
+LEFT JOIN embeddings v ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.id
+ORDER BY p.id
+
+-- query: turns_and_vectors
+WITH page AS MATERIALIZED (
+  SELECT id, episode_id FROM turns WHERE namespace = :namespace AND id > :after AND state = 'open'
+  ORDER BY id LIMIT :limit
+)
+SELECT p.id, p.episode_id, v.item_id FROM page p
+LEFT JOIN embeddings v ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.id
+ORDER BY p.id
+
+-- query: promise_again
+-- A job that is added each time under the same id: queued or under way it stays as it is.
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+VALUES (:namespace, :id, :kind, :payload, 'queued', :now, :now)
+ON CONFLICT (namespace, id) DO UPDATE
+SET state = 'queued', due_at = excluded.due_at, failures = 0, finished_at = NULL, error_code = NULL
+WHERE operations.state IN ('complete', 'failed')
