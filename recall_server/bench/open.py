@@ -54,8 +54,8 @@ class NoBook(Audit):
         return entry
 
 
-async def _unwritten(self: Shelf, entry: AuditEntry) -> None:
-    """In the place of what the shelf does with a line."""
+async def _unwritten(self: Shelf, entries: object) -> None:
+    """In the place of what the audit log does with records."""
 
 
 class NoLimits(Rates):
@@ -70,14 +70,20 @@ def _app(application: Application) -> ASGIApp:
     application.services = replace(
         services,
         access=Everybody.like(services.access),
-        audit=NoBook(application.store, now, services.audit.new_id, services.audit.cursors),
+        audit=NoBook(
+            application.store,
+            now,
+            services.audit.new_id,
+            services.audit.cursors,
+            services.audit.reads,
+        ),
     )
     rates = NoLimits(application.store, now, token_calls=0, namespace_calls=0, bad_tokens=0)
     return create_app(application, (*TOOLS, NOOP), rates)
 
 
 def main() -> None:
-    Shelf.record = Shelf.ask = _unwritten  # type: ignore[method-assign]
+    Shelf.record = Shelf.record_all = _unwritten  # type: ignore[method-assign]
     settings = Settings()
     logs.configure(settings.log_level)
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=_app))

@@ -18,7 +18,7 @@ import pytest
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
-from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.errors import AuditUnavailable, DatabaseUnusable
 from recall_server.domain.query import Query
 from recall_server.integrations.checkpoints import opened
 from recall_server.resources import shipped
@@ -70,6 +70,14 @@ async def _asked(http: httpx2.AsyncClient, tool: str, **arguments: object) -> di
     return envelope
 
 
+async def _answered_and_not_recorded(built: Application, http: httpx2.AsyncClient) -> None:
+    """A read that is answered before its record fails."""
+    answer = await _asked(http, "search_memories", query="heron")
+    assert answer["status"] == "ok"
+    with pytest.raises(AuditUnavailable):
+        await built.services.audit.reads.flush()
+
+
 CALLS: tuple[tuple[str, dict[str, str]], ...] = (
     ("store_memory", {"text": "A heron stood by the pond."}),
     ("search_memories", {"query": "heron"}),
@@ -78,10 +86,8 @@ CALLS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 
 
-async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answered(
-    open_app: Open,
-) -> None:
-    """LOG-04: the database refuses the record, and nothing else."""
+async def test_what_cannot_be_recorded_neither_happens_nor_is_answered(open_app: Open) -> None:
+    """The database refuses the record, and nothing else; of reads one batch was answered before."""
     async with (
         open_app(port=0) as built,
         listening(create_app(built), built.settings, bound(built.settings)) as address,
@@ -91,10 +97,12 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
             await _asked(http, *CALLS[0][:1], text="The heron was grey.")
             before = await _counted(built)
             await _script(built, REFUSE)
+            await _answered_and_not_recorded(built, http)
             refused = [await _asked(http, tool, **given) for tool, given in CALLS]
             book = await http.get("/v1/audit")
             left = await _counted(built)
             await _script(built, ALLOW)
+            await built.services.audit.reads.flush()
             control = [await _asked(http, tool, **given) for tool, given in CALLS]
 
     for answer in [*refused, book.json()]:
@@ -109,7 +117,7 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
 async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
     open_app: Open,
 ) -> None:
-    """LOG-04: a privilege that was revoked; 503 and nothing done."""
+    """A privilege that was revoked; 503 and nothing done."""
     async with (
         open_app(port=0) as built,
         listening(create_app(built), built.settings, bound(built.settings)) as address,
@@ -119,11 +127,15 @@ async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
             before = await _counted(built)
             async with built.store.driver.migration() as raw:
                 await raw.script("REVOKE INSERT ON tool_call_records FROM recall_app")
+            await _answered_and_not_recorded(built, http)
             refused = [await _asked(http, tool, **given) for tool, given in CALLS]
             plain = await http.get("/v1/conflicts")
             left = await _counted(built)
+            async with built.store.driver.migration() as raw:
+                await raw.script("GRANT INSERT ON tool_call_records TO recall_app")
 
-    assert {answer["code"] for answer in refused} == {"DATABASE_UNUSABLE"}
+    reads = ["AUDIT_UNAVAILABLE"] * 3
+    assert [answer["code"] for answer in refused] == ["DATABASE_UNUSABLE", *reads]
     assert plain.status_code == 503
     assert left == before
 
@@ -258,11 +270,10 @@ async def test_details_stand_beside_the_book_and_words_nowhere(open_app: Open) -
             Submission("The canary sang.", "birds"),
             entry=audit.begin(ALICE, "store_memory", "test", None),
         )
-        await recall_.search(
-            ALICE,
-            Query(text="which canary sang"),
-            entry=audit.begin(ALICE, "search_memories", "test", None),
-        )
+        searched = audit.begin(ALICE, "search_memories", "test", None)
+        await recall_.search(ALICE, Query(text="which canary sang"), entry=searched)
+        await audit.note(searched)
+        await audit.reads.flush()
         async with built.store.transaction(ALICE, write=False) as tx:
             records = await tx.audit.chained(0, 10)
 

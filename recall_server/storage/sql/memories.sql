@@ -176,18 +176,28 @@ WITH RECURSIVE forward (id, depth) AS (
 )
 SELECT DISTINCT id FROM chain
 
--- query: touch_memories
+-- query: count_accesses_of_memories
 -- in: sqlite
-UPDATE memories SET access_count = access_count + 1, last_accessed_at = :now
-WHERE namespace = :namespace AND id IN (SELECT value FROM json_each(:ids))
--- in: postgres
--- Locked in one order, or two searches that found the same memories could wait for each other.
-UPDATE memories SET access_count = access_count + 1, last_accessed_at = :now
+UPDATE memories SET access_count = access_count + counted.times,
+  last_accessed_at = max(COALESCE(last_accessed_at, ''), counted.last)
 FROM (
-  SELECT id AS touched FROM memories
-  WHERE namespace = :namespace AND id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE
-) AS found
-WHERE namespace = :namespace AND id = touched
+  SELECT value ->> 0 AS counted_id, value ->> 1 AS times, value ->> 2 AS last
+  FROM json_each(:counts)
+) AS counted
+WHERE namespace = :namespace AND id = counted_id
+-- in: postgres
+-- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
+-- somebody in a circle.
+UPDATE memories SET access_count = access_count + times,
+  last_accessed_at = GREATEST(last_accessed_at, last)
+FROM (
+  SELECT t.id AS counted_id, (c.value ->> 1)::bigint AS times,
+    (c.value ->> 2)::timestamptz AS last
+  FROM jsonb_array_elements(:counts) c
+  JOIN memories t ON t.namespace = :namespace AND t.id = c.value ->> 0
+  FOR NO KEY UPDATE OF t SKIP LOCKED
+) AS counted
+WHERE namespace = :namespace AND id = counted_id
 
 -- query: memories_of_episode
 SELECT m.*, c.episode_id, c.span_start, c.span_end
