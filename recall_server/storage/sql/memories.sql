@@ -178,24 +178,29 @@ SELECT DISTINCT id FROM chain
 
 -- query: count_accesses_of_memories
 -- in: sqlite
-UPDATE memories SET access_count = access_count + counted.times,
-  last_accessed_at = max(COALESCE(last_accessed_at, ''), counted.last)
-FROM (
-  SELECT value ->> 0 AS counted_id, value ->> 1 AS times, value ->> 2 AS last
+-- The namespace comes from the counts, so that each row is looked up by its key: SQLite, which
+-- knows nothing of a namespace, would go through all of its rows.
+WITH counted AS MATERIALIZED (
+  SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
+    value ->> 2 AS last
   FROM json_each(:counts)
-) AS counted
-WHERE namespace = :namespace AND id = counted_id
+)
+UPDATE memories SET access_count = access_count + times,
+  last_accessed_at = max(COALESCE(last_accessed_at, ''), last)
+FROM counted
+WHERE namespace = counted_namespace AND id = counted_id
 -- in: postgres
 -- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
 -- somebody in a circle.
 UPDATE memories SET access_count = access_count + times,
   last_accessed_at = GREATEST(last_accessed_at, last)
 FROM (
-  SELECT t.id AS counted_id, (c.value ->> 1)::bigint AS times,
+  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
     (c.value ->> 2)::timestamptz AS last
-  FROM jsonb_array_elements(:counts) c
-  JOIN memories t ON t.namespace = :namespace AND t.id = c.value ->> 0
-  FOR NO KEY UPDATE OF t SKIP LOCKED
+  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
+    SELECT id FROM memories WHERE namespace = :namespace AND id = c.value ->> 0
+    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+  ) AS known
 ) AS counted
 WHERE namespace = :namespace AND id = counted_id
 
