@@ -68,7 +68,7 @@ def _bare_app(application: Application) -> ASGIApp:
         (Access, "verify", verify),
         (Audit, "begin", begin_written),
         (AuditTable, "record", nothing),
-        (AuditTable, "ask", nothing),
+        (AuditTable, "record_all", nothing),
         (Rates, "call", nothing),
     ):
         assert callable(getattr(owner, name))

@@ -43,7 +43,8 @@ class Application:
         self.services.tasks.runs.bell.close()
 
     async def check(self) -> None:
-        """Raise `Unavailable` where the database does not answer."""
+        """Raise `Unavailable` where the database does not answer, or reads cannot be recorded."""
+        self.services.audit.reads.check()
         await self.store.alone(None).access.by_accessor("")
 
     def space_warnings(self) -> list[Finding]:

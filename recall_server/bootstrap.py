@@ -24,6 +24,7 @@ from recall_server.resources import shipped
 from recall_server.services import Services
 from recall_server.services.audit.audit import Audit
 from recall_server.services.audit.checkpoints import Checkpoints
+from recall_server.services.audit.read_log import ReadLog
 from recall_server.services.audit.verification import PURPOSE, Verification
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
@@ -104,7 +105,9 @@ async def open_application(
             stack.push_async_callback(mind.close)
         lease, woken = timedelta(seconds=settings.lease_s), _Wake()
         cursors = Cursors(key.derive(CURSORS), now)
-        audit = Audit(store, now, id_of, cursors)
+        reads = ReadLog(store)
+        stack.push_async_callback(reads.close)
+        audit = Audit(store, now, id_of, cursors, reads)
         proof = Verification(store, key, now)
         checkpoints = Checkpoints(
             proof, factories.checkpoint_places(settings), settings.checkpoint_s

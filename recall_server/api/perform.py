@@ -43,10 +43,11 @@ class Calls:
         entry = self.audit.begin(caller.namespace, operation, door, caller.accessor)
         try:
             caller.rights.require(operation)
+            self.audit.check(entry)
             async with asyncio.timeout(self.deadline_s):
                 result = await work(entry)
                 if not entry.written:
-                    await self.audit.write(entry)
+                    await self.audit.note(entry)
         except TimeoutError:
             error: RecallError = DeadlineExceeded()
         except RecallError as raised:
@@ -74,7 +75,7 @@ class Calls:
         self._log(entry)
         try:
             async with asyncio.timeout(self.deadline_s):
-                await self.audit.write(entry)
+                await self.audit.note(entry)
         except Exception:
             # The caller already gets an error; which one must not depend on the book.
             log.exception("audit_write_failed", request_id=entry.request_id)

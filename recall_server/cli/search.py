@@ -32,6 +32,9 @@ def search(  # noqa: PLR0917  # options, each by its name
         rooms = frozenset(container) if container else None
         asked = Query(query, limit=limit, mode=mode, containers=rooms)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)
+        await built.services.audit.note(entry)
+        # What is shown is in the audit log before.
+        await built.services.audit.reads.flush()
         if as_json:
             print_json(presenters.found(found, explain=True))
             return

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
@@ -16,6 +17,14 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
+class AccessCount(NamedTuple):
+    """How often a memory or a turn was shown, and when last."""
+
+    id: str
+    times: int
+    last: datetime
+
+
 @dataclass
 class AuditEntry:
     """One line of the book, filled in while the operation runs (FEATURES I10, J01).
@@ -24,6 +33,7 @@ class AuditEntry:
     and the book must not hold for ever: they are kept beside it, and can be erased. `written` is
     set by the transaction that wrote it, so that an operation writes exactly one. `ends_caller`:
     the operation itself may revoke the token that asks for it, and has seen to it that it stood.
+    `memories_shown` and `turns_shown` are the accesses that a search counts.
     """
 
     id: str
@@ -42,3 +52,5 @@ class AuditEntry:
     details: dict[str, str] = field(default_factory=dict)
     written: bool = False
     ends_caller: bool = False
+    memories_shown: list[str] = field(default_factory=list)
+    turns_shown: list[str] = field(default_factory=list)

@@ -268,6 +268,14 @@ class DeadlineExceeded(Unavailable):
     code = "DEADLINE_EXCEEDED"
 
 
+class AuditUnavailable(Unavailable):
+    """Reads cannot be recorded in the audit log just now, so they are refused. Send the call again
+    in a few seconds; `recall doctor` names what is wrong with the database.
+    """
+
+    code = "AUDIT_UNAVAILABLE"
+
+
 class DatabaseUnavailable(Unavailable):
     """The database does not answer. Send the call again in a few seconds."""
 

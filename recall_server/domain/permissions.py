@@ -80,6 +80,18 @@ NEEDED: Mapping[str, Scope | None] = {
 }
 """Every operation that a door passes on, and the scope it needs. What is missing is refused."""
 
+READS = frozenset(
+    {
+        *("whoami", "unknown_tool", "get_extended_card"),
+        *("search_memories", "inspect_memories", "get_memory_stats", "list_conflicts"),
+        *("get_task", "list_tasks", "subscribe_to_task", "get_push_config", "list_push_configs"),
+        *("list_quarantine", "read_audit", "list_tokens", "show_token"),
+    }
+)
+"""Those that change nothing: their records are written behind the reply. An export changes nothing
+either, but its record is on the disk before its first line leaves.
+"""
+
 WHOLE = frozenset(
     {
         *("erase_memory", "erase_subject", "delete_namespace_data", "export_namespace"),

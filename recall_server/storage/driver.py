@@ -103,16 +103,11 @@ class Driver(Protocol):
         namespace: str | None,
         write: bool,
         erasing: bool = False,
-        brief: bool = False,
-        noting: bool = False,
     ) -> AbstractAsyncContextManager[Connection]:
         """A transaction that commits on leaving and rolls back on any error or cancellation.
 
         `namespace` is what row-level security lets through; `None` is for statements that serve
-        all tenants. Only one that is `erasing` may destroy what was said. One that is `brief`
-        touches a few rows by their keys, and nothing else: others may be made to wait for that.
-        One that is `noting` only reads, but for its line in the book: of Postgres alone, as whoever
-        reads from SQLite must not wait for those who write.
+        all tenants. Only one that is `erasing` may destroy what was said.
         """
         ...
 

@@ -1,12 +1,16 @@
-"""From what an engine gives back to plain values: SQLite keeps times and documents as text."""
+"""Between plain values and what an engine takes and gives: SQLite keeps times and documents as
+text.
+"""
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Span
 from recall_server.domain.memory import Fact
-from recall_server.storage.driver import Row
+from recall_server.storage.driver import Document, Row
 
 
 def moment(value: Any) -> datetime:
@@ -31,3 +35,10 @@ def fact(row: Row) -> Fact | None:
     if row["entity"] is None:
         return None
     return Fact(row["entity"], row["attribute"], row["value"], bool(row["negated"]))
+
+
+def accesses(counts: Iterable[AccessCount]) -> Document:
+    """Access counts as queries take them, with times as SQLite keeps them."""
+    return Document(
+        [[one.id, one.times, one.last.isoformat(timespec="microseconds")] for one in counts]
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.fair_semaphore import FairSemaphore
@@ -34,47 +35,88 @@ from recall_server.storage.tables.usage import Spend
 
 
 class Transaction:
-    """The shelves of one namespace, as of one transaction."""
+    """The tables of one namespace, as of one transaction. Each is made when it is first used."""
 
-    def __init__(
-        self,
-        handle: BoundConnection,
-        cache: Cache,
-        mac_key: bytes | None,
-        entry: AuditEntry | None = None,
-    ) -> None:
-        self._entry = entry
+    def __init__(self, handle: BoundConnection, cache: Cache, mac_key: bytes | None) -> None:
         self.handle = handle
         self.cache = cache
-        self.access = Access(handle)
-        self.audit = Audit(handle, mac_key)
-        self.episodes = Episodes(handle)
-        self.erasures = Erasures(handle)
-        self.findables = Findables(handle)
-        self.jobs = Jobs(handle)
-        self.erasure_scan = ErasureScan(handle)
-        self.memories = Memories(handle)
-        self.exports = ExportTable(handle)
-        self.pushes = Pushes(handle)
-        self.quarantine = Quarantine(handle)
-        self.rates = Rates(handle)
-        self.runs = TaskTable(handle)
-        self.server = Server(handle)
-        self.sources = Sources(handle)
-        self.spend = Spend(handle)
-        self.vectors = Vectors(handle, cache)
-        self.words = WordIndex(handle, cache)
+        self._mac_key = mac_key
 
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""
         await self.handle.send("lock_namespace")
 
-    async def closing(self) -> None:
-        """To be called before the last fetch: where a line of the book is to be written, its place
-        is taken with that.
-        """
-        if self._entry is not None:
-            await self.audit.ask(self._entry)
+    @cached_property
+    def access(self) -> Access:
+        return Access(self.handle)
+
+    @cached_property
+    def audit(self) -> Audit:
+        return Audit(self.handle, self._mac_key)
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        return Episodes(self.handle)
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        return Erasures(self.handle)
+
+    @cached_property
+    def findables(self) -> Findables:
+        return Findables(self.handle)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        return Jobs(self.handle)
+
+    @cached_property
+    def erasure_scan(self) -> ErasureScan:
+        return ErasureScan(self.handle)
+
+    @cached_property
+    def memories(self) -> Memories:
+        return Memories(self.handle)
+
+    @cached_property
+    def exports(self) -> ExportTable:
+        return ExportTable(self.handle)
+
+    @cached_property
+    def pushes(self) -> Pushes:
+        return Pushes(self.handle)
+
+    @cached_property
+    def quarantine(self) -> Quarantine:
+        return Quarantine(self.handle)
+
+    @cached_property
+    def rates(self) -> Rates:
+        return Rates(self.handle)
+
+    @cached_property
+    def runs(self) -> TaskTable:
+        return TaskTable(self.handle)
+
+    @cached_property
+    def server(self) -> Server:
+        return Server(self.handle)
+
+    @cached_property
+    def sources(self) -> Sources:
+        return Sources(self.handle)
+
+    @cached_property
+    def spend(self) -> Spend:
+        return Spend(self.handle)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        return Vectors(self.handle, self.cache)
+
+    @cached_property
+    def words(self) -> WordIndex:
+        return WordIndex(self.handle, self.cache)
 
 
 class Store:
@@ -116,29 +158,20 @@ class Store:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry | None = None,
         erasing: bool = False,
-        brief: bool = False,
     ) -> AsyncIterator[Transaction]:
         """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
-        to the book just before it commits; of one that does not `write`, when all is read. Only one
-        that is `erasing` may destroy what was said. One that is `brief` touches a few rows by their
-        keys.
+        to the audit log just before it commits. Only one that is `erasing` may destroy what was
+        said.
         """
-        noting = entry is not None and not write
-        if noting and self.engine == "sqlite":
-            # Its readers wait for nobody who writes, so the line is written when they have read.
-            async with self.transaction(namespace, write=False, reach=reach) as tx:
-                yield tx
-            async with self.transaction(namespace, entry=entry, brief=True):
-                pass
-            return
+        assert write or entry is None, "a read notes its record in the read log"
         # What serves all is not one's crowd.
         if namespace is not None:
             await self.turns.yield_to_others(namespace)
         async with self.driver.transaction(
-            namespace=namespace, write=write, erasing=erasing, brief=brief, noting=noting
+            namespace=namespace, write=write, erasing=erasing
         ) as connection:
             handle = BoundConnection(connection, self._queries, namespace, reach, self._room)
-            transaction = Transaction(handle, self._cache, self._mac_key, entry)
+            transaction = Transaction(handle, self._cache, self._mac_key)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)

@@ -11,7 +11,7 @@ import pytest
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.domain.audit import Outcome
-from recall_server.domain.errors import DatabaseUnavailable
+from recall_server.domain.errors import AuditUnavailable, DatabaseUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.server import bound, listening
 from recall_server.storage.tables.audit import Audit, AuditRecord
@@ -120,7 +120,7 @@ async def test_a_fault_inside_gives_a_reference_and_nothing_of_its_cause(
 
 
 @pytest.mark.parametrize("tool", ["search_memories", "inspect_memories", "get_memory_stats"])
-async def test_a_read_that_cannot_be_entered_in_the_book_is_not_answered(
+async def test_a_read_is_not_answered_while_reads_cannot_be_recorded(
     running: Running, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
     token = await running.token()
@@ -128,11 +128,16 @@ async def test_a_read_that_cannot_be_entered_in_the_book_is_not_answered(
     arguments = {"query": "heron"} if tool == "search_memories" else {}
 
     with monkeypatch.context() as broken:
-        broken.setattr(Audit, "record", _raises(DatabaseUnavailable()))
+        broken.setattr(Audit, "record_all", _raises(DatabaseUnavailable()))
+        first = await _asked(running, token, tool, arguments)
+        with pytest.raises(AuditUnavailable):
+            await running.application.services.audit.reads.flush()
         refused = await _asked(running, token, tool, arguments)
+    await running.application.services.audit.reads.flush()
     control = await _asked(running, token, tool, arguments)
 
-    assert (refused["status"], refused["code"]) == ("error", "DATABASE_UNAVAILABLE")
+    assert first["status"] == "ok"
+    assert (refused["status"], refused["code"]) == ("error", "AUDIT_UNAVAILABLE")
     assert "data" not in refused
     assert control["status"] == "ok"
 

@@ -1,5 +1,6 @@
 """MCP over real HTTP, in both protocol eras and on both engines, with the `mcp` client."""
 
+import asyncio
 import importlib.util
 import json
 from pathlib import Path
@@ -12,9 +13,10 @@ from mcp.types import METHOD_NOT_FOUND
 from tokenizers import Tokenizer
 
 from recall_server.api import presenters
+from recall_server.domain.namespace import Namespace
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, MODERN, data, request, told
-from tests.support.server import Json, Running
+from tests.support.server import WITHIN_S, Json, Running
 
 TOOLS = (
     "store_memory",
@@ -133,6 +135,24 @@ async def test_all_four_hints_are_stated(client: Client) -> None:
             hints.idempotent_hint,
             hints.open_world_hint,
         )
+
+
+async def test_a_tool_that_says_it_only_reads_writes_nothing_before_it_answers(
+    client: Client, running: Running
+) -> None:
+    """Its record in the audit log and the accesses it counts are written behind the reply."""
+    await told(client, "store_memory", text="Ann eats jam.")
+    needed = {"search_memories": {"query": "jam"}}
+    store = running.application.store
+    async with store.transaction(Namespace("alice")) as tx:
+        await tx.lock()
+        await tx.audit.require(None)
+        for tool in (await client.list_tools()).tools:
+            if tool.annotations is not None and tool.annotations.read_only_hint:
+                async with asyncio.timeout(WITHIN_S):
+                    envelope = await told(client, tool.name, **needed.get(tool.name, {}))
+
+                assert envelope["status"] == "ok", tool.name
 
 
 @on_sqlite

@@ -18,7 +18,7 @@ import pytest
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
-from recall_server.domain.errors import DatabaseUnusable
+from recall_server.domain.errors import AuditUnavailable, DatabaseUnusable
 from recall_server.domain.query import Query
 from recall_server.integrations.checkpoints import opened
 from recall_server.resources import shipped
@@ -27,7 +27,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
 from tests.support.application import Open, settings_for
-from tests.support.audit import ALICE, BOB, Database, enter, line, more, recall
+from tests.support.audit import ALICE, ALLOW, BOB, REFUSE, Database, enter, line, more, recall
 from tests.support.engines import ENGINES, Postgres, on_postgres
 from tests.support.mcp_clients import request
 from tests.support.models import Reply
@@ -37,18 +37,6 @@ from tests.support.runtime import NOON
 from tests.support.server import Running
 
 WITHIN_S = 20.0
-REFUSE = {
-    "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
-    "BEGIN SELECT RAISE(ABORT, 'canary'); END",
-    "postgres": "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN RAISE EXCEPTION 'canary'; END $$; "
-    "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
-    "FOR EACH ROW EXECUTE FUNCTION refuse()",
-}
-ALLOW = {
-    "sqlite": "DROP TRIGGER refuse",
-    "postgres": "DROP TRIGGER refuse ON tool_call_records",
-}
 
 
 async def _script(built: Application, statements: dict[str, str]) -> None:
@@ -72,6 +60,14 @@ async def _asked(http: httpx2.AsyncClient, tool: str, **arguments: object) -> di
     return envelope
 
 
+async def _answered_and_not_recorded(built: Application, http: httpx2.AsyncClient) -> None:
+    """A read that is answered before its record fails."""
+    answer = await _asked(http, "search_memories", query="heron")
+    assert answer["status"] == "ok"
+    with pytest.raises(AuditUnavailable):
+        await built.services.audit.reads.flush()
+
+
 CALLS: tuple[tuple[str, dict[str, str]], ...] = (
     ("store_memory", {"text": "A heron stood by the pond."}),
     ("search_memories", {"query": "heron"}),
@@ -80,10 +76,8 @@ CALLS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 
 
-async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answered(
-    open_app: Open,
-) -> None:
-    """The database refuses the record, and nothing else."""
+async def test_what_cannot_be_recorded_neither_happens_nor_is_answered(open_app: Open) -> None:
+    """The database refuses the record, and nothing else; of reads one batch was answered before."""
     async with (
         open_app(port=0) as built,
         listening(create_app(built), built.settings, bound(built.settings)) as address,
@@ -93,10 +87,12 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
             await _asked(http, *CALLS[0][:1], text="The heron was grey.")
             before = await _counted(built)
             await _script(built, REFUSE)
+            await _answered_and_not_recorded(built, http)
             refused = [await _asked(http, tool, **given) for tool, given in CALLS]
             book = await http.get("/v1/audit")
             left = await _counted(built)
             await _script(built, ALLOW)
+            await built.services.audit.reads.flush()
             control = [await _asked(http, tool, **given) for tool, given in CALLS]
 
     for answer in [*refused, book.json()]:
@@ -121,11 +117,15 @@ async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
             before = await _counted(built)
             async with built.store.driver.migration() as raw:
                 await raw.script("REVOKE INSERT ON tool_call_records FROM recall_app")
+            await _answered_and_not_recorded(built, http)
             refused = [await _asked(http, tool, **given) for tool, given in CALLS]
             plain = await http.get("/v1/conflicts")
             left = await _counted(built)
+            async with built.store.driver.migration() as raw:
+                await raw.script("GRANT INSERT ON tool_call_records TO recall_app")
 
-    assert {answer["code"] for answer in refused} == {"DATABASE_UNUSABLE"}
+    reads = ["AUDIT_UNAVAILABLE"] * 3
+    assert [answer["code"] for answer in refused] == ["DATABASE_UNUSABLE", *reads]
     assert plain.status_code == 503
     assert left == before
 
@@ -260,11 +260,10 @@ async def test_details_stand_beside_the_book_and_words_nowhere(open_app: Open) -
             Submission("The canary sang.", "birds"),
             entry=audit.begin(ALICE, "store_memory", "test", None),
         )
-        await recall_.search(
-            ALICE,
-            Query(text="which canary sang"),
-            entry=audit.begin(ALICE, "search_memories", "test", None),
-        )
+        searched = audit.begin(ALICE, "search_memories", "test", None)
+        await recall_.search(ALICE, Query(text="which canary sang"), entry=searched)
+        await audit.note(searched)
+        await audit.reads.flush()
         async with built.store.transaction(ALICE, write=False) as tx:
             records = await tx.audit.chained(0, 10)
 

@@ -328,6 +328,7 @@ async def rows(running: Running, namespace: str = "alice") -> dict[str, str]:
     """A digest of all rows that a namespace has in each table. Not of the counts of its calls,
     which are written whenever there is time for it.
     """
+    await running.application.services.audit.reads.flush()
     found = {}
     driver = running.application.store.driver
     async with driver.transaction(namespace=namespace, write=False) as raw:

@@ -92,7 +92,6 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         np.array([one.recorded_at.timestamp() for one in items]),
         np.array([one.valid_from.timestamp() for one in items]),
         np.array([one.importance for one in items]),
-        np.array([one.access_count for one in items]),
         np.array(
             [
                 names.setdefault(at.session, len(names)) if at else -1 - n
@@ -309,12 +308,12 @@ def test_of_several_periods_the_one_that_fits_best_counts() -> None:
     assert found == {"a": 1.0, "b": 1.0}
 
 
-def test_what_is_newer_or_read_more_often_has_more_of_recency() -> None:
+def test_what_is_newer_has_more_of_recency_however_often_it_was_read() -> None:
     pool = [item("new", days=-1), item("old", days=4), item("read", days=4, accesses=3)]
 
     found = finals(fuse(pool, evidence(), only(Part.RECENCY), NOW))
 
-    assert found == pytest.approx({"new": 1.0, "read": math.exp(-1), "old": math.exp(-4)})
+    assert found == pytest.approx({"new": 1.0, "read": math.exp(-4), "old": math.exp(-4)})
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
@@ -390,8 +389,7 @@ def test_without_a_part_its_effect_is_gone(part: Part) -> None:
     }[part]
     b = item(
         "b",
-        days=9,
-        accesses=99 if part is Part.RECENCY else 0,
+        days=8 if part is Part.RECENCY else 9,
         valid=NOW if part is Part.TIME else None,
     )
     of_it = {Part.KEYWORD, Part.SESSION} if reason is words else {part}

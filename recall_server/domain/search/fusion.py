@@ -52,7 +52,6 @@ class Pool(NamedTuple):
     recorded_at: Column
     valid_from: Column
     importance: Column
-    accesses: Column
     session: Counts
     episode: Counts
     position: Counts
@@ -185,7 +184,7 @@ def _parts(pool: Pool, evidence: Evidence, query: Query, now: datetime) -> dict[
         fits = [affinity(period, pool.valid_from) for period in evidence.periods]
         parts[Part.TIME] = np.max(fits, axis=0)
     age_days = np.maximum(0.0, now.timestamp() - pool.recorded_at) / DAY_S
-    parts[Part.RECENCY] = np.exp(-age_days / (1.0 + np.maximum(0.0, pool.accesses)))
+    parts[Part.RECENCY] = np.exp(-age_days)
     return {part: values for part, values in parts.items() if part not in query.without}
 
 

@@ -8,6 +8,8 @@ from time import perf_counter
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import NamespaceNotFound
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import READS
+from recall_server.services.audit.read_log import ReadLog
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.storage.store import Store
 from recall_server.storage.tables.audit import AuditRecord, Filter
@@ -31,6 +33,7 @@ class Audit:
     now: Callable[[], datetime]
     new_id: Callable[[str], str]
     cursors: Cursors
+    reads: ReadLog
 
     def begin(
         self, namespace: Namespace, operation: str, door: str, accessor: str | None
@@ -48,9 +51,23 @@ class Audit:
             elapsed_ms=lambda: (perf_counter() - started) * 1000,
         )
 
+    def check(self, entry: AuditEntry) -> None:
+        """Raise `AuditUnavailable` where `entry` is of a read, and reads cannot be recorded."""
+        if entry.operation in READS:
+            self.reads.check_for(entry.namespace)
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Take in the record of an operation that changed nothing, or failed: that of a read is
+        written behind the reply. Raises `AuditUnavailable`.
+        """
+        if entry.operation in READS:
+            self.reads.add(entry)
+        else:
+            await self.write(entry)
+
     async def write(self, entry: AuditEntry) -> None:
-        """Write a line whose operation changed nothing, or failed."""
-        async with self.store.transaction(entry.namespace, entry=entry, brief=True):
+        """Write the record of an operation that changed nothing, or failed."""
+        async with self.store.transaction(entry.namespace, entry=entry):
             pass
 
     async def observed(
@@ -75,11 +92,12 @@ class Audit:
         limit: int,
         entry: AuditEntry,
     ) -> AuditPage:
-        """The newest chained records that are wanted, or of those on the pages behind `cursor`.
-        Raises `InvalidCursor`.
+        """The newest chained records that are wanted, or of those on the pages behind `cursor`,
+        with those of all reads that this process has answered. Raises `InvalidCursor`.
         """
         listing = Listing("audit", namespace, entry.accessor or "", asdict(wanted))
         [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
+        await self.reads.flush(namespace)
         async with self.store.transaction(namespace, write=False) as tx:
             found = await tx.audit.page(wanted, int(before), limit + 1)
         shown = found[:limit]
@@ -90,6 +108,7 @@ class Audit:
 
     async def newest(self, namespace: Namespace | None, limit: int) -> list[AuditRecord]:
         """The newest lines, newest first; of all namespaces where none is given."""
+        await self.reads.flush(namespace)
         async with self.store.transaction(namespace, write=False) as tx:
             if namespace is None:
                 return await tx.audit.newest_of_all(limit)

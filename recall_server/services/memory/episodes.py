@@ -40,7 +40,6 @@ async def keep(
     """
     await tx.lock()
     await refuse_erased(tx, digests, episode)
-    await tx.closing()
     added = await tx.episodes.add(episode, key, digest)
     if added:
         await tx.words.add(words)

@@ -70,7 +70,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Recall:
-    """Reading, and the two small writes that belong to it: counting accesses, and forgetting."""
+    """Reading, and two small changes: forgetting, and taking that back."""
 
     store: Store
     embedder: Embedder | None
@@ -99,34 +99,28 @@ class Recall:
         asked = await search.ask(self.store, self.embedder, namespace, query, reach)
         now = self.now()
         again = None if Part.RERANK in query.without else self.reranking
+        degraded = asked.degraded
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             least = LOOKED_AT if again else 0
             narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
-            if again is not None:
+            if again is None:
+                hits = await _shown(tx, narrowed, query, cite=cite)
+            else:
                 # What is not looked at has a score on another scale: none of that is shown.
                 best = narrowed.best[: max(LOOKED_AT, query.limit)]
                 narrowed = await search.readable(tx, replace(narrowed, best=best), best)
                 passages = await again.read(tx, narrowed)
-        degraded = asked.degraded
         if again is not None:
             best, failed = await again.look(asked, narrowed.best, passages)
             narrowed = replace(narrowed, best=best)
             degraded = degraded or failed
-        async with self.store.transaction(namespace, reach=reach, entry=entry, brief=True) as tx:
-            # Where more is read below, nobody who writes here is to wait for that.
-            if not (query.neighbours or cite):
-                await tx.closing()
-            narrowed = await search.shown(tx, narrowed, query)
-            hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
-            await _touch(tx, hits, now)
-            if query.neighbours:
-                hits = await search.with_neighbours(tx, narrowed, hits, query)
-            if cite:
-                hits = await _cited(tx, hits)
-            entry.ids += [hit.item.id for hit in hits]
-            entry.counts["hits"] = len(hits)
-            entry.details["mode"] = asked.query.mode
-        narrowed.count_accesses(hits)
+            async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+                hits = await _shown(tx, narrowed, query, cite=cite)
+        entry.ids += [hit.item.id for hit in hits]
+        entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
+        entry.turns_shown += _of_kind(hits, ItemKind.TURN)
+        entry.counts["hits"] = len(hits)
+        entry.details["mode"] = asked.query.mode
         return Found(tuple(hits), degraded, narrowed.evidence)
 
     async def inspect(
@@ -144,9 +138,8 @@ class Recall:
         """One page of the active memories, newest first (FEATURES D12)."""
         storable(topic)
         reach = reach.inside(_checked(containers))
-        async with self.store.transaction(namespace, write=False, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
-            await tx.closing()
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
             entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
@@ -241,6 +234,16 @@ def _checked(containers: Collection[str] | None) -> Collection[str] | None:
     return None if containers is None else frozenset(map(container, containers))
 
 
+async def _shown(
+    tx: Transaction, narrowed: search.Candidates, query: Query, *, cite: bool
+) -> list[Hit]:
+    narrowed = await search.shown(tx, narrowed, query)
+    hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
+    if query.neighbours:
+        hits = await search.with_neighbours(tx, narrowed, hits, query)
+    return await _cited(tx, hits) if cite else hits
+
+
 async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:
     memories = await tx.memories.get([hit.item.id for hit in hits])
     return [
@@ -251,10 +254,5 @@ async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:
     ]
 
 
-async def _touch(tx: Transaction, hits: list[Hit], now: datetime) -> None:
-    memories = [hit.item.id for hit in hits if hit.item.kind is ItemKind.MEMORY]
-    turns = [hit.item.id for hit in hits if hit.item.kind is ItemKind.TURN]
-    if memories:
-        await tx.memories.touch(memories, now)
-    if turns:
-        await tx.episodes.touch(turns, now)
+def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:
+    return [hit.item.id for hit in hits if hit.item.kind is kind]

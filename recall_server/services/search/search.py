@@ -1,7 +1,7 @@
 """How a search goes: narrow by words and vectors, weigh what speaks for each, show the best."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -140,10 +140,6 @@ class Candidates:
     def hits(self) -> list[Hit]:
         """The best as they are shown, once they were read."""
         return [Hit(self.items[one.slot], one.scores) for one in self.best]
-
-    def count_accesses(self, hits: Iterable[Hit]) -> None:
-        """That these were shown."""
-        self.documents.count_accesses([self.slots[hit.item.id] for hit in hits])
 
 
 async def narrow(

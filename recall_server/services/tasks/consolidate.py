@@ -127,8 +127,7 @@ class Consolidate:
             messages=(await self.masking.message(said, entry),) if said else (),
         )
         text = await text_of(run)
-        brief = text is not None and text.brief
-        async with self.store.transaction(namespace, reach=reach, entry=entry, brief=brief) as tx:
+        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
@@ -267,10 +266,7 @@ class Consolidate:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
         line.usage = run.work.usage
         reach = run.request.seen
-        brief = text is not None and text.brief
-        async with self.store.transaction(
-            job.namespace, reach=reach, entry=line, brief=brief
-        ) as tx:
+        async with self.store.transaction(job.namespace, reach=reach, entry=line) as tx:
             await tx.lock()
             now = self.runs.now()
             plan = await _plan(tx, run, text, now)

@@ -18,8 +18,6 @@ from recall_server.storage.index.codes import Floats
 from recall_server.storage.index.words import Postings
 
 HELD_MAX = 128
-# What is made of so much touches so few rows that others can wait for it.
-BRIEF_CHARS_MAX = 2_000
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,6 @@ class Text:
     episode: Episode
     words: Postings
     vectors: Mapping[Texts, Floats] = field(default_factory=dict)
-
-    @property
-    def brief(self) -> bool:
-        """Whether a transaction about it is (`Driver.transaction`)."""
-        return len(self.episode.text) <= BRIEF_CHARS_MAX
 
 
 async def text_of(run: Task) -> Text | None:

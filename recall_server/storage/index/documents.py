@@ -30,7 +30,6 @@ RANKED = {
     "recorded_at": np.float64,
     "valid_from": np.float64,
     "importance": np.float64,
-    "accesses": np.int64,
     "session": np.int64,
     "episode": np.int64,
     "position": np.int64,
@@ -154,7 +153,6 @@ class Documents:
             "recorded_at": [item.recorded_at.timestamp() for item in items.values()],
             "valid_from": [item.valid_from.timestamp() for item in items.values()],
             "importance": [item.importance for item in items.values()],
-            "accesses": [item.access_count for item in items.values()],
             # Who is of no session is one by itself, and of no episode.
             "session": [
                 self._number(place.session) if place else -1 - slot
@@ -189,10 +187,6 @@ class Documents:
     def source(self, slot: int) -> int:
         """The session or text that it comes from, as a number."""
         return int(self._columns["source"][slot])
-
-    def count_accesses(self, slots: Sequence[int]) -> None:
-        """Once more for each. What other processes have counted is taken in with the item."""
-        self._columns["accesses"][list(slots)] += 1
 
     # --- reach ---
 

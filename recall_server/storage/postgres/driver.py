@@ -102,19 +102,14 @@ class PostgresDriver:
         namespace: str | None,
         write: bool,
         erasing: bool = False,
-        brief: bool = False,
-        noting: bool = False,
     ) -> AsyncIterator[Connection]:
-        del brief  # nobody waits here for anybody else's statements
         role = "recall_eraser" if erasing and namespace is not None else _role(namespace)
-        async with self._transaction(
-            namespace, write=write, role=role, noting=noting
-        ) as connection:
+        async with self._transaction(namespace, write=write, role=role) as connection:
             yield connection
 
     @asynccontextmanager
     async def _transaction(
-        self, namespace: str | None, *, write: bool, role: str, noting: bool = False
+        self, namespace: str | None, *, write: bool, role: str
     ) -> AsyncIterator["Connected"]:
         try:
             async with asyncio.timeout(POOL_WAIT_S):
@@ -124,7 +119,7 @@ class PostgresDriver:
                 "All connections to Postgres that one namespace may use are in use. Try again."
             ) from None
         try:
-            begin = "BEGIN READ WRITE" if write or noting else "BEGIN READ ONLY"
+            begin = "BEGIN READ WRITE" if write else "BEGIN READ ONLY"
             async with self._begun(begin) as connection:
                 entered = {"role": role, "namespace": namespace or ""}
                 if write:

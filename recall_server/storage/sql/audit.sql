@@ -51,6 +51,9 @@ INSERT INTO tool_call_records (
   :detail_digest
 )
 
+-- query: written_records
+SELECT id FROM tool_call_records WHERE namespace = :namespace AND id IN (:ids...)
+
 -- query: record_details
 INSERT INTO audit_details (namespace, record_id, salt, details)
 VALUES (:namespace, :record_id, :salt, :details)

@@ -89,15 +89,30 @@ WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
       AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
   AND {{untyped_scope:e}}
 
--- query: touch_turns
+-- query: count_accesses_of_turns
 -- in: sqlite
-UPDATE turns SET access_count = access_count + 1, last_accessed_at = :now
-WHERE namespace = :namespace AND id IN (SELECT value FROM json_each(:ids))
+-- The namespace comes from the counts, so that each row is looked up by its key: SQLite, which
+-- knows nothing of a namespace, would go through all of its rows.
+WITH counted AS MATERIALIZED (
+  SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
+    value ->> 2 AS last
+  FROM json_each(:counts)
+)
+UPDATE turns SET access_count = access_count + times,
+  last_accessed_at = max(COALESCE(last_accessed_at, ''), last)
+FROM counted
+WHERE namespace = counted_namespace AND id = counted_id
 -- in: postgres
--- Locked in one order, or two searches that found the same turns could wait for each other.
-UPDATE turns SET access_count = access_count + 1, last_accessed_at = :now
+-- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
+-- somebody in a circle.
+UPDATE turns SET access_count = access_count + times,
+  last_accessed_at = GREATEST(last_accessed_at, last)
 FROM (
-  SELECT id AS touched FROM turns
-  WHERE namespace = :namespace AND id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE
-) AS found
-WHERE namespace = :namespace AND id = touched
+  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
+    (c.value ->> 2)::timestamptz AS last
+  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
+    SELECT id FROM turns WHERE namespace = :namespace AND id = c.value ->> 0
+    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+  ) AS known
+) AS counted
+WHERE namespace = :namespace AND id = counted_id

@@ -107,10 +107,7 @@ class SqliteDriver:
         namespace: str | None,
         write: bool,
         erasing: bool = False,
-        brief: bool = False,
-        noting: bool = False,
     ) -> AsyncIterator[Connection]:
-        assert not noting  # one that reads has no line in the book
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
         if not write:
@@ -123,7 +120,7 @@ class SqliteDriver:
         lengthy = erasing or namespace is None
         with translated(self._path):
             async with self._writer.transaction(
-                namespace, lengthy=lengthy, brief=brief
+                namespace, lengthy=lengthy, brief=False
             ) as connection:
                 yield connection
 

@@ -1,9 +1,9 @@
-"""The shelf of the book: one record an operation, chained to the one before it, written in the
-transaction of its effect.
+"""The audit log: one record an operation, chained to the one before it, written in the transaction
+of its effect, or behind a read.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import START, Head, Link
 from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, PendingRows, Row
+from recall_server.storage.driver import Document, Row
 from recall_server.storage.rows import document, moment
 
 SALT_BYTES = 16
@@ -100,15 +100,6 @@ class Audit:
     def __init__(self, handle: BoundConnection, mac_key: bytes | None) -> None:
         self._handle = handle
         self._mac_key = mac_key
-        self._asked: PendingRows | None = None
-
-    async def ask(self, entry: AuditEntry) -> None:
-        """Take the place of `entry` with whatever is fetched next, so that `record` needs no
-        journey for it. Others who write in this namespace wait from there on.
-        """
-        parent, _, jti = (entry.accessor or "").partition("/")
-        await self._handle.send("lock_audit_head")
-        self._asked = await self._handle.ask("locked_audit_head", accessor=parent, jti=jti)
 
     async def record(self, entry: AuditEntry) -> None:
         """Write `entry` as it stands now. Others who write in this namespace wait from here to the
@@ -116,47 +107,39 @@ class Audit:
         that asked for the operation was revoked before: then it does not happen; and
         `NamespaceNotFound`.
         """
-        if self._mac_key is None:
-            raise LookupError("this store has no key; it cannot write the book")
         asks = entry.outcome is Outcome.OK and not entry.ends_caller
-        asked, self._asked = self._asked, None
-        if asks and asked is not None and asked.rows:
-            head = _head(asked.rows)
-        else:
-            head = await self._locked_head(entry.accessor if asks else None)
-        salt = os.urandom(SALT_BYTES)
-        beside = audit_chain.detail_digest(salt, entry.details) if entry.details else None
-        link = Link(head.seq + 1, head.digest, "", "", beside)
-        record = _of(entry, link)
-        digest = audit_chain.digest(record.exported())
-        await self._handle.send(
-            "record",
-            id=entry.id,
-            at=entry.started_at,
-            door=entry.door,
-            operation=entry.operation,
-            accessor=entry.accessor,
-            request_id=entry.request_id,
-            ids=Document(entry.ids),
-            counts=Document(entry.counts),
-            outcome=entry.outcome,
-            code=entry.code,
-            milliseconds=record.milliseconds,
-            model=entry.usage.model,
-            input_tokens=entry.usage.input_tokens,
-            output_tokens=entry.usage.output_tokens,
-            cost_usd=entry.usage.cost_usd,
-            seq=link.seq,
-            prev=link.prev,
-            digest=digest,
-            mac=audit_chain.mac(self._mac_key, digest),
-            detail_digest=beside,
-        )
-        await self._handle.send("move_audit_head", seq=link.seq, digest=digest)
-        if entry.details:
-            await self._handle.send(
-                "record_details", record_id=entry.id, salt=salt, details=Document(entry.details)
-            )
+        head = await self._locked_head(entry.accessor if asks else None)
+        await self._append(head, [entry])
+
+    async def record_all(self, entries: Sequence[AuditEntry]) -> None:
+        """Write the records of operations that have ended, in their order, whatever has become of
+        the tokens that asked for them. Others wait as with `record`. Raises `NamespaceNotFound`.
+        """
+        if entries:
+            await self._append(await self._locked_head(None), entries)
+
+    async def written(self, ids: Iterable[str]) -> set[str]:
+        """Those of these records that are in the audit log."""
+        rows = await self._handle.fetch("written_records", ids=list(ids))
+        return {row["id"] for row in rows}
+
+    async def _append(self, head: Head, entries: Sequence[AuditEntry]) -> None:
+        if self._mac_key is None:
+            raise LookupError("this store has no key; it cannot write the audit log")
+        records, details = [], []
+        for entry in entries:
+            salt = os.urandom(SALT_BYTES)
+            beside = audit_chain.detail_digest(salt, entry.details) if entry.details else None
+            link = Link(head.seq + 1, head.digest, "", "", beside)
+            record = _of(entry, link)
+            head = Head(link.seq, audit_chain.digest(record.exported()))
+            records.append(_row(record, head.digest, audit_chain.mac(self._mac_key, head.digest)))
+            if entry.details:
+                values = Document(entry.details)
+                details.append({"record_id": entry.id, "salt": salt, "details": values})
+        await self._handle.many("record", records)
+        await self._handle.many("record_details", details)
+        await self._handle.send("move_audit_head", seq=head.seq, digest=head.digest)
 
     async def require(self, accessor: str | None) -> None:
         """Wait until nobody else writes the book. Raises `Unauthenticated` where this token was
@@ -251,6 +234,33 @@ def _of(entry: AuditEntry, link: Link) -> AuditRecord:
         link=link,
         details=None,
     )
+
+
+def _row(record: AuditRecord, digest: str, mac: str) -> dict[str, Any]:
+    """A record as it is inserted."""
+    assert record.link is not None
+    return {
+        "id": record.id,
+        "at": record.at,
+        "door": record.door,
+        "operation": record.operation,
+        "accessor": record.accessor,
+        "request_id": record.request_id,
+        "ids": Document(record.ids),
+        "counts": Document(record.counts),
+        "outcome": record.outcome,
+        "code": record.code,
+        "milliseconds": record.milliseconds,
+        "model": record.usage.model,
+        "input_tokens": record.usage.input_tokens,
+        "output_tokens": record.usage.output_tokens,
+        "cost_usd": record.usage.cost_usd,
+        "seq": record.link.seq,
+        "prev": record.link.prev,
+        "digest": digest,
+        "mac": mac,
+        "detail_digest": record.link.detail_digest,
+    }
 
 
 def _exported(row: Row) -> dict[str, Any]:

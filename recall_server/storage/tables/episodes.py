@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
+from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Episode, Source, Span, Turn
 from recall_server.domain.errors import DatabaseUnusable, Stale
 from recall_server.domain.importance import importance
@@ -13,7 +13,7 @@ from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Row
-from recall_server.storage.rows import moment, moment_or_none, span
+from recall_server.storage.rows import accesses, moment, moment_or_none, span
 from recall_server.storage.tables.usage import take_quota
 
 
@@ -170,9 +170,10 @@ class Episodes:
         rows = await self._handle.fetch("turns_said", ids=sorted(set(ids))) if ids else []
         return {row["id"]: Said(row["id"], labelled(row["speaker"], row["text"])) for row in rows}
 
-    async def touch(self, ids: Sequence[str], now: datetime) -> None:
-        """Count one access of each."""
-        await self._handle.send("touch_turns", ids=list(ids), now=now)
+    async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
+        """Add to the accesses of each, but of those that are being changed just now."""
+        if counts:
+            await self._handle.send("count_accesses_of_turns", counts=accesses(counts))
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory, MemoryType, Status
 from recall_server.domain.plan import Choice, Decision, Resolution
@@ -11,7 +12,7 @@ from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Witness, least
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Row
-from recall_server.storage.rows import fact, moment, moment_or_none, span
+from recall_server.storage.rows import accesses, fact, moment, moment_or_none, span
 
 CORRECTION_REACH = 200
 LINEAGE_DEPTH = 100
@@ -213,9 +214,10 @@ class Memories:
             return []
         return sorted(chain.values(), key=lambda m: (m.valid_from, m.recorded_at, m.id))
 
-    async def touch(self, ids: Sequence[str], now: datetime) -> None:
-        """Count one access of each."""
-        await self._handle.send("touch_memories", ids=list(ids), now=now)
+    async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
+        """Add to the accesses of each, but of those that are being changed just now."""
+        if counts:
+            await self._handle.send("count_accesses_of_memories", counts=accesses(counts))
 
 
 def _item(row: Row) -> Item:

@@ -612,13 +612,16 @@ class Counted:
         self.read: list[str] = []
         # Of those that only read, how many statements each had.
         self.reading: list[int] = []
+        self.writing = 0
 
     @asynccontextmanager
     async def transaction(self, *, write: bool = True, **given: Any) -> AsyncIterator[Any]:
         before = len(self.statements)
         async with self._driver.transaction(write=write, **given) as connection:
             yield _Counting(connection, self.statements, self.read)
-        if not write:
+        if write:
+            self.writing += 1
+        else:
             self.reading.append(len(self.statements) - before)
 
     def __getattr__(self, name: str) -> Any:
@@ -712,10 +715,9 @@ async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_app:
         assert sorted(counted.read) == sorted(hit.item.id for hit in found.hits)
 
 
-async def test_what_is_held_already_is_searched_without_a_transaction_to_read_it(
+async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_nothing(
     open_app: Open,
 ) -> None:
-    """None is begun where nothing is asked: what is shown is read in that which notes it."""
     async with open_app() as application:
         await _told_much(application)
         counted = Counted(application.store.driver)
@@ -726,8 +728,8 @@ async def test_what_is_held_already_is_searched_without_a_transaction_to_read_it
             await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(application))
 
         first, second = counted.reading
-        assert first > 0
-        assert second == 0
+        assert first > second == 2  # the memories, and the turns
+        assert not counted.writing
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -762,3 +764,33 @@ async def test_memories_and_turns_answer_together(open_app: Open) -> None:
 
         assert {hit.item.kind for hit in found} == set(ItemKind)
         assert len(await memories(application)) == 1
+
+
+async def test_the_order_and_scores_of_an_answer_do_not_depend_on_what_was_read_before(
+    open_app: Open,
+) -> None:
+    query = Query("what do quokkas eat", limit=10)
+    async with open_app() as application:
+        await _told_much(application)
+        recall, audit = application.services.recall, application.services.audit
+
+        async def ask(query: Query) -> list[tuple[str, Any]]:
+            line = audit.begin(ALICE, "search_memories", "test", None)
+            found = await recall.search(ALICE, query, entry=line)
+            await audit.note(line)
+            return [(hit.item.id, hit.scores) for hit in found.hits]
+
+        before = await ask(query)
+        others = [Query(f"quokka {n % 6} of island {n % 10}", limit=3) for n in range(1_000)]
+        for other in others:
+            await ask(other)
+        await audit.reads.flush()
+        after = await ask(query)
+        counts = await select(
+            application.store,
+            "SELECT access_count AS n FROM turns UNION ALL SELECT access_count FROM memories",
+        )
+
+    assert len(before) == 10
+    assert sum(row["n"] for row in counts) >= 1_000
+    assert after == before

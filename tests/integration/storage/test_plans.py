@@ -13,10 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from recall_server.domain.audit import AccessCount
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document
 from recall_server.storage.queries import load, parse
+from recall_server.storage.rows import accesses
 from recall_server.storage.store import Store
 from recall_server.storage.tables.episodes import turn_id
 from tests.support.rows import ALICE, BOB, enter
@@ -54,11 +56,13 @@ PARAMS: Mapping[str, Mapping[str, Any]] = {
     },
     "link_vectors": {"ids": IDS},
     "remove_documents": {"ids": IDS},
+    "count_accesses_of_memories": {"counts": accesses([AccessCount(id_, 2, NOON) for id_ in IDS])},
+    "count_accesses_of_turns": {"counts": accesses([AccessCount(t, 2, NOON) for t in TURN_IDS])},
     "vectors_of": {"model": "hash/64", "ids": IDS},
     "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
 }
 # What a plan goes through that is no table: values that were handed in, and what was found before.
-HANDED_IN = re.compile(r"VIRTUAL TABLE|^SCAN (?:\(subquery-\d+\)|cited|found|fresh|w|f)$")
+HANDED_IN = re.compile(r"VIRTUAL TABLE|^SCAN (?:\(subquery-\d+\)|cited|counted|found|fresh|w|f)$")
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
 FILL = f"""
 -- query: fill_episodes

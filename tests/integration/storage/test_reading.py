@@ -98,7 +98,7 @@ WRITE = "INSERT INTO notes VALUES ('x') RETURNING 1 AS n"
 
 
 async def _written(driver: SqliteDriver, seen: list[str], *, brief: bool) -> None:
-    async with driver.transaction(namespace="alice", write=True, brief=brief) as connection:
+    async with driver.transaction(namespace="alice", write=True, lengthy=not brief) as connection:
         await connection.fetch(WRITE, {})
         seen.append("written")
 

@@ -25,6 +25,7 @@ from recall_server.domain.task import Mode, Request, Status, Task, TaskState, Wo
 from recall_server.integrations.crypto.sealing import Sealer
 from recall_server.integrations.http.webhook import Webhook
 from recall_server.services.audit.audit import Audit
+from recall_server.services.audit.read_log import ReadLog
 from recall_server.services.cursors import Cursors
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
@@ -120,7 +121,7 @@ async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk
             return new_id(prefix, clock(), chance(10))
 
         cursors = Cursors(bytes(32), clock)
-        audit = Audit(store, clock, id_of, cursors)
+        audit = Audit(store, clock, id_of, cursors, ReadLog(store))
         push = Push(
             store=store,
             webhook=webhook,
