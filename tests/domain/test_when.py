@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_server.domain.search.question_time import Asks, Event, Order, asks, when
 from recall_server.domain.text.periods import GRAIN_MIN, PERIODS_MAX, Period, affinity, periods
 
 NOW = datetime(2023, 9, 20, 12, 30, tzinfo=UTC)  # a Wednesday
@@ -173,7 +172,7 @@ WORDS = (
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(WORDS.split()), max_size=20).map(" ".join))
 def test_no_text_is_too_strange(text: str) -> None:
-    for period in when(text, NOW).periods:
+    for period in periods(text, NOW):
         assert period.words in text
         assert period.grain > timedelta(0)
         assert period.start is None or period.end is None or period.start < period.end
@@ -218,72 +217,3 @@ def test_what_is_open_to_one_side_fits_all_the_way() -> None:
     assert fit(since, datetime(2999, 1, 1, tzinfo=UTC)) == 1.0
     assert fit(before, datetime(1950, 1, 1, tzinfo=UTC)) == 1.0
     assert 0 < fit(since, datetime(2020, 1, 1, tzinfo=UTC)) < 0.5
-
-
-@pytest.mark.parametrize(
-    ("question", "order", "words"),
-    [
-        ("Who spoke before the move?", Order.BEFORE, "the move"),
-        ("Where did I live until the divorce?", Order.BEFORE, "the divorce"),
-        ("What did she do after she started at X?", Order.AFTER, "she started at X"),
-        ("What did he wear the day after the wedding?", Order.AFTER, "the wedding"),
-        ("What has changed since I moved to Lisbon?", Order.AFTER, "I moved to Lisbon"),
-        ("What did she eat during the trip in 2022?", Order.DURING, "the trip in 2022"),
-        ("What did he do while camping?", Order.DURING, "camping"),
-        ("What was his job when he met Ben, in 2020?", Order.DURING, "he met Ben"),
-        ("Did we meet before June and after the war?", Order.AFTER, "the war"),
-    ],
-)
-def test_an_event_is_named_with_its_order(question: str, order: Order, words: str) -> None:
-    assert when(question, NOW).events == (Event(order, words),)
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "Had I been there before?",
-        "Had I been there before with Ana?",
-        "What did they do before June 2023?",
-        "What did he do last weekend before April 10, 2023?",
-        "Who looks after the dog?",
-        "What was he named after?",
-        "What was the boat named after the war called?",
-        "What is it after all?",
-        "What did she say after that?",
-        "Did it come one after another, day after day?",
-        "Do you know when the shop opens?",
-        "When I was in Rome, who came?",
-        "What takes place after two hours?",
-        "What is the theme during the day?",
-        "After how many weeks did he call?",
-    ],
-)
-def test_what_only_looks_like_an_event_is_none(question: str) -> None:
-    assert when(question, NOW).events == ()
-
-
-@pytest.mark.parametrize(
-    ("question", "wanted"),
-    [
-        ("When did Ana move?", Asks.MOMENT),
-        ("And when is the wedding?", Asks.MOMENT),
-        ("When's the deadline?", Asks.MOMENT),
-        ("What year did I graduate?", Asks.MOMENT),
-        ("In which month was the game?", Asks.MOMENT),
-        ("How long ago did I move?", Asks.MOMENT),
-        ("How many years ago was that?", Asks.MOMENT),
-        ("Since when do I know Ben?", Asks.MOMENT),
-        ("Do you remember when I bought the car?", Asks.MOMENT),
-        ("What was the date of the launch?", Asks.MOMENT),
-        ("How long did it take?", Asks.DURATION),
-        ("For how many years was she there?", Asks.DURATION),
-        ("How many days a week do I swim?", None),
-        ("How many years old is she?", None),
-        ("When I was in Rome, who came?", None),
-        ("What time zone is it?", None),
-        ("Who came last week?", None),
-        ("What did she say when she left?", None),
-    ],
-)
-def test_what_a_question_asks_of_time(question: str, wanted: Asks | None) -> None:
-    assert asks(question) is wanted
