@@ -7,12 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
+import click
 import typer
 from rich.console import Console
 
 from recall_server import logs
 from recall_server.domain.errors import RecallError
-from recall_server.domain.query import Part, SearchMode
+from recall_server.domain.query import SearchMode
+from recall_server.domain.search.signals import PARTS
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 USAGE_ERROR = 2
@@ -180,7 +182,10 @@ def retrieval(
     ] = None,
     limit: Annotated[int, typer.Option(min=20, max=50, help="Hits of a search.")] = 20,
     ablate: Annotated[
-        list[Part] | None, typer.Option(help="Leave this part of the ranking out; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Leave this part of the ranking out; repeatable.", click_type=click.Choice(PARTS)
+        ),
     ] = None,
     neighbours: Annotated[
         int, typer.Option(min=0, max=5, help="Turns around a hit that count as delivered.")

@@ -21,7 +21,7 @@ from recall_server.domain.episode import Episode, Source, Span
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.query import Hit, ItemKind, Part, Query, SearchMode
+from recall_server.domain.query import Hit, ItemKind, Query, SearchMode, Step
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.search.recall import Found as Answered
 from recall_server.storage.tables.episodes import turn_id
@@ -42,7 +42,7 @@ class Wishes:
     embedder: str | None
     reranker: str | None
     profile: SearchMode | None
-    without: frozenset[Part]
+    without: frozenset[str]
     limit: int
     neighbours: int
 
@@ -255,7 +255,7 @@ class _Told:
     async def ask_elsewhere(self, data: DataSet, query: Query) -> tuple[float, ...]:
         """The evidence for questions that have no answer where they are asked."""
         # It does not depend on how many hits there are, or on who looks at them again.
-        query = replace(query, limit=1, without=query.without | {Part.RERANK})
+        query = replace(query, limit=1, without=query.without | {Step.RERANK})
         found = []
         for number, question in enumerate(elsewhere(data), 1):
             if number % 20 == 0:
@@ -285,7 +285,14 @@ class _Told:
         docs = tuple(doc for span, doc in places if span.overlaps(cited.span))
         scores = hit.scores
         return Found(
-            *(hit.item.id, hit.item.kind, scores.final, scores.keyword, scores.cosine, docs)
+            *(
+                hit.item.id,
+                hit.item.kind,
+                scores.final,
+                scores.signals["keyword"],
+                scores.signals["cosine"],
+                docs,
+            )
         )
 
 

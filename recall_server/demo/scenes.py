@@ -14,8 +14,8 @@ from recall_server.demo.page import Page, cited, day, fact, shown
 from recall_server.demo.story import Part
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.query import Query
-from recall_server.domain.search.ranking import weights
+from recall_server.domain.query import Query, SearchMode
+from recall_server.domain.search.signals import SIGNALS
 from recall_server.storage.tables.audit import AuditRecord
 
 Json = dict[str, Any]
@@ -164,8 +164,12 @@ def _plainness(chain: Sequence[Json]) -> tuple[int, bool, bool, int]:
 
 
 async def search(page: Page, agent: Agent, questions: Sequence[str]) -> None:
-    names = ("rrf", "recency", "importance", "use")
-    parts = zip(names, weights(Query("").recency_weight), strict=True)
+    weights = {
+        one.name: one.weights[SearchMode.RECALL].at(Query("").recency_weight)
+        for one in SIGNALS
+        if SearchMode.RECALL in one.weights
+    }
+    parts = [(name, weights[name]) for name in ("rrf", "recency", "importance", "strength")]
     page.heading(
         "Search",
         f"score = {' + '.join(f'{weight:.2f} {name}' for name, weight in parts)}; rrf joins the "
@@ -174,7 +178,9 @@ async def search(page: Page, agent: Agent, questions: Sequence[str]) -> None:
     )
     page.line(" score   rrf  kw  mean   rec   imp   use  found", style="dim")
     for question in questions:
-        answer = await agent.call("search_memories", query=question, limit=HITS_SHOWN, explain=True)
+        answer = await agent.call(
+            "search_memories", query=question, limit=HITS_SHOWN, explain=True, mode="recall"
+        )
         degraded = f" ({answer['degraded']})" if answer["degraded"] else ""
         page.line(f"? {shown(question, page.width - 4)}{degraded}", style="bold")
         for rank, hit in enumerate(answer["results"]):

@@ -1,6 +1,6 @@
 """What a search looks at: the best by words, as the library has them, and the best of two lists."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -141,12 +141,15 @@ LISTS = st.lists(st.lists(st.integers(0, 30), max_size=12, unique=True), min_siz
 def test_what_stands_high_in_both_lists_is_as_rank_fusion_says(
     lists: list[list[int]], limit: int
 ) -> None:
-    ranks = [{f"{slot:02}": float(n) for n, slot in enumerate(one, 1)} for one in lists]
-    expected = [int(key) for key in ranking.rrf(ranks)][:limit]
+    fused: dict[int, float] = defaultdict(float)
+    for one in lists:
+        end = 1 / (60 + len(one) + 1)
+        for rank, slot in enumerate(one, 1):
+            fused[slot] += (1 / (60 + rank) - end) / (1 / 61 - end)
+    expected = sorted(fused, key=lambda slot: (-fused[slot], slot))[:limit]
 
     found = joined([np.array(one, np.int64) for one in lists], limit).tolist()
 
-    fused = {int(key): round(score, 9) for key, score in ranking.rrf(ranks).items()}
     assert [fused[slot] for slot in found] == pytest.approx([fused[slot] for slot in expected])
     assert len(set(found)) == len(found)
 

@@ -245,4 +245,4 @@ async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
     assert "answered 503" in words.degraded
     assert [hit.item.text for hit in words.hits] == [text]
     assert both.degraded is None
-    assert both.hits[0].scores.cosine is not None
+    assert both.hits[0].scores.signals["cosine"] is not None

@@ -323,7 +323,7 @@ async def test_vectors_find_what_shares_no_rare_word(open_app: Open) -> None:
         )
 
     assert found.degraded is None
-    assert found.hits[0].scores.cosine is not None
+    assert found.hits[0].scores.signals["cosine"] is not None
 
 
 async def test_a_forgotten_memory_is_not_found_and_neither_are_its_words(open_app: Open) -> None:

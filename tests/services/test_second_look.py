@@ -10,8 +10,8 @@ import pytest
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.query import Hit, Part, Query
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.domain.query import Hit, Query, Step
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 from recall_server.services.memory.ingest import Submission
 from tests.conftest import Clock, settings_for
 from tests.fakes import HashEmbedder
@@ -32,7 +32,7 @@ class Scripted:
     def __init__(self, likes: str, *, judges: bool = False) -> None:
         self.judges = judges
         self.likes = likes
-        self.asked: list[tuple[Look, list[Passage]]] = []
+        self.asked: list[tuple[RerankQuery, list[Passage]]] = []
         self.forgotten: list[Namespace] = []
 
     async def load(self) -> None: ...
@@ -42,7 +42,7 @@ class Scripted:
     def forget(self, namespace: Namespace) -> None:
         self.forgotten.append(namespace)
 
-    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+    async def scores(self, look: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         self.asked.append((look, list(passages)))
         return [float(self.likes in passage.text) for passage in passages]
 
@@ -91,7 +91,7 @@ async def test_it_is_shown_what_was_said_and_the_turns_around_it(
         "Ana: Where did you go for the holidays?",
         "Ana: How lovely!",
     }
-    assert look.query == "Where was Bo on holiday?"
+    assert look.text == "Where was Bo on holiday?"
     assert look.in_first_person == "Where was I on holiday?"
     assert look.namespace == ANA
 
@@ -113,7 +113,7 @@ async def test_what_it_puts_below_the_threshold_is_not_shown(
     reranker = Scripted("printer", judges=judges)
     async with opened(database, clock, reranker) as built:
         query = Query("Where was Bo on holiday?")
-        before = sorted(await scored(built, replace(query, without=frozenset({Part.RERANK}))))
+        before = sorted(await scored(built, replace(query, without=frozenset({Step.RERANK}))))
         answers = [await scored(built, replace(query, score_threshold=one)) for one in before]
 
     assert len(before) == 5
@@ -147,7 +147,7 @@ async def test_nothing_is_shown_that_was_not_looked_at(
 async def test_without_the_part_it_is_not_asked(database: Path | str, clock: Clock) -> None:
     reranker = Scripted("printer")
     async with opened(database, clock, reranker) as built:
-        await search(built, Query("Where was Bo?", without=frozenset({Part.RERANK})))
+        await search(built, Query("Where was Bo?", without=frozenset({Step.RERANK})))
         assert not reranker.asked
         await search(built, Query("Where was Bo?"))
         assert reranker.asked, "the positive control"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.search.index_entry import TermPostings
-from recall_server.domain.search.ranking import RRF_K, saturated
+from recall_server.domain.search.ranking import reciprocal_ranks, saturated
 
 # Of so many scores the best are looked for first.
 SOME = 4_096
@@ -156,15 +156,11 @@ def best(slots: Slots, values: Column, limit: int) -> tuple[Slots, Column]:
 
 
 def joined(lists: Sequence[Slots], limit: int) -> Slots:
-    """The `limit` that stand highest in all `lists` together, by `ranking.rrf`."""
+    """The `limit` that stand highest in all `lists` together, by reciprocal rank fusion."""
     used = [one for one in lists if len(one)]
     if not used:
         return np.zeros(0, np.int64)
-    shares = []
-    for one in used:
-        end = 1.0 / (RRF_K + len(one) + 1)
-        ranks = np.arange(1, len(one) + 1)
-        shares.append((1.0 / (RRF_K + ranks) - end) / (1.0 / (RRF_K + 1) - end))
+    shares = [reciprocal_ranks(np.arange(1.0, len(one) + 1)) for one in used]
     found, at = np.unique(np.concatenate(used), return_inverse=True)
     summed: Column = np.bincount(at, np.concatenate(shares)).astype(np.float64)
     return best(found, summed, limit)[0]

@@ -1,5 +1,5 @@
-"""The word index: which terms stand in which findable item, with each namespace's own statistics
-(SECURITY: a shared index tells one tenant of another's words).
+"""The word index: which terms stand in which findable item, with each namespace's own statistics,
+since shared ones would tell one tenant of another's words.
 """
 
 from collections import Counter
@@ -17,7 +17,6 @@ from recall_server.storage.driver import Document
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.codes import Flags
 from recall_server.storage.index.documents import Documents, Slots
-from recall_server.storage.tables.index_entries import Findables
 
 # Documents that are read at a time: half a megabyte of text.
 PAGE = 65_536
@@ -139,20 +138,20 @@ class WordIndex:
             {row["term"]: int(row["last_slot"]) for row in known},
         )
 
-    def held(self, statistics: Statistics) -> Documents:
-        """What is held of this namespace, as it is."""
+    def cached(self, statistics: Statistics) -> Documents:
+        """The documents of this namespace, as far as they are in memory."""
         assert self._handle.namespace is not None
         return self._cache.of(self._handle.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
-        """What is held of this namespace, as of `statistics` or later, with the postings of their
-        terms: reads only what is not here yet.
+        """The documents of this namespace, as of `statistics` or later, with the postings of their
+        terms: reads only what is not in memory yet.
         """
-        documents = self.held(statistics)
+        documents = self.cached(statistics)
         if not _missing(documents, statistics):
             return documents
         async with documents.loading:
-            # Another search may have taken it in while this one waited.
+            # Another search may have read it while this one waited.
             if documents.version < statistics.version:
                 await self._read_documents(documents)
                 documents.version = max(documents.version, statistics.version)
@@ -174,26 +173,26 @@ class WordIndex:
                 return
             slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
             findable = np.frombuffer(page["findable"].encode(), dtype=np.uint8) == ord("1")
-            documents.take(slots, findable)
+            documents.update(slots, findable)
             version, slot = page["version"], int(slots[-1])
 
-    async def know(self, documents: Documents, slots: Slots) -> None:
-        """Take in what ranking needs of the documents at these slots, as far as it is not here."""
-        missing = documents.unknown(slots)
+    async def load(self, documents: Documents, slots: Slots) -> None:
+        """Read the columns that ranking needs of the documents at these slots, where missing."""
+        missing = documents.missing(slots)
         if missing:
             async with documents.loading:
-                documents.know(await Findables(self._handle).placed(missing))
+                documents.load(await self._handle.fetch("placed", slots=missing))
 
     async def allowed(self, documents: Documents) -> Flags:
-        """For each slot whether what is found there may be shown to who asks."""
-        reach = self._handle.reach
-        if reach.everything:
+        """For each slot whether the access scope of the caller includes it."""
+        scope = self._handle.reach
+        if scope.everything:
             return documents.findable
-        upto, flags = documents.reached(reach)
+        upto, flags = documents.scope(scope)
         if upto < documents.last:
             (row,) = await self._handle.fetch("slots_in_reach", after=upto)
             slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
-            flags = documents.reach(reach, row["upto"] or 0, slots)
+            flags = documents.extend_scope(scope, row["upto"] or 0, slots)
         return flags & documents.findable
 
     async def similar(
