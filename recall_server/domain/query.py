@@ -80,7 +80,8 @@ class Query:
 
 class Scores(NamedTuple):
     """Why a hit ranks where it does: `signals` has each of `signals.SIGNALS` by its name, and the
-    rank of those that are ranked; None where it had no say. `rerank` is the re-ranker's score.
+    rank of those that are ranked; None where it had no say. It is empty where a search was not
+    asked to explain. `rerank` is the re-ranker's score.
     """
 
     final: float

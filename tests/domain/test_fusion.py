@@ -151,7 +151,12 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         )
     )
     best = fused.order.tolist()
-    return [Ranked(items[at], scores) for at, scores in zip(best, fused.scores(best), strict=True)]
+    return [
+        Ranked(items[at], Scores(final, signals))
+        for at, final, signals in zip(
+            best, fused.finals[best].tolist(), fused.explain(best), strict=True
+        )
+    ]
 
 
 def occurrence(key: str, term: str, times: int = 1, length: int = 10) -> Occurrence:

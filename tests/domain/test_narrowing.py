@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.search import candidates, ranking
+from recall_server.domain.search import ranking
 from recall_server.domain.search.candidates import by_words, joined
 from recall_server.domain.search.index_entry import TermPostings, words_in
 
@@ -74,57 +74,6 @@ def test_among_tens_of_thousands_the_best_are_those_of_a_full_sort() -> None:
     scores = times * 2.2 / (times + 1.2 * (0.25 + 0.75 / 30.0 * lengths))
     best = [slot for slot in np.lexsort((np.arange(count), -scores.round(12))) if allowed[slot]]
     assert found.tolist() == best[:50]
-
-
-@EXAMPLES
-@given(st.integers(0, 2**32), st.integers(1, 30))
-def test_lists_that_are_only_looked_into_or_sorted_change_nothing(seed: int, limit: int) -> None:
-    made = np.random.default_rng(seed)
-    count = 2_000
-    postings, idf = {}, {}
-    for place, share in enumerate((0.02, 0.05, 0.3, 0.9)):
-        slots = np.flatnonzero(made.random(count) < share).astype(np.uint32)
-        postings[f"t{place}"] = TermPostings(
-            slots,
-            made.integers(1, 4, len(slots)).astype(np.uint16),
-            made.integers(5, 40, len(slots)).astype(np.uint32),
-        )
-        idf[f"t{place}"] = float(np.log((count + 1) / len(slots)))
-    allowed = made.random(count) < 0.8
-
-    whole = by_words(postings, idf, 20.0, allowed, limit).tolist()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "LONG", 200)
-        assert by_words(postings, idf, 20.0, allowed, limit).tolist() == whole
-        patch.setattr(candidates, "FEW", 10.0)
-        assert by_words(postings, idf, 20.0, allowed, limit).tolist() == whole
-
-
-def test_a_word_that_nearly_all_have_is_only_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot bring anything up that has no rarer one."""
-    monkeypatch.setattr(candidates, "LONG", 100)
-    rare = np.arange(0, 1_000, 20, dtype=np.uint32)
-    postings = {
-        "all": TermPostings(
-            np.arange(1_000, dtype=np.uint32),
-            np.ones(1_000, np.uint16),
-            np.full(1_000, 9, np.uint32),
-        ),
-        "rare": TermPostings(rare, np.ones(50, np.uint16), np.full(50, 9, np.uint32)),
-    }
-    added: list[float] = []
-    add = candidates._List.add
-
-    def noted(one: candidates._List, scores: candidates.Column) -> None:
-        added.append(one.weight)
-        add(one, scores)
-
-    monkeypatch.setattr(candidates._List, "add", noted)
-
-    found = by_words(postings, {"all": 0.1, "rare": 3.0}, 9.0, np.ones(1_000, np.bool_), 10)
-
-    assert found.tolist() == rare[:10].tolist()
-    assert added == [3.0]
 
 
 def test_what_is_not_allowed_or_not_known_yet_is_not_found() -> None:

@@ -292,7 +292,11 @@ def score(
         )
     )
     order = fused.order.tolist()
-    return [Hit(items[at], scores) for at, scores in zip(order, fused.scores(order), strict=True)]
+    finals = fused.finals[order].tolist()
+    return [
+        Hit(items[at], Scores(final, signals))
+        for at, final, signals in zip(order, finals, fused.explain(order), strict=True)
+    ]
 
 
 def test_the_four_part_score_by_hand() -> None:
@@ -455,12 +459,12 @@ def test_being_read_more_often_does_not_push_the_best_match_off_the_first_ten() 
 
 
 def scored(*finals: float) -> list[Candidate]:
-    return [Candidate(slot, Scores(final)) for slot, final in enumerate(finals)]
+    return [Candidate(slot, final) for slot, final in enumerate(finals)]
 
 
 def words_of(hits: Sequence[Hit]) -> tuple[list[Candidate], dict[int, list[str]]]:
     """The hits at slots, and their words there."""
-    best = [Candidate(slot, hit.scores) for slot, hit in enumerate(hits)]
+    best = [Candidate(slot, hit.scores.final) for slot, hit in enumerate(hits)]
     return best, {slot: terms(hit.item.text) for slot, hit in enumerate(hits)}
 
 
@@ -469,7 +473,7 @@ def slots(found: Iterable[Candidate]) -> list[int]:
 
 
 def diversified(hits: Sequence[Candidate], alike: Matrix, mmr_lambda: float) -> list[Candidate]:
-    return [hits[at] for at in diversify([one.scores.final for one in hits], alike, mmr_lambda)]
+    return [hits[at] for at in diversify([one.final for one in hits], alike, mmr_lambda)]
 
 
 @EXAMPLES

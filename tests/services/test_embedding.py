@@ -238,7 +238,7 @@ async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
             clock.pass_(timedelta(minutes=20))
             await drained(application)
             both = await application.services.recall.search(
-                ALICE, Query("heron"), entry=entry(application)
+                ALICE, Query("heron"), cite=True, entry=entry(application)
             )
 
     assert words.degraded is not None

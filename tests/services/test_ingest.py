@@ -319,7 +319,7 @@ async def test_vectors_find_what_shares_no_rare_word(open_app: Open) -> None:
         await remember(application, "Alice: I live in Oslo.")
         await drained(application)
         found = await application.services.recall.search(
-            ALICE, Query("Alice lives"), entry=entry(application)
+            ALICE, Query("Alice lives"), cite=True, entry=entry(application)
         )
 
     assert found.degraded is None

@@ -75,7 +75,7 @@ async def looked(
     async with application.store.transaction(namespace, write=False, reach=reach) as tx:
         narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
         narrowed = await search.finalize(tx, narrowed, query)
-    return ranking.fit_budget(narrowed.hits, query.max_tokens)
+    return ranking.fit_budget(narrowed.hits(), query.max_tokens)
 
 
 async def answered(
@@ -825,7 +825,7 @@ async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
             await tx.episodes.close(gone, "hidden")
             unread = replace(narrowed, items={})
-            found = (await search.finalize(tx, unread, query)).hits
+            found = (await search.finalize(tx, unread, query)).hits()
 
         assert len(gone) == 3
         assert len(found) == 10

@@ -51,7 +51,7 @@ async def narrowed_and_shown(application: Application, query: Query, meanwhile: 
         narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
     await meanwhile()
     async with application.store.transaction(ALICE, write=False) as tx:
-        return (await search.finalize(tx, narrowed, query)).hits
+        return (await search.finalize(tx, narrowed, query)).hits()
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -215,7 +215,7 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
         async with application.store.transaction(ALICE, write=False) as tx:
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
-            meanwhile = (await search.finalize(tx, narrowed, query)).hits
+            meanwhile = (await search.finalize(tx, narrowed, query)).hits()
 
         # Of what came to be behind what it asked for, a search need not know.
         others = set(texts(before)) - {memory.text}
@@ -263,7 +263,7 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
                     narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
                 happened, after, driver.meanwhile = driver.happened, after + 1, None
                 async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
-                    hits = (await search.finalize(tx, narrowed, query)).hits
+                    hits = (await search.finalize(tx, narrowed, query)).hits()
                 anew, _ = holding(built)
                 found = scores(await looked(anew, query, reach=reach))
                 assert set(texts(hits)) <= found.keys()

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recall_server.domain.query import Scores
 from recall_server.domain.search.index_entry import Counts
 from recall_server.domain.search.ranking import Candidate, ranks
 from recall_server.domain.search.signals import SIGNALS, Evidence, Values
@@ -29,8 +28,8 @@ class Fused(NamedTuple):
     order: Counts
     """The positions of the items at or above the threshold, the best first."""
 
-    def scores(self, positions: Sequence[int]) -> list[Scores]:
-        """The scores of the items at these positions, as `explain` shows them."""
+    def explain(self, positions: Sequence[int]) -> list[Mapping[str, float | None]]:
+        """The signals of the items at these positions, as `Scores.signals` has them."""
         at = np.array(positions, np.int64)
         columns: dict[str, Sequence[float | None]] = {}
         for signal in SIGNALS:
@@ -43,10 +42,8 @@ class Fused(NamedTuple):
                 columns[f"{signal.name}_rank"] = [
                     None if rank is None else int(rank) for rank in _or_none(ranks(shown)[at])
                 ]
-        return [
-            Scores(final, dict(zip(columns, of_item, strict=True)))
-            for final, *of_item in zip(self.finals[at].tolist(), *columns.values(), strict=True)
-        ]
+        rows = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, of_item, strict=True)) for of_item in rows]
 
 
 def fuse(evidence: Evidence) -> Fused:
@@ -93,16 +90,12 @@ def reranked(
         width = max(max(scores) - least, 1e-9)
         values = [(score - least) / width for score in scores]
     found = [
-        hit._replace(
-            scores=hit.scores._replace(
-                final=(1.0 - share) * hit.scores.final + share * value, rerank=score
-            )
-        )
+        hit._replace(final=(1.0 - share) * hit.final + share * value, rerank=score)
         for hit, score, value in zip(hits, scores, values, strict=True)
         if not judges or score >= min_score
     ]
     # The sort is stable: ties stay in their order.
-    found.sort(key=lambda hit: hit.scores.final, reverse=True)
+    found.sort(key=lambda hit: hit.final, reverse=True)
     return found
 
 

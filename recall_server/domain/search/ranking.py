@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rank_bm25 import BM25Plus
 
-from recall_server.domain.query import Hit, Scores
+from recall_server.domain.query import Hit
 from recall_server.domain.search.index_entry import Words
 
 K1 = 1.2  # K1 .6 with B .4 gains 2 points on chats and loses 7 on long messages (measured)
@@ -31,10 +31,11 @@ Matrix = NDArray[np.float64]
 
 
 class Candidate(NamedTuple):
-    """An item that may become an answer, by its slot: ranking does not need its text."""
+    """An item that may become a hit, by its slot: ranking does not need its text."""
 
     slot: int
-    scores: Scores
+    final: float
+    rerank: float | None = None
 
 
 def bm25_weights(document_frequencies: Mapping[str, int], documents: int) -> dict[str, float]:

@@ -89,7 +89,7 @@ class Recall:
         entry: AuditEntry,
     ) -> Found:
         """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
-        each with the exact words it rests on.
+        each with the exact words it rests on, and its scores.
 
         Every findable item in reach is a candidate, whatever its age. Without an embedder
         the words alone decide, and the answer says so (FEATURES D23).
@@ -117,7 +117,7 @@ class Recall:
             if not (query.neighbours or cite):
                 await tx.closing()
             found = await search.finalize(tx, found, query)
-            hits = ranking.fit_budget(found.hits, query.max_tokens)
+            hits = ranking.fit_budget(found.hits(explain=cite), query.max_tokens)
             await _touch(tx, hits, now)
             if query.neighbours:
                 hits = await search.with_neighbours(tx, found, hits, query)

@@ -66,4 +66,4 @@ class Reranking:
         ranked = fusion.reranked(
             hits, scores, judges=self.reranker.judges, min_score=self.min_score
         )
-        return [one for one in ranked if one.scores.final >= prepared.query.score_threshold], None
+        return [one for one in ranked if one.final >= prepared.query.score_threshold], None

@@ -11,9 +11,9 @@ import numpy as np
 from recall_server.domain.external_errors import EmbedderUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.query import Hit, Item, Query, SearchMode, Step
+from recall_server.domain.query import Hit, Item, Query, Scores, SearchMode, Step
 from recall_server.domain.search import abstention, candidates, ranking
-from recall_server.domain.search.fusion import fuse
+from recall_server.domain.search.fusion import Fused, fuse
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate
@@ -73,10 +73,13 @@ class PreparedQuery:
 @dataclass(frozen=True)
 class Candidates:
     """The best items of a search, with what is loaded of them by slot: vectors, and items with
-    their texts. `evidence` is how likely it is that the answer is among them.
+    their texts. `evidence` is how likely it is that the answer is among them; `ranked` are the
+    slots in the order of `fused`.
     """
 
     best: Sequence[Candidate]
+    ranked: Slots
+    fused: Fused
     documents: Documents
     vectors: Mapping[int, Floats]
     items: Mapping[int, Item]
@@ -87,10 +90,16 @@ class Candidates:
         """The slots of the loaded items, by their ids."""
         return {item.id: slot for slot, item in self.items.items()}
 
-    @property
-    def hits(self) -> list[Hit]:
-        """The best, once their items are loaded."""
-        return [Hit(self.items[one.slot], one.scores) for one in self.best]
+    def hits(self, *, explain: bool = True) -> list[Hit]:
+        """The best, once their items are loaded; their signals only where they are shown."""
+        signals: Sequence[Mapping[str, float | None]] = [{}] * len(self.best)
+        if explain:
+            places = {slot: place for place, slot in enumerate(self.ranked.tolist())}
+            signals = self.fused.explain([places[one.slot] for one in self.best])
+        return [
+            Hit(self.items[one.slot], Scores(one.final, of_one, one.rerank))
+            for one, of_one in zip(self.best, signals, strict=True)
+        ]
 
     def count_accesses(self, hits: Iterable[Hit]) -> None:
         """Count one access of each in memory."""
@@ -151,7 +160,7 @@ async def retrieve(
     slots = slots[documents.by_id(slots)]
     cosines = np.full(len(slots), np.nan)
     if vectors is not None and prepared.vector is not None:
-        cosines = await vectors.cosines(prepared.vector, slots)
+        cosines = await vectors.estimates(prepared.vector, slots)
     words = words_in(slots, postings)
     columns = documents.columns(slots)
     bm25 = ranking.bm25plus_of if query.mode is SearchMode.RECALL else ranking.bm25
@@ -167,19 +176,32 @@ async def retrieve(
         periods(query.text, now),
     )
     fused = fuse(evidence)
-    places = fused.order.tolist()
     count = max(least, DIVERSE_PER_HIT * query.limit)
-    if _is_diverse(query):
-        places = spread(places, columns["source"].tolist(), count, others(query.limit))
-    places = places[:count]
+    places = _best(fused, query, count)
+    if vectors is not None and prepared.vector is not None and vectors.estimated:
+        # A hit is compared by its stored vector: others of the pool cannot become one any more.
+        cosines[places] = await vectors.cosines(prepared.vector, slots[places])
+        fused = fuse(evidence)
+        compared = set(places)
+        places = [place for place in fused.order.tolist() if place in compared]
     best = [
-        Candidate(slot, scores)
-        for slot, scores in zip(slots[places].tolist(), fused.scores(places), strict=True)
+        Candidate(slot, final)
+        for slot, final in zip(slots[places].tolist(), fused.finals[places].tolist(), strict=True)
     ]
     rows = await vectors.at([one.slot for one in best]) if vectors else {}
     tx.cache.trim(prepared.namespace)
-    found = Candidates(best, documents, rows, {}, _evidence(prepared, evidence, embedder))
+    likely = _evidence(prepared, evidence, embedder)
+    found = Candidates(best, slots, fused, documents, rows, {}, likely)
     return await load_items(tx, found, [one for one in best if one.slot not in rows])
+
+
+def _best(fused: Fused, query: Query, count: int) -> list[int]:
+    """The places of the best, so many; no source has all of them."""
+    places: list[int] = fused.order.tolist()
+    if _is_diverse(query):
+        sources = fused.evidence.columns["source"].tolist()
+        return spread(places, sources, count, others(query.limit))
+    return places[:count]
 
 
 async def _pool(
@@ -279,7 +301,7 @@ def _chosen(found: Candidates, query: Query) -> Sequence[Candidate]:
     alike = ranking.likeness(best, found.vectors, words)
     if query.mode is not SearchMode.RECALL:
         alike = ranking.repetition(alike)
-    places = ranking.diversify([one.scores.final for one in best], alike, query.mmr_lambda)
+    places = ranking.diversify([one.final for one in best], alike, query.mmr_lambda)
     sources = found.documents.sources([one.slot for one in best])
     return [best[at] for at in spread(places, sources, query.limit, others(query.limit))]
 

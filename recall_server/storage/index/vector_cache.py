@@ -15,9 +15,9 @@ Cosines = NDArray[np.float64]
 
 # Up to so many vectors are held as stored, 1 KB each at 256 dimensions.
 WHOLE_UP_TO = 16_384
-# Up to so many they are held rounded, in 300 bytes each, which tells the nearest well enough; those
-# that are ranked are read from the database. Above it only codes are held, 45 bytes each, and a
-# search reads three times as many: at 100,000 that would cost it 4 ms more.
+# Up to so many they are held rounded, in 300 bytes each, which tells the nearest well enough; only
+# those that may become hits are read from the database. Above it codes alone are held, 45 bytes
+# each, and a search reads hundreds: at 100,000 that would cost it 4 ms more.
 ROUNDED_UP_TO = 131_072
 # Up to so many every vector is compared; above it only those whose codes are nearest.
 EXACT_UP_TO = 4_096

@@ -14,7 +14,12 @@ from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.codes import Flags, Floats, Positions, code, code_chars
 from recall_server.storage.index.documents import Slots
-from recall_server.storage.index.vector_cache import Cosines, VectorCache, cosines_to
+from recall_server.storage.index.vector_cache import (
+    Cosines,
+    RoundedVectors,
+    VectorCache,
+    cosines_to,
+)
 from recall_server.storage.index.words import Statistics
 
 # Codes that are read at a time: about 5 MB of text.
@@ -171,16 +176,28 @@ class Searched:
         self._read |= {int(slots[at]): rows[at] for at in chosen}
         return nearest
 
+    @property
+    def estimated(self) -> bool:
+        """Whether `estimates` are not quite the cosines: they are those of rounded vectors."""
+        return isinstance(self._cache.vectors, RoundedVectors)
+
+    async def estimates(self, query: Floats, slots: Slots) -> Cosines:
+        """The cosine of each of these documents, not a number where it has no vector: in the best
+        approximation that needs no database, or by stored vectors where only codes are held.
+        """
+        if self._cache.vectors is None:
+            return await self.cosines(query, slots)
+        cosines = np.full(len(slots), np.nan)
+        positions = self._cache.codes.at(slots)
+        have = positions >= 0
+        cosines[have] = self._cache.vectors.cosines(query, positions[have])
+        return cosines
+
     async def cosines(self, query: Floats, slots: Slots) -> Cosines:
-        """The cosine of each of these documents, not a number where it has no vector: by the stored
-        vectors, so that a score does not depend on what is in memory.
+        """The cosine of each of these documents, not a number where it has no vector: by stored
+        vectors, so that the score of a hit does not depend on what is in memory.
         """
         cosines = np.full(len(slots), np.nan)
-        if (stored := self._cache.stored) is not None:
-            positions = self._cache.codes.at(slots)
-            have = positions >= 0
-            cosines[have] = stored.cosines(query, positions[have])
-            return cosines
         found = await self.at(slots.tolist())
         have = np.isin(slots, list(found))
         if found:

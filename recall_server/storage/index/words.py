@@ -18,17 +18,17 @@ from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.codes import Flags
 from recall_server.storage.index.documents import Documents, Slots
 
-# Documents that are read at a time: half a megabyte of text.
+# Documents read at a time: half a megabyte of text.
 PAGE = 65_536
-# Beyond the last slot there can be.
+# Behind any slot.
 LAST = 2**62
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a namespace holds: findable items, their words, the version of its index, how often
-    something was erased, and in how many items each term asked for stands (none: left out), the
-    last of them at which slot at most.
+    """The statistics of a namespace: its findable items, their words, the version of its index, the
+    number of its erasures, and for each term asked for that it has in how many items it stands, and
+    a slot that none of these is behind.
     """
 
     documents: int = 0
@@ -45,7 +45,9 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Postings:
-    """What the index has to hold of some items: made outside a transaction, as it takes a while."""
+    """The entries of some items in the word index: made outside a transaction, as that takes a
+    while.
+    """
 
     ids: tuple[str, ...]
     rows: tuple[tuple[str, str, int, int], ...]
@@ -67,8 +69,8 @@ class Postings:
 
 
 def postings(found: Mapping[str, Findable]) -> Postings:
-    """The postings of items, by their ids. They follow from what an item is found by alone, so what
-    was added with it can be removed with it.
+    """The postings of items, by their ids. They follow from the texts of an item alone, so the same
+    function tells what to add and what to remove.
     """
     rows: list[tuple[str, str, int, int]] = []
     words = 0
@@ -81,7 +83,7 @@ def postings(found: Mapping[str, Findable]) -> Postings:
 
 
 class WordIndex:
-    """Keyword look-up over memories and open turns."""
+    """The index of the words of memories and open turns."""
 
     def __init__(self, handle: BoundConnection, cache: Cache) -> None:
         self._handle = handle
@@ -117,7 +119,7 @@ class WordIndex:
         return [Namespace(r["namespace"]) for r in await self._handle.fetch("stale_word_indexes")]
 
     async def begin_anew(self) -> bool:
-        """Forget all that is indexed; False where the index is of the present recipe."""
+        """Empty the index; False where it is of the present recipe already."""
         if not await self._handle.fetch("renew_word_index"):
             return False
         for query in ("clear_documents", "clear_postings", "clear_terms"):
@@ -128,14 +130,14 @@ class WordIndex:
         rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
             return Statistics()
-        known = [row for row in rows if row["term"] is not None]
+        found = [row for row in rows if row["term"] is not None]
         return Statistics(
             rows[0]["documents"],
             rows[0]["words"],
             rows[0]["index_version"],
             rows[0]["erase_epoch"],
-            {row["term"]: int(row["frequency"]) for row in known},
-            {row["term"]: int(row["last_slot"]) for row in known},
+            {row["term"]: int(row["frequency"]) for row in found},
+            {row["term"]: int(row["last_slot"]) for row in found},
         )
 
     def cached(self, statistics: Statistics) -> Documents:
