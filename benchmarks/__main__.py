@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated, TypeVar
 
+import click
 import typer
 from rich.console import Console
 
@@ -22,7 +23,8 @@ from benchmarks.fill import Say
 from benchmarks.report import Report, show, show_notes, write_json
 from recall_server import logs
 from recall_server.domain.errors import RecallError
-from recall_server.domain.query import Part, SearchMode
+from recall_server.domain.query import SearchMode
+from recall_server.domain.search.signals import PARTS
 
 app = typer.Typer(
     help="Benchmarks of the real server. Figures are ratios where they can be: to a tool that does "
@@ -171,7 +173,10 @@ def retrieval(
     ] = None,
     limit: Annotated[int, typer.Option(min=20, max=50, help="Hits of a search.")] = 20,
     ablate: Annotated[
-        list[Part] | None, typer.Option(help="Leave this part of the ranking out; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Leave this part of the ranking out; repeatable.", click_type=click.Choice(PARTS)
+        ),
     ] = None,
     neighbours: Annotated[
         int, typer.Option(min=0, max=5, help="Turns around a hit that count as delivered.")

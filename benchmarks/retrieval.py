@@ -23,7 +23,7 @@ from recall_server.bootstrap import open_application
 from recall_server.domain.episode import Source, Span
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.query import Hit, Part, Query, SearchMode
+from recall_server.domain.query import Hit, Query, SearchMode, Step
 from recall_server.domain.search.abstention import WEAK_BELOW
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.search.recall import Found as Searched
@@ -62,7 +62,7 @@ class Options:
     embedder: str | None = None
     reranker: str | None = None
     profile: SearchMode | None = None
-    without: frozenset[Part] = frozenset()
+    without: frozenset[str] = frozenset()
     limit: int = 20
     neighbours: int = 0
 
@@ -354,7 +354,7 @@ class _Conversations:
     async def ask_elsewhere(self, data: DataSet, query: Query) -> tuple[float, ...]:
         """The evidence for questions that have no answer where they are asked."""
         # It depends neither on the number of hits nor on the re-ranker.
-        query = replace(query, limit=1, without=query.without | {Part.RERANK})
+        query = replace(query, limit=1, without=query.without | {Step.RERANK})
         found = []
         for number, question in enumerate(data.elsewhere(), 1):
             if number % 20 == 0:
@@ -384,7 +384,14 @@ class _Conversations:
         docs = tuple(doc for span, doc in places if span.overlaps(cited.span))
         scores = hit.scores
         return Found(
-            *(hit.item.id, hit.item.kind, scores.final, scores.keyword, scores.cosine, docs)
+            *(
+                hit.item.id,
+                hit.item.kind,
+                scores.final,
+                scores.signals["keyword"],
+                scores.signals["cosine"],
+                docs,
+            )
         )
 
 

@@ -64,21 +64,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
         shown["around"] = [said.text for said in one.around]
     if explain and item.citation is not None:
         scores = one.scores
-        shown["scores"] = {
-            "final": scores.final,
-            "rrf": scores.rrf,
-            "recency": scores.recency,
-            "importance": scores.importance,
-            "strength": scores.strength,
-            "keyword": scores.keyword,
-            "keyword_rank": scores.keyword_rank,
-            "cosine": scores.cosine,
-            "cosine_rank": scores.cosine_rank,
-            "speaker": scores.speaker,
-            "session": scores.session,
-            "time": scores.time,
-            "rerank": scores.rerank,
-        }
+        shown["scores"] = {"final": scores.final, **scores.signals, "rerank": scores.rerank}
         shown["source"] = citation(item.citation)
     return shown
 

@@ -77,7 +77,7 @@ async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
     lacking = await embedding.lacking(one)
     beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
     with beside as told:
-        embedded = await embedding.reembed(one, entry=entry, told=told)
+        embedded = await embedding.reembed(one, entry=entry, on_progress=told)
     dropped = await embedding.drop_others(one, entry=entry) if drop else 0
     return Done(one, embedded, dropped)
 

@@ -1,8 +1,10 @@
-"""What a search takes and returns."""
+"""The arguments and results of a search."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from recall_server.domain.episode import Citation
@@ -10,25 +12,14 @@ from recall_server.domain.memory import MemoryType, searchable
 
 
 class ItemKind(StrEnum):
-    """What a search can find: a memory, or a turn that no memory has been made of yet."""
+    """A search finds memories, and turns that no memory has been made of yet."""
 
     MEMORY = "memory"
     TURN = "turn"
 
 
-class Place(NamedTuple):
-    """Where an item comes from: the session, and the turn of an episode. `source` is the session
-    or the text as whoever handed it in named it, whatever headings it has.
-    """
-
-    session: str
-    episode_id: str
-    position: int
-    source: str = ""
-
-
 class Item(NamedTuple):
-    """One thing that a search can find; text, topic and citation are of those that are shown."""
+    """A memory or turn that a search found."""
 
     id: str
     kind: ItemKind
@@ -41,7 +32,6 @@ class Item(NamedTuple):
     access_count: int = 0
     type: MemoryType | None = None
     attribute: str | None = None
-    place: Place | None = None
     container: str = ""
 
     @property
@@ -50,8 +40,8 @@ class Item(NamedTuple):
 
 
 class SearchMode(StrEnum):
-    """How a search ranks (FEATURES D22): by words and vectors and all that speaks for an item, by
-    all but vectors, by vectors alone; `recall` is the backbone's four-part score (D06).
+    """How a search ranks: by all signals of the default order, by those without vectors, by vectors
+    alone; `recall` is the four-part score of relevance, recency, importance and strength.
     """
 
     HYBRID = "hybrid"
@@ -60,26 +50,20 @@ class SearchMode(StrEnum):
     VECTOR = "vector"
 
 
-class Part(StrEnum):
-    """What speaks for an item in a search; each can be left out, to measure what it brings."""
+class Step(StrEnum):
+    """A step of a search beside the signals; each can be left out, to measure what it brings."""
 
-    KEYWORD = "keyword"
-    COSINE = "cosine"
     NEIGHBOURS = "neighbours"
     FIRST_PERSON = "first-person"
-    SPEAKER = "speaker"
-    SESSION = "session"
-    TIME = "time"
-    RECENCY = "recency"
     RERANK = "rerank"
     DIVERSITY = "diversity"
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a search; limits and the other defaults are the backbone's (FEATURES D01).
-    With `neighbours`, each hit comes with as many turns before and after it, as far as the budget
-    goes. `without` names parts that have no say; `containers`, if given, where to look.
+    """A question and how to answer it. With `neighbours`, each hit comes with as many turns before
+    and after it, as far as the budget goes. `without` names signals and steps to leave out
+    (`signals.PARTS`); `containers`, if given, limits the search to these.
     """
 
     text: str
@@ -90,27 +74,18 @@ class Query:
     score_threshold: float = 0.0
     max_tokens: int | None = None
     neighbours: int = 0
-    without: frozenset[Part] = frozenset()
+    without: frozenset[str] = frozenset()
     containers: frozenset[str] | None = None
 
 
 class Scores(NamedTuple):
-    """Why a hit ranks where it does (FEATURES D21): every part, and the rank in each list; None
-    where a part had no say.
+    """Why a hit ranks where it does: `signals` has each of `signals.SIGNALS` by its name, and the
+    rank of those that are ranked; None where it had no say. It is empty where a search was not
+    asked to explain. `rerank` is the re-ranker's score.
     """
 
     final: float
-    rrf: float
-    recency: float
-    importance: float
-    strength: float
-    keyword: float | None = None
-    keyword_rank: int | None = None
-    cosine: float | None = None
-    cosine_rank: int | None = None
-    speaker: float | None = None
-    session: float | None = None
-    time: float | None = None
+    signals: Mapping[str, float | None] = MappingProxyType({})
     rerank: float | None = None
 
 

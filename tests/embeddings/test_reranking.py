@@ -15,7 +15,7 @@ from recall_server.domain.external_errors import RerankerUnavailable
 from recall_server.domain.namespace import namespace
 from recall_server.integrations.rerankers.cross_encoder import CrossEncoderReranker
 from recall_server.integrations.rerankers.maxsim import MaxSimReranker
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 
 QUESTION = "Where does Ana live?"
 TEXTS = [
@@ -29,8 +29,10 @@ PASSAGES = [Passage(text) for text in TEXTS]
 Make = Callable[..., Path]
 
 
-def look(query: str = QUESTION, weights: Mapping[str, float] = WEIGHTS, epoch: int = 0) -> Look:
-    return Look(query, query, weights, namespace("ana"), epoch)
+def look(
+    query: str = QUESTION, weights: Mapping[str, float] = WEIGHTS, epoch: int = 0
+) -> RerankQuery:
+    return RerankQuery(query, query, weights, namespace("ana"), epoch)
 
 
 @pytest.fixture

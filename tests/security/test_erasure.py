@@ -358,10 +358,10 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open
         await found(replica, "Lisbon river near")
 
         for one in (application, replica):
-            for held in one.store._cache._held.values():
-                assert all(matrix.codes.count <= 1 for matrix in held._matrices.values())
-                assert len(held.documents.ids) <= 1
-                assert not held.documents.postings(["lisbon"])["lisbon"].slots.size
+            for index in one.store._cache._indexes.values():
+                assert all(cache.codes.count <= 1 for cache in index._vectors.values())
+                assert len(index.documents.ids) <= 1
+                assert not index.documents.postings(["lisbon"])["lisbon"].slots.size
 
 
 async def test_what_was_forgotten_can_be_taken_back_for_a_while(

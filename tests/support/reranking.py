@@ -7,7 +7,7 @@ from pathlib import Path
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import settings_for
 from tests.support.models import HashEmbedder
@@ -29,7 +29,7 @@ class Scripted:
     def __init__(self, likes: str, *, judges: bool = False) -> None:
         self.judges = judges
         self.likes = likes
-        self.asked: list[tuple[Look, list[Passage]]] = []
+        self.asked: list[tuple[RerankQuery, list[Passage]]] = []
         self.forgotten: list[Namespace] = []
 
     async def load(self) -> None: ...
@@ -39,7 +39,7 @@ class Scripted:
     def forget(self, namespace: Namespace) -> None:
         self.forgotten.append(namespace)
 
-    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+    async def scores(self, look: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         self.asked.append((look, list(passages)))
         return [float(self.likes in passage.text) for passage in passages]
 

@@ -6,7 +6,7 @@ from recall_server.application import Application
 from recall_server.domain.episode import Source
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.domain.query import Hit, Query, SearchMode
+from recall_server.domain.query import Hit, Query, Scores, SearchMode
 from recall_server.domain.search import ranking
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.search import search
@@ -41,18 +41,20 @@ async def looked(
     reach: AccessScope = FULL_ACCESS,
 ) -> list[Hit]:
     """The answer to a question, without its being counted as read."""
-    asked = await search.ask(application.store, application.embedder, namespace, query, reach)
+    prepared = await search.prepare(
+        application.store, application.embedder, namespace, query, reach
+    )
     async with application.store.transaction(namespace, write=False, reach=reach) as tx:
-        narrowed = await search.narrow(tx, application.embedder, asked, NOON)
-        narrowed = await search.shown(tx, narrowed, query)
-    return ranking.fit_budget(narrowed.hits, query.max_tokens)
+        found = await search.retrieve(tx, application.embedder, prepared, NOON)
+        found = await search.finalize(tx, found, query)
+    return ranking.fit_budget(found.hits(), query.max_tokens)
 
 
 def texts(hits: Sequence[Hit]) -> list[str]:
     return [hit.item.text for hit in hits]
 
 
-def scores(hits: Sequence[Hit]) -> dict[str, tuple[float | None, ...]]:
+def scores(hits: Sequence[Hit]) -> dict[str, Scores]:
     """Every score of every hit by its text: the ids of two namespaces differ."""
     return {hit.item.text: hit.scores for hit in hits}
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.query import Hit, Item, ItemKind, Part, Place, Query, SearchMode
+from recall_server.domain.query import Query, Scores, SearchMode, Step
 from recall_server.domain.search import fusion
-from recall_server.domain.search.fusion import NEIGHBOUR, WEIGHTS, Evidence, Pool, bm25
 from recall_server.domain.search.index_entry import Words
-from recall_server.domain.search.ranking import bm25_weights, bm25plus
+from recall_server.domain.search.ranking import bm25, bm25_weights, bm25plus
+from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, Evidence
 from recall_server.domain.text.periods import Period
 from tests.support.paths import ROOT
 
@@ -33,6 +33,40 @@ MAY_2023 = Period(
 )
 
 
+# The weights of the default order.
+WEIGHTS = {
+    one.name: one.weights[SearchMode.HYBRID].at(1.0)
+    for one in SIGNALS
+    if SearchMode.HYBRID in one.weights
+}
+
+
+class Place(NamedTuple):
+    """The turn of an episode that an item comes from."""
+
+    session: str
+    episode_id: str
+    position: int
+
+
+class Item(NamedTuple):
+    """What ranking knows of a memory or turn."""
+
+    id: str
+    recorded_at: datetime
+    valid_from: datetime
+    importance: float
+    access_count: int
+    place: Place | None
+
+
+class Ranked(NamedTuple):
+    """An item with its scores."""
+
+    item: Item
+    scores: Scores
+
+
 def item(
     key: str,
     *,
@@ -44,7 +78,7 @@ def item(
 ) -> Item:
     said = NOW - timedelta(days=days)
     place = None if position is None else Place(session or "s", f"ep of {session}", position)
-    return Item(key, ItemKind.TURN, "", "", said, valid or said, None, 0.5, accesses, place=place)
+    return Item(key, said, valid or said, 0.5, accesses, place)
 
 
 class Occurrence(NamedTuple):
@@ -78,43 +112,50 @@ def words(keys: Sequence[str], known: Known) -> Words:
     return Words(times, lengths)
 
 
-def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> list[Hit]:
+def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> list[Ranked]:
     """`fusion.fuse` of items whose slots are in the order of their ids."""
     items = sorted(pool, key=lambda one: one.id)
     keys = [one.id for one in items]
     names: dict[str, int] = {}
-
-    def number(name: str) -> int:
-        return names.setdefault(name, len(names))
-
     places = [one.place for one in items]
-    columns = Pool(
-        np.array([one.recorded_at.timestamp() for one in items]),
-        np.array([one.valid_from.timestamp() for one in items]),
-        np.array([one.importance for one in items]),
-        np.array(
+    columns = {
+        "recorded_at": np.array([one.recorded_at.timestamp() for one in items]),
+        "valid_from": np.array([one.valid_from.timestamp() for one in items]),
+        "importance": np.array([one.importance for one in items]),
+        "access_count": np.array([one.access_count for one in items]),
+        "session": np.array(
             [
                 names.setdefault(at.session, len(names)) if at else -1 - n
                 for n, at in enumerate(places)
             ],
             np.int64,
         ),
-        np.array(
+        "episode": np.array(
             [names.setdefault(at.episode_id, len(names)) if at else -1 for at in places], np.int64
         ),
-        np.array([at.position if at else 0 for at in places], np.int64),
+        "position": np.array([at.position if at else 0 for at in places], np.int64),
+    }
+    asked = words(keys, known)
+    fused = fusion.fuse(
+        Evidence(
+            query,
+            now,
+            columns,
+            asked,
+            known.idf,
+            bm25(asked, idf=known.idf, average_length=known.average_length),
+            np.array([known.cosines.get(key, np.nan) for key in keys]),
+            known.named,
+            known.periods,
+        )
     )
-    evidence = Evidence(
-        words(keys, known),
-        known.idf,
-        known.average_length,
-        np.array([known.cosines.get(key, np.nan) for key in keys]),
-        known.named,
-        known.periods,
-    )
-    fused = fusion.fuse(columns, evidence, query, now)
     best = fused.order.tolist()
-    return [Hit(items[at], scores) for at, scores in zip(best, fused.scores(best), strict=True)]
+    return [
+        Ranked(items[at], Scores(final, signals))
+        for at, final, signals in zip(
+            best, fused.finals[best].tolist(), fused.explain(best), strict=True
+        )
+    ]
 
 
 def occurrence(key: str, term: str, times: int = 1, length: int = 10) -> Occurrence:
@@ -132,16 +173,16 @@ def evidence(
     return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
 
 
-def only(*parts: Part, mode: SearchMode = SearchMode.HYBRID) -> Query:
+def only(*parts: str, mode: SearchMode = SearchMode.HYBRID) -> Query:
     """A question for which nothing but these parts has a say."""
-    return Query("q", mode=mode, recency_weight=1, without=frozenset(Part) - frozenset(parts))
+    return Query("q", mode=mode, recency_weight=1, without=frozenset(PARTS) - frozenset(parts))
 
 
-def finals(hits: Sequence[Hit]) -> dict[str, float]:
+def finals(hits: Sequence[Ranked]) -> dict[str, float]:
     return {hit.item.id: hit.scores.final for hit in hits}
 
 
-def ids(hits: Sequence[Hit]) -> list[str]:
+def ids(hits: Sequence[Ranked]) -> list[str]:
     return [hit.item.id for hit in hits]
 
 
@@ -152,22 +193,22 @@ def test_by_words_the_best_match_has_all_and_what_has_none_of_them_nothing() -> 
     pool = [item("a"), item("b"), item("c")]
     known = evidence(occurrence("a", "x"), occurrence("a", "y"), occurrence("b", "x"))
 
-    (a, b, c) = fuse(pool, known, only(Part.KEYWORD), NOW)
+    (a, b, c) = fuse(pool, known, only("keyword"), NOW)
 
     assert finals([a, b, c]) == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.0})
-    assert [hit.scores.keyword for hit in (a, b, c)] == [1.0, pytest.approx(0.5), None]
-    assert [hit.scores.keyword_rank for hit in (a, b, c)] == [1, 2, None]
+    assert [hit.scores.signals["keyword"] for hit in (a, b, c)] == [1.0, pytest.approx(0.5), None]
+    assert [hit.scores.signals["keyword_rank"] for hit in (a, b, c)] == [1, 2, None]
 
 
 def test_by_vectors_the_nearest_has_all_and_the_farthest_nothing() -> None:
     pool = [item("a"), item("b"), item("c"), item("none")]
     known = evidence(cosines={"a": 0.9, "b": 0.3, "c": -0.1})
 
-    hits = fuse(pool, known, only(Part.COSINE), NOW)
+    hits = fuse(pool, known, only("cosine"), NOW)
 
     assert finals(hits) == pytest.approx({"a": 1.0, "b": 0.4, "c": 0.0, "none": 0.0})
-    assert [hit.scores.cosine for hit in hits[:2]] == [0.9, 0.3]
-    assert {hit.item.id: hit.scores.cosine_rank for hit in hits} == {
+    assert [hit.scores.signals["cosine"] for hit in hits[:2]] == [0.9, 0.3]
+    assert {hit.item.id: hit.scores.signals["cosine_rank"] for hit in hits} == {
         "a": 1, "b": 2, "c": 3, "none": None
     }  # fmt: skip
 
@@ -176,8 +217,8 @@ def test_by_vectors_the_nearest_has_all_and_the_farthest_nothing() -> None:
 def test_vectors_that_are_all_equally_near_are_as_near_as_they_are(cosine: float) -> None:
     pool = [item("a"), item("b"), item("none")]
 
-    alone = fuse(pool[:1], evidence(cosines={"a": cosine}), only(Part.COSINE), NOW)
-    both = fuse(pool, evidence(cosines={"a": cosine, "b": cosine}), only(Part.COSINE), NOW)
+    alone = fuse(pool[:1], evidence(cosines={"a": cosine}), only("cosine"), NOW)
+    both = fuse(pool, evidence(cosines={"a": cosine, "b": cosine}), only("cosine"), NOW)
 
     assert finals(alone) == pytest.approx({"a": max(0.0, cosine)})
     assert finals(both) == pytest.approx({"a": max(0, cosine), "b": max(0, cosine), "none": 0})
@@ -187,17 +228,17 @@ def test_a_named_speaker_lifts_his_turns_and_nobody_elses() -> None:
     pool = [item("ana"), item("ben"), item("nobody")]
     spoken = (occurrence("ana", "@ana"), occurrence("ben", "@ben"))
 
-    hits = fuse(pool, evidence(*spoken, named=["@ana"]), only(Part.SPEAKER), NOW)
+    hits = fuse(pool, evidence(*spoken, named=["@ana"]), only("speaker"), NOW)
 
     assert finals(hits) == {"ana": 1.0, "ben": 0.0, "nobody": 0.0}
-    assert [hit.scores.speaker for hit in hits] == [1.0, 0.0, 0.0]
+    assert [hit.scores.signals["speaker"] for hit in hits] == [1.0, 0.0, 0.0]
 
 
 def test_where_several_are_named_each_lifts_his_own_once() -> None:
     pool = [item("both"), item("ana"), item("cid")]
     spoken = [occurrence("both", "@mary"), occurrence("both", "@ann"), occurrence("ana", "@ana")]
 
-    hits = fuse(pool, evidence(*spoken, named=["@mary", "@ann", "@ana"]), only(Part.SPEAKER), NOW)
+    hits = fuse(pool, evidence(*spoken, named=["@mary", "@ann", "@ana"]), only("speaker"), NOW)
 
     assert finals(hits) == {"both": 1.0, "ana": 1.0, "cid": 0.0}
 
@@ -207,7 +248,7 @@ def test_who_speaks_is_no_word_that_counts() -> None:
     pool = [item("a", position=0), item("b", position=1)]
     known = evidence(occurrence("a", "@ana"), named=["@ana"])
 
-    hits = fuse(pool, known, only(Part.KEYWORD, Part.NEIGHBOURS, Part.SESSION), NOW)
+    hits = fuse(pool, known, only("keyword", Step.NEIGHBOURS, "session"), NOW)
 
     assert finals(hits) == {"a": 0.0, "b": 0.0}
 
@@ -216,9 +257,9 @@ def test_the_turns_beside_a_match_are_lent_a_share_of_it() -> None:
     pool = [item(f"t{position}", position=position) for position in range(5)]
 
     lent = finals(
-        fuse(pool, evidence(occurrence("t2", "x")), only(Part.KEYWORD, Part.NEIGHBOURS), NOW)
+        fuse(pool, evidence(occurrence("t2", "x")), only("keyword", Step.NEIGHBOURS), NOW)
     )
-    kept = finals(fuse(pool, evidence(occurrence("t2", "x")), only(Part.KEYWORD), NOW))
+    kept = finals(fuse(pool, evidence(occurrence("t2", "x")), only("keyword"), NOW))
 
     share = pytest.approx(NEIGHBOUR)
     assert lent == {"t0": 0.0, "t1": share, "t2": 1.0, "t3": share, "t4": 0.0}
@@ -232,7 +273,7 @@ def test_nothing_is_lent_from_one_episode_to_another_or_to_what_has_no_place() -
         item("nowhere"),
     ]
 
-    hits = fuse(pool, evidence(occurrence("here", "x")), only(Part.KEYWORD, Part.NEIGHBOURS), NOW)
+    hits = fuse(pool, evidence(occurrence("here", "x")), only("keyword", Step.NEIGHBOURS), NOW)
 
     assert finals(hits) == {"here": 1.0, "next door": 0.0, "nowhere": 0.0}
 
@@ -241,7 +282,7 @@ def test_several_memories_of_one_turn_lend_what_the_best_of_them_has() -> None:
     pool = [item("one", position=0), item("other", position=0), item("beside", position=1)]
     words = (occurrence("one", "x"), occurrence("other", "x"), occurrence("other", "y"))
 
-    found = finals(fuse(pool, evidence(*words), only(Part.KEYWORD, Part.NEIGHBOURS), NOW))
+    found = finals(fuse(pool, evidence(*words), only("keyword", Step.NEIGHBOURS), NOW))
 
     assert found == pytest.approx({"one": 0.5, "other": 1.0, "beside": NEIGHBOUR})
 
@@ -257,7 +298,7 @@ def test_a_session_with_more_of_the_words_lends_to_all_its_turns() -> None:
     ]
     known = evidence(occurrence("x", "x"), occurrence("y", "y"), occurrence("other", "x"))
 
-    found = finals(fuse(pool, known, only(Part.SESSION), NOW))
+    found = finals(fuse(pool, known, only("session"), NOW))
 
     assert found["x"] == found["y"] == found["far"] == 1.0
     assert 0.0 < found["other"] < 1.0
@@ -268,7 +309,7 @@ def test_a_word_that_few_sessions_have_tells_more_of_a_session() -> None:
     pool = [item(f"{n}", session=f"{n}", position=0) for n in range(5)]
     known = evidence(occurrence("0", "rare"), *(occurrence(f"{n}", "common") for n in range(1, 5)))
 
-    found = finals(fuse(pool, known, only(Part.SESSION), NOW))
+    found = finals(fuse(pool, known, only("session"), NOW))
 
     # Of five sessions, ln(6 / 1) and ln(6 / 4).
     assert found["0"] == 1.0
@@ -277,7 +318,7 @@ def test_a_word_that_few_sessions_have_tells_more_of_a_session() -> None:
 
 def test_what_has_no_session_is_one_by_itself() -> None:
     found = finals(
-        fuse([item("a"), item("b")], evidence(occurrence("a", "x")), only(Part.SESSION), NOW)
+        fuse([item("a"), item("b")], evidence(occurrence("a", "x")), only("session"), NOW)
     )
 
     assert found == {"a": 1.0, "b": 0.0}
@@ -290,7 +331,7 @@ def test_a_period_in_the_question_lifts_what_fits_it_and_leaves_nothing_out() ->
         item("years later"),
     ]
 
-    hits = fuse(pool, evidence(periods=(MAY_2023,)), only(Part.TIME), NOW)
+    hits = fuse(pool, evidence(periods=(MAY_2023,)), only("time"), NOW)
 
     assert ids(hits) == ["in it", "before", "years later"]
     found = finals(hits)
@@ -303,7 +344,7 @@ def test_of_several_periods_the_one_that_fits_best_counts() -> None:
     today = Period(NOW - DAY, NOW, "yesterday", DAY)
     pool = [item("a", days=0.5), item("b", valid=MAY_2023.start)]
 
-    found = finals(fuse(pool, evidence(periods=(MAY_2023, today)), only(Part.TIME), NOW))
+    found = finals(fuse(pool, evidence(periods=(MAY_2023, today)), only("time"), NOW))
 
     assert found == {"a": 1.0, "b": 1.0}
 
@@ -311,14 +352,14 @@ def test_of_several_periods_the_one_that_fits_best_counts() -> None:
 def test_what_is_newer_has_more_of_recency_however_often_it_was_read() -> None:
     pool = [item("new", days=-1), item("old", days=4), item("read", days=4, accesses=3)]
 
-    found = finals(fuse(pool, evidence(), only(Part.RECENCY), NOW))
+    found = finals(fuse(pool, evidence(), only("recency"), NOW))
 
     assert found == pytest.approx({"new": 1.0, "read": math.exp(-4), "old": math.exp(-4)})
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 def test_recency_counts_for_as_much_as_the_query_says(weight: float) -> None:
-    query = replace(only(Part.RECENCY), recency_weight=weight)
+    query = replace(only("recency"), recency_weight=weight)
 
     assert finals(fuse([item("a")], evidence(), query, NOW)) == {"a": pytest.approx(weight)}
 
@@ -342,23 +383,24 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     total = sum(WEIGHTS.values())
-    of_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
-    of_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
-    assert a.scores.final == pytest.approx(of_a / total, abs=1e-9)
-    assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
-    assert (a.scores.speaker, a.scores.session, a.scores.time) == (0.0, 1.0, 1.0)
-    assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
+    score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
+    score_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
+    assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
+    assert b.scores.final == pytest.approx(score_b / total, abs=1e-9)
+    of_a, of_b = a.scores.signals, b.scores.signals
+    assert (of_a["speaker"], of_a["session"], of_a["time"]) == (0.0, 1.0, 1.0)
+    assert (of_b["cosine"], of_b["cosine_rank"], of_b["keyword_rank"]) == (0.7, 1, 2)
 
 
 def test_the_guide_tells_what_each_part_counts_for() -> None:
     guide = (ROOT / "docs/guide/search.md").read_text("utf-8")
     words = {
-        Part.KEYWORD: "words",
-        Part.COSINE: "vectors",
-        Part.SPEAKER: "speaker",
-        Part.SESSION: "session",
-        Part.TIME: "time",
-        Part.RECENCY: "recency",
+        "keyword": "words",
+        "cosine": "vectors",
+        "speaker": "a speaker",
+        "session": "its session",
+        "time": "a time",
+        "recency": "recency",
     }
 
     assert set(words) == set(WEIGHTS)
@@ -370,32 +412,34 @@ def test_the_guide_tells_what_each_part_counts_for() -> None:
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
     (hit,) = fuse([item("a")], evidence(occurrence("a", "x")), Query("q", recency_weight=1), NOW)
 
-    assert (hit.scores.speaker, hit.scores.time, hit.scores.cosine) == (None, None, None)
+    silent = ("speaker", "time", "cosine", "cosine_rank", "rrf", "importance", "strength")
+    assert [hit.scores.signals[name] for name in silent] == [None] * len(silent)
     # Of words, session and recency it has all.
     assert hit.scores.final == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("part", [part for part in Part if part in WEIGHTS])
-def test_without_a_part_its_effect_is_gone(part: Part) -> None:
+@pytest.mark.parametrize("part", WEIGHTS)
+def test_without_a_part_its_effect_is_gone(part: str) -> None:
     """What speaks for the second one is that part; of words, the session speaks too."""
     words = evidence(occurrence("b", "x"))
     reason = {
-        Part.KEYWORD: words,
-        Part.COSINE: evidence(cosines={"a": 0.1, "b": 0.9}),
-        Part.SPEAKER: evidence(occurrence("b", "@ben"), named=["@ben"]),
-        Part.SESSION: words,
-        Part.TIME: evidence(periods=(Period(NOW, None, "", DAY),)),
-        Part.RECENCY: evidence(),
+        "keyword": words,
+        "cosine": evidence(cosines={"a": 0.1, "b": 0.9}),
+        "speaker": evidence(occurrence("b", "@ben"), named=["@ben"]),
+        "session": words,
+        "time": evidence(periods=(Period(NOW, None, "", DAY),)),
+        "recency": evidence(),
     }[part]
     b = item(
         "b",
-        days=8 if part is Part.RECENCY else 9,
-        valid=NOW if part is Part.TIME else None,
+        days=9,
+        accesses=99 if part == "recency" else 0,
+        valid=NOW if part == "time" else None,
     )
-    of_it = {Part.KEYWORD, Part.SESSION} if reason is words else {part}
+    of_it = {"keyword", "session"} if reason is words else {part}
 
     with_it = fuse([item("a", days=9), b], reason, only(*of_it), NOW)
-    without = fuse([item("a", days=9), b], reason, only(*frozenset(Part) - of_it), NOW)
+    without = fuse([item("a", days=9), b], reason, only(*frozenset(PARTS) - of_it), NOW)
 
     assert ids(with_it) == ["b", "a"]
     assert ids(without) == ["a", "b"]
@@ -414,7 +458,7 @@ def test_with_no_part_at_all_equals_stand_newest_first_and_then_by_id() -> None:
 def test_what_is_below_the_threshold_is_dropped_and_what_is_on_it_stays() -> None:
     pool = [item("a"), item("b"), item("c")]
     known = evidence(occurrence("a", "x"), occurrence("a", "y"), occurrence("b", "x"))
-    query = only(Part.KEYWORD)
+    query = only("keyword")
     on_it = fuse(pool, known, query, NOW)[1].scores.final
 
     assert ids(fuse(pool, known, replace(query, score_threshold=on_it), NOW)) == ["a", "b"]
@@ -443,7 +487,7 @@ def test_mode_vector_is_the_cosine_and_nothing_else() -> None:
     hits = fuse(pool, known, Query("q", mode=SearchMode.VECTOR), NOW)
 
     assert finals(hits) == pytest.approx({"a": 0.8, "b": 0.5, "c": 0.0, "none": 0.0})
-    assert {hit.scores.keyword for hit in hits} == {None}
+    assert {hit.scores.signals["keyword"] for hit in hits} == {None}
 
 
 def test_without_vectors_hybrid_is_keyword() -> None:
@@ -481,8 +525,8 @@ def test_our_bm25_is_the_librarys_on_the_same_documents(
     library = bm25plus(asked, documents, idf=idf, average_length=average)
 
     keys = [f"{number}" for number in range(len(documents))]
-    none = np.full(len(keys), np.nan)
-    found = bm25(Evidence(words(keys, Known(postings, idf, average, {})), idf, average, none))
+    asked_for = words(keys, Known(postings, idf, average, {}))
+    found = bm25(asked_for, idf=idf, average_length=average)
 
     assert found.tolist() == pytest.approx(library)
 
@@ -497,7 +541,7 @@ PLACES = st.none() | st.builds(
 POOL = st.lists(
     st.builds(
         lambda key, recorded, valid, accesses, place: Item(
-            key, ItemKind.MEMORY, "", "", recorded, valid, None, 0.5, accesses, place=place
+            key, recorded, valid, 0.5, accesses, place
         ),
         KEYS,
         MOMENTS,
@@ -532,7 +576,7 @@ QUERY = st.builds(
     mode=st.sampled_from(MODES),
     recency_weight=st.floats(0, 1),
     score_threshold=st.sampled_from([0.0, 0.0, 0.4]),
-    without=st.frozensets(st.sampled_from(Part), max_size=4),
+    without=st.frozensets(st.sampled_from(PARTS), max_size=4),
 )
 
 
@@ -540,11 +584,13 @@ QUERY = st.builds(
 @given(POOL, EVIDENCE, QUERY)
 def test_every_score_is_between_0_and_1(pool: list[Item], known: Known, query: Query) -> None:
     for hit in fuse(pool, known, query, NOW):
-        s = hit.scores
-        shares = (s.final, s.recency, s.keyword, s.speaker, s.session, s.time)
+        final, signals, _ = hit.scores
+        names = ("recency", "keyword", "speaker", "session", "time")
+        shares = [final, *(signals[name] for name in names)]
         assert all(0.0 <= share <= 1.0 for share in shares if share is not None)
-        assert s.final >= query.score_threshold
-        assert s.cosine == known.cosines.get(hit.item.id)
+        assert final >= query.score_threshold
+        cosine = None if "cosine" in query.without else known.cosines.get(hit.item.id)
+        assert signals["cosine"] == cosine
 
 
 @EXAMPLES
@@ -571,17 +617,11 @@ def test_the_order_is_total(pool: list[Item], known: Known, query: Query) -> Non
 
 
 @EXAMPLES
-@given(POOL, EVIDENCE, QUERY, st.sampled_from(Part))
+@given(POOL, EVIDENCE, QUERY, st.sampled_from(PARTS))
 def test_a_part_left_out_twice_is_left_out_once_and_its_score_is_not_told(
-    pool: list[Item], known: Known, query: Query, part: Part
+    pool: list[Item], known: Known, query: Query, part: str
 ) -> None:
     query = replace(query, mode=SearchMode.HYBRID, without=query.without | {part})
 
     for hit in fuse(pool, known, query, NOW):
-        told = {
-            Part.KEYWORD: hit.scores.keyword,
-            Part.SPEAKER: hit.scores.speaker,
-            Part.SESSION: hit.scores.session,
-            Part.TIME: hit.scores.time,
-        }
-        assert told.get(part) is None
+        assert hit.scores.signals.get(part) is None

@@ -3,10 +3,9 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -15,13 +14,15 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores
+from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores, SearchMode
+from recall_server.domain.search.fusion import fuse
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.ranking import (
     DELTA,
     K1,
     B,
     Candidate,
+    Matrix,
     bm25_weights,
     bm25plus,
     bm25plus_of,
@@ -29,12 +30,11 @@ from recall_server.domain.search.ranking import (
     fit_budget,
     likeness,
     ranks,
+    reciprocal_ranks,
     repetition,
-    rrf,
-    score,
     tokens,
-    weights,
 )
+from recall_server.domain.search.signals import SIGNALS, Evidence
 from recall_server.domain.text.terms import terms
 
 EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
@@ -90,7 +90,7 @@ ITEMS = st.lists(
     unique_by=lambda it: it.id,
 )
 KEYWORD = st.dictionaries(KEYS, st.floats(0, 60) | st.sampled_from([1.0, 2.0]), max_size=12)
-COSINE = st.dictionaries(KEYS, st.floats(-1.01, 1.01) | st.sampled_from([0.5]), max_size=12)
+COSINE = st.dictionaries(KEYS, st.floats(-1, 1) | st.sampled_from([0.5]), max_size=12)
 QUERY = st.builds(
     Query,
     st.just("q"),
@@ -206,36 +206,43 @@ def test_bm25plus_of_words_that_were_counted_is_that_of_the_documents(
 
 
 def test_equal_scores_share_the_mean_of_their_ranks() -> None:
-    assert ranks({"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0}) == {"a": 1, "b": 2.5, "c": 2.5, "d": 4}
+    assert ranks(np.array([3.0, 2.0, 2.0, 1.0])).tolist() == [1, 2.5, 2.5, 4]
 
 
-def test_the_first_of_every_list_has_all_of_rrf() -> None:
-    fused = rrf([{"a": 1, "b": 2}, {"a": 1, "c": 2}])
+def test_what_has_no_score_has_no_rank() -> None:
+    assert ranks(np.array([np.nan, 2.0, 3.0])).tolist() == pytest.approx(
+        [np.nan, 2, 1], nan_ok=True
+    )
+    assert ranks(np.array([])).tolist() == []
 
-    assert fused["a"] == 1.0
-    assert fused["b"] == fused["c"] == pytest.approx(SECOND_OF_TWO / 2)
-    assert list(fused) == ["a", "b", "c"]
 
+def test_the_first_of_a_list_has_all_of_its_share_and_the_next_ones_less() -> None:
+    shares = reciprocal_ranks(np.array([1.0, 2.0, np.nan]))
 
-def test_an_empty_list_is_not_in_use() -> None:
-    assert rrf([{"a": 1}, {}]) == {"a": 1.0}
-    assert rrf([]) == rrf([{}, {}]) == {}
+    assert shares.tolist() == pytest.approx([1.0, SECOND_OF_TWO, np.nan], nan_ok=True)
 
 
 @EXAMPLES
-@given(st.lists(KEYWORD, max_size=4), st.randoms())
-def test_rrf_lies_between_0_and_1_and_knows_no_order_of_lists(
-    lists: list[dict[str, float]], rnd: random.Random
+@given(st.lists(st.floats(0, 60) | st.sampled_from([1.0, 2.0]), max_size=12), st.randoms())
+def test_shares_of_ranks_lie_between_0_and_1_and_know_no_order_of_the_rows(
+    scores: list[float], rnd: random.Random
 ) -> None:
-    rankings = [ranks(scores) for scores in lists]
-    fused = rrf(rankings)
+    shares = reciprocal_ranks(ranks(np.array(scores))).tolist()
+    order = rnd.sample(range(len(scores)), len(scores))
+    shuffled = reciprocal_ranks(ranks(np.array([scores[at] for at in order]))).tolist()
 
-    assert all(0 < share <= 1 for share in fused.values())
-    rnd.shuffle(rankings)
-    assert list(rrf(rankings).items()) == list(fused.items())
+    assert all(0 < share <= 1 for share in shares)
+    assert shuffled == [shares[at] for at in order]
 
 
 # --- the four-part score ---
+
+
+def weights(recency_weight: float) -> list[float]:
+    """Those of the mode `recall`."""
+    of_mode = {one.name: one.weights.get(SearchMode.RECALL) for one in SIGNALS}
+    names = ("rrf", "recency", "importance", "strength")
+    return [weight.at(recency_weight) for name in names if (weight := of_mode[name])]
 
 
 def test_the_published_weights() -> None:
@@ -259,6 +266,39 @@ def test_a_weight_off_the_line_is_refused(r: float) -> None:
         weights(r)
 
 
+def score(
+    pool: Sequence[Item],
+    keyword: Mapping[str, float],
+    cosine: Mapping[str, float],
+    query: Query,
+    now: datetime,
+) -> list[Hit]:
+    """The hits of the mode `recall`, by BM25 and cosine of items by their ids."""
+    items = sorted(pool, key=lambda one: one.id)
+    columns = {
+        "recorded_at": np.array([one.recorded_at.timestamp() for one in items]),
+        "importance": np.array([one.importance for one in items]),
+        "access_count": np.array([one.access_count for one in items]),
+    }
+    fused = fuse(
+        Evidence(
+            replace(query, mode=SearchMode.RECALL),
+            now,
+            columns,
+            Words({}, np.zeros(len(items), np.int64)),
+            {},
+            np.array([keyword.get(one.id, 0.0) for one in items]),
+            np.array([cosine.get(one.id, np.nan) for one in items]),
+        )
+    )
+    order = fused.order.tolist()
+    finals = fused.finals[order].tolist()
+    return [
+        Hit(items[at], Scores(final, signals))
+        for at, final, signals in zip(order, finals, fused.explain(order), strict=True)
+    ]
+
+
 def test_the_four_part_score_by_hand() -> None:
     pool = [item("a", days=2, importance=0.8, accesses=1), item("b", days=1, accesses=3)]
 
@@ -266,31 +306,31 @@ def test_the_four_part_score_by_hand() -> None:
         score(pool, {"a": 7.0, "b": 3.5}, {"b": 0.9}, Query("q"), NOW), key=lambda h: h.item.id
     )
 
-    assert a.scores.rrf == pytest.approx((1 / 61) / (2 / 61))
-    assert a.scores.recency == pytest.approx(math.exp(-2 / 2))
-    assert a.scores.strength == pytest.approx(math.log(2) / math.log(4))
+    assert a.scores.signals["rrf"] == pytest.approx((1 / 61) / (2 / 61))
+    assert a.scores.signals["recency"] == pytest.approx(math.exp(-2 / 2))
+    assert a.scores.signals["strength"] == pytest.approx(math.log(2) / math.log(4))
     assert a.scores.final == pytest.approx(
         0.61 * 0.5 + 0.12 * math.exp(-1) + 0.17 * 0.8 + 0.10 * 0.5
     )
-    assert b.scores.rrf == pytest.approx((SECOND_OF_TWO + 1) / 2)
-    assert b.scores.recency == pytest.approx(math.exp(-1 / 4))
-    assert b.scores.strength == 1.0
-    assert (a.scores.keyword, a.scores.keyword_rank) == (1.0, 1)
-    assert (b.scores.keyword, b.scores.keyword_rank) == (0.5, 2)
-    assert (a.scores.cosine, a.scores.cosine_rank) == (None, None)
-    assert (b.scores.cosine, b.scores.cosine_rank) == (0.9, 1)
+    assert b.scores.signals["rrf"] == pytest.approx((SECOND_OF_TWO + 1) / 2)
+    assert b.scores.signals["recency"] == pytest.approx(math.exp(-1 / 4))
+    assert b.scores.signals["strength"] == 1.0
+    assert (a.scores.signals["keyword"], a.scores.signals["keyword_rank"]) == (1.0, 1)
+    assert (b.scores.signals["keyword"], b.scores.signals["keyword_rank"]) == (0.5, 2)
+    assert (a.scores.signals["cosine"], a.scores.signals["cosine_rank"]) == (None, None)
+    assert (b.scores.signals["cosine"], b.scores.signals["cosine_rank"]) == (0.9, 1)
 
 
 def test_nobody_has_strength_where_nothing_was_ever_asked_for() -> None:
     hits = score([item("a"), item("b")], {}, {}, Query("q"), NOW)
 
-    assert {hit.scores.strength for hit in hits} == {0.0}
+    assert {hit.scores.signals["strength"] for hit in hits} == {0.0}
 
 
 def test_what_is_dated_in_the_future_is_of_age_0() -> None:
     (hit,) = score([item("a", days=-3)], {}, {}, Query("q"), NOW)
 
-    assert hit.scores.recency == 1.0
+    assert hit.scores.signals["recency"] == 1.0
 
 
 def test_recency_decays_more_slowly_for_what_is_read() -> None:
@@ -320,14 +360,11 @@ def test_what_is_below_the_threshold_is_dropped_and_what_is_on_it_stays() -> Non
     assert over(math.nextafter(on_it, 1)) == ["a"]
 
 
-def test_a_value_that_is_no_number_is_as_good_as_none() -> None:
-    broken = {"a": math.nan, "b": math.inf, "c": -math.inf}
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_keyword_score_that_is_no_number_is_as_good_as_none(odd: float) -> None:
+    (hit,) = score([item("a")], {"a": odd}, {}, Query("q"), NOW)
 
-    hits = score([item("a"), item("b"), item("c")], broken, broken, Query("q"), NOW)
-
-    assert {(hit.scores.keyword, hit.scores.cosine, hit.scores.rrf) for hit in hits} == {
-        (None, None, 0.0)
-    }
+    assert (hit.scores.signals["keyword"], hit.scores.signals["rrf"]) == (None, 0.0)
 
 
 @EXAMPLES
@@ -336,11 +373,11 @@ def test_every_score_is_finite_and_between_0_and_1(
     pool: list[Item], keyword: dict[str, float], cosine: dict[str, float], query: Query
 ) -> None:
     for hit in score(pool, keyword, cosine, query, NOW):
-        s = hit.scores
-        shares = (s.final, s.rrf, s.recency, s.importance, s.strength, s.keyword or 0.0)
-        assert all(0.0 <= share <= 1.0 for share in shares)
-        assert -1.0 <= (s.cosine or 0.0) <= 1.0
-        assert s.final >= query.score_threshold
+        final, signals, _ = hit.scores
+        names = ("rrf", "recency", "importance", "strength", "keyword")
+        assert all(0.0 <= (signals[name] or 0.0) <= 1.0 for name in names)
+        assert -1.0 <= (signals["cosine"] or 0.0) <= 1.0
+        assert query.score_threshold <= final <= 1.0
 
 
 @EXAMPLES
@@ -422,17 +459,21 @@ def test_being_read_more_often_does_not_push_the_best_match_off_the_first_ten() 
 
 
 def scored(*finals: float) -> list[Candidate]:
-    return [Candidate(i, Scores(final, final, 0.0, 0.5, 0.0)) for i, final in enumerate(finals)]
+    return [Candidate(slot, final) for slot, final in enumerate(finals)]
 
 
 def words_of(hits: Sequence[Hit]) -> tuple[list[Candidate], dict[int, list[str]]]:
     """The hits at slots, and their words there."""
-    best = [Candidate(slot, hit.scores) for slot, hit in enumerate(hits)]
+    best = [Candidate(slot, hit.scores.final) for slot, hit in enumerate(hits)]
     return best, {slot: terms(hit.item.text) for slot, hit in enumerate(hits)}
 
 
 def slots(found: Iterable[Candidate]) -> list[int]:
     return [one.slot for one in found]
+
+
+def diversified(hits: Sequence[Candidate], alike: Matrix, mmr_lambda: float) -> list[Candidate]:
+    return [hits[at] for at in diversify([one.final for one in hits], alike, mmr_lambda)]
 
 
 @EXAMPLES
@@ -443,7 +484,7 @@ def test_lambda_1_keeps_the_order_exactly(
     hits, words = words_of(score(pool, keyword, cosine, Query("q"), NOW))
     similarity = likeness(hits, {}, words)
 
-    assert list(diversify(hits, similarity, 1.0)) == hits
+    assert (diversified(hits, similarity, 1.0)) == hits
 
 
 @EXAMPLES
@@ -454,7 +495,7 @@ def test_diversity_chooses_but_never_invents_or_repeats(
     hits, words = words_of(score(pool, keyword, {}, Query("q"), NOW))
     similarity = likeness(hits, {}, words)
 
-    picked = list(islice(diversify(hits, similarity, mmr_lambda), limit))
+    picked = diversified(hits, similarity, mmr_lambda)[:limit]
 
     assert len(picked) == len(set(slots(picked))) == min(limit, len(hits))
     assert set(slots(picked)) <= set(slots(hits))
@@ -465,24 +506,24 @@ def test_a_near_duplicate_gives_way() -> None:
     hits = scored(0.9, 0.89, 0.5)
     words = {0: ["red", "bus"], 1: ["red", "bus"], 2: ["green", "car"]}
 
-    assert slots(diversify(hits, likeness(hits, {}, words), 0.5)) == [0, 2, 1]
+    assert slots(diversified(hits, likeness(hits, {}, words), 0.5)) == [0, 2, 1]
 
 
 def test_lambda_0_only_spreads() -> None:
     hits = scored(0.9, 0.8, 0.1)
     words = {0: ["a", "b"], 1: ["a", "c"], 2: ["d"]}
 
-    assert slots(diversify(hits, likeness(hits, {}, words), 0.0)) == [0, 2, 1]
+    assert slots(diversified(hits, likeness(hits, {}, words), 0.0)) == [0, 2, 1]
 
 
 def test_equals_keep_their_order() -> None:
     hits = scored(0.5, 0.5, 0.5, 0.5)
 
-    assert list(diversify(hits, likeness(hits, {}, {}), 0.5)) == hits
+    assert (diversified(hits, likeness(hits, {}, {}), 0.5)) == hits
 
 
 def test_nothing_diversified_is_nothing() -> None:
-    assert list(diversify([], likeness([], {}, {}), 0.5)) == []
+    assert (diversified([], likeness([], {}, {}), 0.5)) == []
 
 
 def test_vectors_speak_where_both_have_one_and_words_elsewhere() -> None:
@@ -491,8 +532,8 @@ def test_vectors_speak_where_both_have_one_and_words_elsewhere() -> None:
     words = {0: ["a", "b"], 1: ["a", "b"], 2: ["b", "c"]}
     similarity = likeness(hits, vectors, words)
 
-    assert similarity(0).tolist() == pytest.approx([1.0, 0.96, 1 / 3], abs=1e-6)
-    assert similarity(2).tolist() == pytest.approx([1 / 3, 1 / 3, 1.0], abs=1e-6)
+    assert similarity[0].tolist() == pytest.approx([1.0, 0.96, 1 / 3], abs=1e-6)
+    assert similarity[2].tolist() == pytest.approx([1 / 3, 1 / 3, 1.0], abs=1e-6)
 
 
 @pytest.mark.parametrize("odd", [[0, 0], [np.nan, 1], [np.inf, 1], [1, 0, 0], []])
@@ -500,7 +541,7 @@ def test_a_vector_that_is_no_direction_or_of_another_model_counts_as_none(odd: l
     hits = scored(0.9, 0.8)
     vectors = {0: np.array([1, 0], "f4"), 1: np.array(odd, "f4")}
 
-    assert likeness(hits, vectors, {0: ["a"], 1: ["a"]})(0).tolist() == [1.0, 1.0]
+    assert likeness(hits, vectors, {0: ["a"], 1: ["a"]})[0].tolist() == [1.0, 1.0]
 
 
 def test_opposite_vectors_are_merely_unlike() -> None:
@@ -508,23 +549,23 @@ def test_opposite_vectors_are_merely_unlike() -> None:
 
     similarity = likeness(hits, {0: np.ones(2, "f4"), 1: -np.ones(2, "f4")}, {})
 
-    assert similarity(0).tolist() == [1.0, 0.0]
+    assert similarity[0].tolist() == [1.0, 0.0]
 
 
 def test_likeness_counts_as_repetition_only_where_it_is_close_to_sameness() -> None:
     alike = np.array([0.0, 0.5, 0.9, 0.95, 1.0])
 
-    assert repetition(lambda _: alike)(0).tolist() == pytest.approx([0, 0, 0, 0.5, 1])
+    assert repetition(alike).tolist() == pytest.approx([0, 0, 0, 0.5, 1])
 
 
 def test_what_is_about_one_matter_keeps_its_order_and_what_is_said_again_gives_way() -> None:
     hits = scored(0.9, 0.8, 0.7, 0.6)
     near = [[1.0, 0.89, 0.89, 0.89], [0.89, 1.0, 0.89, 0.89]] + [[0.89, 0.89, 1.0, 1.0]] * 2
-    rows = [np.array(row) for row in near]
+    rows = np.array(near)
 
-    assert list(diversify(hits, repetition(rows.__getitem__), 0.5)) == hits
-    again = [np.array([1.0, 1.0, 0.89, 0.89])] * 2 + rows[2:]
-    kept = slots(diversify(hits, repetition(again.__getitem__), 0.5))
+    assert (diversified(hits, repetition(rows), 0.5)) == hits
+    again = np.array([[1.0, 1.0, 0.89, 0.89]] * 2 + near[2:])
+    kept = slots(diversified(hits, repetition(again), 0.5))
     assert kept == [0, 2, 1, 3]
 
 

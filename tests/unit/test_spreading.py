@@ -8,7 +8,7 @@ from recall_server.domain.search.source_limit import others, spread
 
 def spread_of(letters: str, size: int) -> list[int]:
     """The places of those that are shown, each letter being a source."""
-    return spread(range(len(letters)), letters.__getitem__, size, others(size))
+    return spread(range(len(letters)), letters, size, others(size))
 
 
 def sources(letters: str, size: int) -> str:

@@ -1,4 +1,4 @@
-"""How likely it is that what a search found holds the answer, so that who asks may abstain. Pure.
+"""How likely it is that the hits of a search hold the answer, so that the client may abstain. Pure.
 
 Two things tell questions whose answer is in memory from others: how like the question the nearest
 vector is, and how much of the question one item says, where the question names a speaker an item

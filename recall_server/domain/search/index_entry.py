@@ -1,4 +1,4 @@
-"""What items are found by, and how often a term stands in them."""
+"""The texts by which items are found, and how often a term stands in them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,9 @@ Counts = NDArray[np.int64]
 
 
 class Findable(NamedTuple):
-    """What an item is found by: its own words, what was said where it comes from, and by whom."""
+    """The texts by which an item is found: its own words, and the turn it comes from with its
+    speaker.
+    """
 
     words: str
     speaker: str | None = None
@@ -18,19 +20,19 @@ class Findable(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All that is indexed of it, but for who spoke."""
+        """All indexed text, except for the speaker's term."""
         said = labelled(self.speaker, self.said) if self.said else ""
         return f"{self.words}\n{said}" if self.words else said
 
 
 def labelled(speaker: str | None, words: str) -> str:
-    """Words as a transcript has them."""
+    """Words with their speaker, as a transcript has them."""
     return f"{speaker}: {words}" if speaker else words
 
 
 class TermPostings(NamedTuple):
-    """Where one term stands: the documents by their slots, the least first, how often, and how long
-    each of them is, in terms.
+    """The documents that have a term: their slots, the least first, how often each has it, and the
+    length of each in terms.
     """
 
     slots: NDArray[np.uint32]
@@ -38,8 +40,8 @@ class TermPostings(NamedTuple):
     lengths: NDArray[np.uint32]
 
     def places(self, slots: Counts) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Where each of these documents stands here, and whether it does: where not, the place says
-        nothing.
+        """The position of each of these documents in the postings, and whether it is there at all:
+        if not, the position means nothing.
         """
         if not len(self.slots):
             return np.zeros(len(slots), np.intp), np.zeros(len(slots), np.bool_)
@@ -50,8 +52,8 @@ class TermPostings(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What is asked for, in each of some documents: of each term how often it stands in them, and
-    how long each of those is in which any term stands, in terms (0: none does).
+    """The terms of a question in some documents: how often each has each term, and the length of
+    each in terms, 0 where it has none of them.
     """
 
     times: Mapping[str, Counts]
@@ -59,7 +61,7 @@ class Words(NamedTuple):
 
 
 def words_in(slots: Counts, postings: Mapping[str, TermPostings]) -> Words:
-    """The words that the postings of these terms tell of the documents at these slots."""
+    """The words of the documents at these slots, by the postings of the terms."""
     lengths = np.zeros(len(slots), np.int64)
     times: dict[str, Counts] = {}
     for term, of in postings.items():

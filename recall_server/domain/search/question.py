@@ -1,4 +1,4 @@
-"""What is asked, as the pipeline takes it: its words, and whom it names."""
+"""A question as ranking takes it: its terms, and the speakers that it names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recall_server.domain.text.terms import SPEAKER, speaker_terms, terms, writt
 TERMS_MAX = 64
 NAMES_MAX = 32
 
-# Whoever says "I" is spoken of here by one of these.
+# The speakers that "I" may stand for.
 _SELF = frozenset(f"{SPEAKER}{role}" for role in ("user", "human", "me"))
 ROLES = frozenset({*_SELF, *(f"{SPEAKER}{role}" for role in ("assistant", "ai", "system"))})
 _FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
-# What is joined to a name without being of it: "Ana's", "Ana'll"; and "Chris' son".
+# Endings that do not belong to a name: "Ana's", "Ana'll"; and "Chris' son".
 _JOINED = re.compile(r"'(?:s|d|ll|re|ve|m)$", re.IGNORECASE)
 _GENITIVE = re.compile(r"'s\b|(?<=s)'(?=\s+\w)", re.IGNORECASE)
 

@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 
-# Of a longer text the beginning speaks for the whole: no model reads more, or says more of it.
+# The beginning of a longer text stands for the whole: no model reads more.
 TEXT_CHARS_MAX = 8_000
 
 
-def said(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+def non_blank(texts: Sequence[str]) -> tuple[list[str], list[int]]:
     """The beginnings of texts, and the places of those not blank, which alone a model sees."""
     begun = [text[:TEXT_CHARS_MAX] for text in texts]
     return begun, [place for place, text in enumerate(begun) if text.strip()]
 
 
-def in_places(
+def fill_rows(
     parts: Sequence[Vectors], places: Sequence[int], count: int, dimensions: int
 ) -> Vectors:
     """The rows of `parts`, one after the other, in these places of `count`; zeros elsewhere."""
@@ -36,18 +36,16 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str:
-        """Keys the stored vectors: another model's vectors are never compared with these."""
+        """The key of the stored vectors: those of different models are never compared."""
         ...
 
     @property
     def dimensions(self) -> int:
-        """How long a row is: known once something has been embedded, `EmbedderUnavailable` before
-        that.
-        """
+        """The length of a row. Raises `EmbedderUnavailable` before something was embedded."""
         ...
 
     async def load(self) -> None:
-        """Make ready what is on this machine, so that no caller waits for it; no other machine is
+        """Load the model from this machine, so that no caller waits for it; no other machine is
         asked. Raises `EmbedderUnavailable`, which at the start means a wrong setting.
         """
         ...

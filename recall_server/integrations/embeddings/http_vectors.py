@@ -11,12 +11,12 @@ import httpx2
 import numpy as np
 
 from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings.embedder import Vectors, in_places, said
+from recall_server.integrations.embeddings.embedder import Vectors, fill_rows, non_blank
 
 # A vector of 8,192 numbers, each written out with 20 digits.
 ANSWER_BYTES_PER_TEXT = 262_144
-# How long an idle connection is kept: shorter than servers do (5 s and more), or one would ask on a
-# connection that is just being closed.
+# Seconds that an idle connection is kept: fewer than servers keep it (5 and more), or a request
+# would meet a connection that is just being closed.
 IDLE_S = 2.0
 
 
@@ -25,9 +25,9 @@ class HttpEmbedder:
 
     Of a text no more is sent than `TEXT_CHARS_MAX` characters; a blank one is the zero vector and
     is not sent, as services refuse it. The first answer says how long a row is, and every later one
-    must agree. No redirect is followed: the key is for this address alone. Whatever else comes than
-    a good answer within `timeout_s` seconds is `EmbedderUnavailable`, whose message holds nothing
-    of the texts, of the key or of the answer.
+    must agree. No redirect is followed: the key is for this address alone. Anything but a good
+    answer within `timeout_s` seconds is `EmbedderUnavailable`, whose message holds nothing of the
+    texts, of the key or of the answer.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class HttpEmbedder:
             await self._client.aclose()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        sent, told = said(texts)
+        sent, places = non_blank(texts)
         parts = [
-            await self._asked([sent[number] for number in told[start : start + self._batch]])
-            for start in range(0, len(told), self._batch)
+            await self._asked([sent[number] for number in places[start : start + self._batch]])
+            for start in range(0, len(places), self._batch)
         ]
-        return in_places(parts, told, len(texts), self._dimensions)
+        return fill_rows(parts, places, len(texts), self._dimensions)
 
     async def _asked(self, texts: list[str]) -> Vectors:
         try:
@@ -95,7 +95,7 @@ class HttpEmbedder:
             if response.status_code != HTTPStatus.OK:
                 raise _unavailable(f"answered {response.status_code}")
             body = bytearray()
-            # As it comes: what is packed small and unpacked large is not unpacked.
+            # Raw: a small answer that decompresses to a large one is not decompressed.
             async for part in response.aiter_raw():
                 body += part
                 if len(body) > ANSWER_BYTES_PER_TEXT * (count + 1):

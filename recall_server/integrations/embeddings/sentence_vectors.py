@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings.embedder import Vectors, in_places, said
+from recall_server.integrations.embeddings.embedder import Vectors, fill_rows, non_blank
 from recall_server.integrations.embeddings.torch_models import ModelThread
 
 DEFAULT = "BAAI/bge-small-en-v1.5"
@@ -59,16 +59,16 @@ class SentenceEmbedder:
         await self._thread.close()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        sent, told = said(texts)
+        sent, places = non_blank(texts)
         # All of a batch are padded to its longest.
-        told.sort(key=lambda number: len(sent[number]))
+        places.sort(key=lambda number: len(sent[number]))
         parts = [
-            await self._thread.run(partial(_rows, texts=[sent[n] for n in told[start:end]]))
-            for start, end in self._pieces(len(told))
+            await self._thread.run(partial(_rows, texts=[sent[n] for n in places[start:end]]))
+            for start, end in self._pieces(len(places))
         ]
         if parts:
             self._dimensions = parts[0].shape[1]
-        return in_places(parts, told, len(texts), self._dimensions)
+        return fill_rows(parts, places, len(texts), self._dimensions)
 
     def _pieces(self, count: int) -> list[tuple[int, int]]:
         return [(start, start + self._batch) for start in range(0, count, self._batch)]

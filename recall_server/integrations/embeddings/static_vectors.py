@@ -18,7 +18,7 @@ from recall_server.domain.external_errors import EmbedderUnavailable
 from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256
-# Texts of so many characters together are ready (0.25 ms) before a hop to a thread would pay off.
+# Texts of so many characters together take 0.25 ms: less than the way to a thread.
 INLINE_CHARS_MAX = 500
 
 Tokenize = Callable[[str], list[int]]
@@ -29,7 +29,7 @@ class StaticEmbedder:
 
     So a text's vector has the same bits alone and in any batch, and a long neighbour costs no
     memory. A blank text is the zero vector. Loads on first use; works in one thread of its own,
-    but for what is short. Any failure is `EmbedderUnavailable`; the next call tries again.
+    except for short texts. Any failure is `EmbedderUnavailable`; the next call tries again.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""Models of sentence-transformers (`recall-server[embeddings]`): how one is found, and the one
-thread in which it is loaded and works.
+"""Models of sentence-transformers (`recall-server[embeddings]`), each loaded and used in one thread
+of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ R = TypeVar("R")
 
 
 class ModelThread(Generic[M]):
-    """A model and the thread that it has to itself. What is asked of it waits in a queue, so that a
-    short question is never behind more than the pieces that are asked for at once.
+    """A model in a thread of its own. Work waits in a queue of pieces, so that a short question
+    never waits for more than the pieces before it.
 
     Loads on first use, which may take many seconds, or minutes from the hub. Raises `failure` where
     the package is missing, the model can be had neither from the disk nor from the hub, it fails,
@@ -58,7 +58,7 @@ class ModelThread(Generic[M]):
             await asyncio.wrap_future(self._thread.submit(self._open))
 
     async def run(self, work: Callable[[M], R]) -> R:
-        """What `work` makes of the model."""
+        """The result of `work` on the model, in its thread."""
         await self.load()
         piece = asyncio.wrap_future(self._thread.submit(self._done, work))
         try:

@@ -15,7 +15,7 @@ from recall_server.domain.external_errors import RerankerUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX
 from recall_server.integrations.embeddings.torch_models import ModelThread
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 
 
 class _Encoder(Protocol):
@@ -44,9 +44,9 @@ class CrossEncoderReranker:
     async def load(self) -> None:
         await self._thread.load()
 
-    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
-        """As the port says, of what the hits show; the model weighs the words by itself."""
-        pairs = [(look.query, one.text[:TEXT_CHARS_MAX]) for one in passages]
+    async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
+        """As the port says, of the texts of the hits; the model weighs the words by itself."""
+        pairs = [(query.text, one.text[:TEXT_CHARS_MAX]) for one in passages]
         return await self._thread.run(partial(_scores, pairs=pairs)) if pairs else []
 
     def forget(self, namespace: Namespace) -> None:

@@ -19,20 +19,20 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX
 from recall_server.integrations.embeddings.torch_models import ModelThread
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 from recall_server.integrations.rerankers.token_vectors import Tokens, TokenVectors
 
 Floats = NDArray[np.float32]
 
-# Of a text so many tokens are read: twice as many cost more than twice as much.
+# Tokens read of a text: twice as many cost more than twice as much.
 TOKENS_MAX = 128
 TEXTS_AT_ONCE = 32
-# What is said beside a text counts nearly as much as what it says: there it stands what "it" is. Of
-# .7 to .9 all find about as much on LoCoMo; without what is beside, 1 point less (R@10).
+# The turns around a text count nearly as much as the text: they name what "it" is. On LoCoMo .7 to
+# .9 find about as much; without these turns R@10 is 1 point less.
 BESIDE = 0.9
-# A word to which all texts are as near tells them apart by noise.
+# A word to which all texts are equally near would tell them apart by noise.
 SPREAD_MIN = 0.02
-# A text that asks does not answer.
+# The penalty of a text that consists of questions: it does not answer.
 ASKING = 0.3
 _WORD = re.compile(r"\S+")
 _SENTENCE = re.compile(r"[^.?!]+[.?!]*")
@@ -81,11 +81,11 @@ class MaxSimReranker:
     async def load(self) -> None:
         await self._thread.load()
 
-    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+    async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         if not passages:
             return []
         return await self._thread.run(
-            partial(_scores, look=look, passages=passages, held=self.held)
+            partial(_scores, query=query, passages=passages, held=self.held)
         )
 
     def forget(self, namespace: Namespace) -> None:
@@ -113,19 +113,19 @@ def _made(package: ModuleType, place: str) -> _Encoder:
 
 
 def _scores(
-    encoder: _Encoder, look: Look, passages: Sequence[Passage], held: TokenVectors
+    encoder: _Encoder, query: RerankQuery, passages: Sequence[Passage], held: TokenVectors
 ) -> list[float]:
-    query = look.in_first_person[:TEXT_CHARS_MAX]
-    weights = _token_weights(encoder, query, look.weights)
+    question = query.in_first_person[:TEXT_CHARS_MAX]
+    weights = _token_weights(encoder, question, query.weights)
     if not weights.any():
         return [0.0] * len(passages)
-    (asked,) = _token_vectors(encoder, [query])
+    (asked,) = _token_vectors(encoder, [question])
     if len(asked) != len(weights):
         raise ValueError("the question has other tokens than it was read with")
     own = [_own(one) for one in passages]
     around = [[text[:TEXT_CHARS_MAX] for text in one.around] for one in passages]
     texts = list(dict.fromkeys(chain(*own, *around)))
-    read = held.of(look.namespace, look.epoch, texts, partial(_token_vectors, encoder))
+    read = held.of(query.namespace, query.epoch, texts, partial(_token_vectors, encoder))
     wanted = weights > 0
     near = dict(zip(texts, _nearest(asked[wanted], read), strict=True))
     scores = _weighed(

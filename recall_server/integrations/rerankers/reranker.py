@@ -1,4 +1,4 @@
-"""The port of re-ranking: how well each of a few texts answers a question, looked at closely."""
+"""The port of re-ranking: how well each of a few texts answers a question."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -6,16 +6,16 @@ from typing import NamedTuple, Protocol
 from recall_server.domain.namespace import Namespace
 
 
-class Look(NamedTuple):
-    """What is looked for: the question as it was asked, and as the one whom it names would ask it
-    of themselves. `weights` says how much each term of it (as `words.terms` makes them) tells where
-    it is searched, such as its idf; one that stands nowhere there is left out.
+class RerankQuery(NamedTuple):
+    """The question as it was asked, and as the person whom it names would ask it. `weights` has
+    the idf of each of its terms (as `terms` makes them) in the namespace, but for those that the
+    namespace does not have.
 
-    What is kept of the texts of a namespace is kept apart from all others', and until `epoch`
-    changes, which it does when something is erased there.
+    A re-ranker may cache what it computes for a namespace, apart from all others, until `epoch`
+    changes: an erasure changes it.
     """
 
-    query: str
+    text: str
     in_first_person: str
     weights: Mapping[str, float]
     namespace: Namespace
@@ -23,7 +23,7 @@ class Look(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """What a hit shows, what was said where it comes from, and in the turns around that."""
+    """The text of a hit, the turn that it comes from, and the turns around that."""
 
     text: str
     said: str | None = None
@@ -39,7 +39,7 @@ class Reranker(Protocol):
 
     @property
     def name(self) -> str:
-        """What stands in the provenance: "maxsim/<model>", "cross-encoder/<model>"."""
+        """The name in the provenance: "maxsim/<model>", "cross-encoder/<model>"."""
         ...
 
     @property
@@ -50,17 +50,17 @@ class Reranker(Protocol):
         ...
 
     async def load(self) -> None:
-        """Make ready what is on this machine, or raise `RerankerUnavailable`: at the start that
-        means a wrong setting.
+        """Load the model from this machine. Raises `RerankerUnavailable`, which at the start means
+        a wrong setting.
         """
         ...
 
-    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+    async def scores(self, query: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         """One score for each of `passages`."""
         ...
 
     def forget(self, namespace: Namespace) -> None:
-        """Drop what is held in memory of a namespace."""
+        """Drop what is cached for a namespace."""
         ...
 
     async def close(self) -> None: ...

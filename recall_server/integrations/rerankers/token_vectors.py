@@ -1,4 +1,4 @@
-"""Token vectors of texts that were looked at before: they are what a look at a text costs."""
+"""Token vectors of texts that were scored before: computing them is what re-ranking costs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Tokens = NDArray[np.float16]
 _DIGEST_BYTES = 16
 
 
-class _Shelf:
-    """What is held of one namespace, as of one epoch."""
+class _NamespaceTokens:
+    """The token vectors of one namespace, as of one epoch."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -26,21 +26,21 @@ class _Shelf:
 
 
 class TokenVectors:
-    """The token vectors of the texts met last, within `bytes_max`, a shelf for each namespace: no
-    search is the faster, or tells anything, for what another namespace holds. Of the namespace that
-    was not searched for longest, what was not met for longest goes first.
+    """The token vectors of the texts scored last, within `bytes_max`, apart for each namespace: no
+    search is faster, or reveals anything, because of another namespace. Of the namespace not
+    searched for longest, the text not scored for longest is dropped first.
 
     One thread uses it; `forget` may be called from any.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._shelves: OrderedDict[Namespace, _Shelf] = OrderedDict()
+        self._namespaces: OrderedDict[Namespace, _NamespaceTokens] = OrderedDict()
 
     @property
     def bytes(self) -> int:
         return sum(
-            one.nbytes for shelf in list(self._shelves.values()) for one in shelf.of.values()
+            one.nbytes for tokens in list(self._namespaces.values()) for one in tokens.of.values()
         )
 
     def of(
@@ -53,37 +53,37 @@ class TokenVectors:
         """The token vectors of `texts`, in their order; `make` makes those that are not held.
         Nothing is held that was made before the epoch that is known last.
         """
-        shelf = self._shelf(namespace, epoch)
+        tokens = self._of(namespace, epoch)
         keys = [blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest() for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in shelf.of}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in tokens.of}
         if missing:
-            shelf.of.update(zip(missing, make(list(missing.values())), strict=True))
-        found = [shelf.of[key] for key in keys]
+            tokens.of.update(zip(missing, make(list(missing.values())), strict=True))
+        found = [tokens.of[key] for key in keys]
         for key in keys:
-            shelf.of.move_to_end(key)
+            tokens.of.move_to_end(key)
         self._trim()
         return found
 
     def forget(self, namespace: Namespace) -> None:
         """Hold nothing of a namespace."""
-        self._shelves.pop(namespace, None)
+        self._namespaces.pop(namespace, None)
 
-    def _shelf(self, namespace: Namespace, epoch: int) -> _Shelf:
-        shelf = self._shelves.get(namespace)
-        if shelf is None or shelf.epoch < epoch:
-            shelf = self._shelves[namespace] = _Shelf(epoch)
-        elif shelf.epoch > epoch:
+    def _of(self, namespace: Namespace, epoch: int) -> _NamespaceTokens:
+        tokens = self._namespaces.get(namespace)
+        if tokens is None or tokens.epoch < epoch:
+            tokens = self._namespaces[namespace] = _NamespaceTokens(epoch)
+        elif tokens.epoch > epoch:
             # Who still sees the state before the erasure must not put it back for the others.
-            return _Shelf(epoch)
-        self._shelves.move_to_end(namespace)
-        return shelf
+            return _NamespaceTokens(epoch)
+        self._namespaces.move_to_end(namespace)
+        return tokens
 
     def _trim(self) -> None:
         over = self.bytes - self._bytes_max
-        while over > 0 and self._shelves:
-            namespace, shelf = next(iter(self._shelves.items()))
-            while shelf.of and over > 0:
-                _, gone = shelf.of.popitem(last=False)
+        while over > 0 and self._namespaces:
+            namespace, tokens = next(iter(self._namespaces.items()))
+            while tokens.of and over > 0:
+                _, gone = tokens.of.popitem(last=False)
                 over -= gone.nbytes
-            if not shelf.of:
-                self._shelves.pop(namespace, None)
+            if not tokens.of:
+                self._namespaces.pop(namespace, None)

@@ -1,4 +1,4 @@
-"""What the vector of an item is made of, and how items get theirs: the same on every path."""
+"""Vectors of items: the texts that one is made of, and the job that stores them."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,11 +22,11 @@ from recall_server.storage.tables.index_entries import KINDS
 
 EMBED = "embed"
 REEMBED = "reembed"
-# Goes up with every change of what a vector is made of: the vectors of an older recipe are never
-# compared with those of this one.
+# Goes up with every change of the texts that a vector is made of: vectors of different recipes are
+# never compared.
 RECIPE = 2
-# Of the turn before: its end, to which this one is the answer. 200 found .6 points more of the
-# evidence in LoCoMo (R@10) than all of it.
+# Characters of the end of the turn before, to which this one is the answer. On LoCoMo 200 found .6
+# points more of the evidence (R@10) than all of it.
 PREVIOUS_CHARS_MAX = 200
 # Items whose vectors are written in one transaction.
 BATCH = 256
@@ -34,11 +34,11 @@ DROPPED_AT_ONCE = 2_000
 ATTEMPTS_MAX = 3
 
 Texts = tuple[str, ...]
-"""What one vector is the mean of."""
+"""The texts whose mean one vector is."""
 
 
 class ItemEmbedder:
-    """An `Embedder` that knows the recipe: its model, which keys the stored vectors, names both."""
+    """An `Embedder` with the recipe of items: `model`, the key of stored vectors, names both."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -76,11 +76,11 @@ class ItemEmbedder:
 
 
 def of_turns(episode: Episode) -> dict[str, Texts]:
-    """What the vectors of an episode's turns are made of, by their ids: of who said what, behind
-    the words before it in the session, without which an answer says little. On LoCoMo that found
+    """The texts of the vectors of an episode's turns, by their ids: speaker and words, behind the
+    end of the turn before in the session, without which an answer says little. On LoCoMo that found
     4.6 points more of the evidence (R@10) than a turn by itself.
 
-    What is hidden has no vector, and no part in another's.
+    A hidden turn has no vector, and no part in another's.
     """
     found: dict[str, Texts] = {}
     for before, turn in zip((None, *episode.turns), episode.turns, strict=False):
@@ -95,21 +95,21 @@ def of_turns(episode: Episode) -> dict[str, Texts]:
 
 
 def of_memory(words: str, start: int, episode: Episode, turns: Mapping[str, Texts]) -> Texts:
-    """What the vector of a memory is made of that is found by `words` and rests on those that begin
-    at `start`: of both alike. `turns` are `of_turns(episode)`.
+    """The texts of the vector of a memory: its own `words`, and the turn that it cites from `start`
+    on. `turns` are `of_turns(episode)`.
     """
     turn = turn_at(episode.turns, start)
     return (words, *turns.get(turn_id(episode.id, turn.index), ())) if turn else (words,)
 
 
 async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
-    """What the vectors are made of for those of `ids` that search finds."""
+    """The texts of the vectors of those of `ids` that search finds."""
     memories = await tx.memories.active(ids)
     of_episode: dict[str, list[Memory]] = {}
     for memory in memories:
         of_episode.setdefault(memory.citation.episode_id, []).append(memory)
-    known = {memory.id for memory in memories}
-    turns = await tx.findables.found([i for i in ids if i not in known])
+    of_memories = {memory.id for memory in memories}
+    turns = await tx.findables.found([i for i in ids if i not in of_memories])
     found: dict[str, Texts] = {}
     for episode_id in sorted({*of_episode, *map(episode_of, turns)}):
         episode = await tx.episodes.get(episode_id)
@@ -125,7 +125,9 @@ async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Gives vectors to what lacks one of the embedder's model. No model runs in a transaction."""
+    """Stores vectors for items that have none of the embedder's model. No model runs in a
+    transaction.
+    """
 
     store: Store
     embedder: ItemEmbedder | None
@@ -133,11 +135,11 @@ class Embedding:
     lease: timedelta
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler of the promise of vectors for an episode's memories, and for those turns that
-        no memory cites: batch by batch, so that a crash repeats no more than one.
+        """The handler of the job that stores vectors for an episode's memories, and for those turns
+        that no memory cites: batch by batch, so that a crash repeats no more than one.
 
-        Raises `EmbedderUnavailable`; what lacks a vector is still found by its words. Without an
-        embedder nothing is to be done.
+        Raises `EmbedderUnavailable`; items without a vector are still found by their words. Without
+        an embedder there is nothing to do.
         """
         lacking: list[str] = []
         if self.embedder is not None:
@@ -157,7 +159,7 @@ class Embedding:
         await self._give(job.namespace, last, finish, _about(entry(EMBED), job))
 
     async def lacking(self, namespace: Namespace) -> int:
-        """About how much search finds in a namespace that has no vector of the embedder's model."""
+        """About how many findable items of a namespace have no vector of the embedder's model."""
         async with self.store.transaction(namespace, write=False) as tx:
             found = (await tx.words.statistics()).documents
             return max(0, found - await tx.vectors.count(self._chosen().model))
@@ -167,11 +169,11 @@ class Embedding:
         namespace: Namespace,
         *,
         entry: Callable[[str], AuditEntry],
-        told: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> int:
-        """Give vectors to all that search finds in a namespace and that lacks one; how many those
-        were, which `told` hears after each batch. A batch is one transaction, with its line in the
-        book: whoever is stopped begins again where it ended.
+        """Store vectors for all findable items of a namespace that have none; how many those were,
+        which `on_progress` gets after each batch. A batch is one transaction with its audit record:
+        a run that is stopped goes on where it ended.
 
         Raises `EmbedderUnavailable`; `Invalid` where there is no embedder; `Stale` where every
         attempt at a batch met with an erasure.
@@ -188,14 +190,14 @@ class Embedding:
                 after = page[-1]
                 for batch in _batches(lacking) if lacking else ():
                     made += await self._given(namespace, batch, entry)
-                    told(made)
+                    on_progress(made)
         return made
 
     async def _given(
         self, namespace: Namespace, batch: Sequence[str], entry: Callable[[str], AuditEntry]
     ) -> int:
         async def nothing(_: Transaction) -> None:
-            """Nobody waits for it."""
+            """No job waits for these vectors."""
 
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(Stale):
@@ -203,8 +205,8 @@ class Embedding:
         return await self._give(namespace, batch, nothing, entry(REEMBED))
 
     async def drop_others(self, namespace: Namespace, *, entry: Callable[[str], AuditEntry]) -> int:
-        """Delete the vectors of all other models and recipes; how many those were. Whoever still
-        serves with one of these finds by words only. Raises `Invalid` where there is no embedder.
+        """Delete the vectors of all other models and recipes; how many those were. A server that
+        still uses one of them finds by words only. Raises `Invalid` where there is no embedder.
         """
         model, dropped = self._chosen().model, 0
         async with self.store.transaction(namespace, write=False) as tx:
@@ -217,7 +219,7 @@ class Embedding:
                     await tx.lock()
                     gone = await tx.vectors.drop(other, DROPPED_AT_ONCE)
                     if gone < DROPPED_AT_ONCE:
-                        # Their slots are given again, so nobody may hold anything by them.
+                        # Their slots are given again: nothing may be cached by them any more.
                         await tx.erasures.next_epoch()
                     line.counts["dropped"] = gone
                 dropped += gone
@@ -236,15 +238,15 @@ class Embedding:
         also: Callable[[Transaction], Awaitable[None]],
         line: AuditEntry,
     ) -> int:
-        """Vectors for those of `ids` that search finds; how many those are. `also` is done in the
-        transaction that writes them. Raises `Stale` where something was erased meanwhile.
+        """Store vectors for those of `ids` that search finds; how many those are. `also` is done in
+        the same transaction. Raises `Stale` where something was erased meanwhile.
         """
         epoch, vectors = await self._made(namespace, ids)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
             await also(tx)
             if self.embedder is not None and vectors:
-                # A vector is made of other turns, too: it must not bring back what was erased.
+                # A vector is made of other turns too: it must not bring back an erased one.
                 if (await tx.words.statistics()).erase_epoch != epoch:
                     raise Stale
                 still = await tx.findables.found(list(vectors))
@@ -266,7 +268,7 @@ class Embedding:
 
 
 def _batches(ids: Sequence[str]) -> list[Sequence[str]]:
-    """At least one, which may be empty."""
+    """At least one batch, which may be empty."""
     return [ids[start : start + BATCH] for start in range(0, max(len(ids), 1), BATCH)]
 
 

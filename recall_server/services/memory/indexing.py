@@ -1,4 +1,4 @@
-"""What search finds by words: showing items to it, hiding them from it, and making it anew."""
+"""The word index: adding items to it, removing them, and rebuilding it."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -12,18 +12,18 @@ INLINE_MAX = 50
 
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
-    """Let search find items by their words. They are written already, and are not found yet."""
+    """Let search find items by their words. They are stored already, and are not found yet."""
     await tx.words.add(await _postings(await tx.findables.of(ids)))
 
 
 async def show_again(tx: Transaction, ids: Collection[str]) -> None:
-    """`show` what was found before: also by the vectors that are kept of it."""
+    """`show` items that were found before, also by their stored vectors."""
     await show(tx, ids)
     await tx.vectors.link(list(ids))
 
 
 async def show_new(tx: Transaction, found: Mapping[str, Findable], others: Postings) -> None:
-    """`show` what is just being written, by what is known of it; and `others` with it."""
+    """`show` items that are being stored, given as `found`; and `others` with them."""
     made = await _postings(found)
     await tx.words.add(
         Postings(made.ids + others.ids, made.rows + others.rows, made.words + others.words)
@@ -37,15 +37,15 @@ async def _postings(found: Mapping[str, Findable]) -> Postings:
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Undo `show`, as long as the words are there to tell."""
+    """Undo `show`. The texts of the items must still be stored: they tell what to remove."""
     found = await tx.findables.of(ids)
     if found:
         await tx.words.remove(postings(found))
 
 
 async def renew(store: Store) -> None:
-    """Make those word indexes anew that an older release has made: each in one transaction, so that
-    search finds by the old one until the new one is there. Replicas may do so at once.
+    """Rebuild the word indexes that an older release has made, each in one transaction: search uses
+    the old one until then. Replicas may do so at once.
     """
     for namespace in await store.alone(None).words.stale():
         async with store.transaction(namespace) as tx:

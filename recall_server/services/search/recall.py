@@ -11,14 +11,14 @@ from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Forget, Plan, Resolution
-from recall_server.domain.query import Hit, ItemKind, Part, Query
+from recall_server.domain.query import Hit, ItemKind, Query, Step
 from recall_server.domain.search import ranking
 from recall_server.domain.search.abstention import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.integrations.embeddings.embedder import Embedder
 from recall_server.services.memory import commit, indexing
 from recall_server.services.search import search
-from recall_server.services.search.rerank import LOOKED_AT, Reranking
+from recall_server.services.search.rerank import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
 
@@ -89,39 +89,40 @@ class Recall:
         entry: AuditEntry,
     ) -> Found:
         """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
-        each with the exact words it rests on.
+        each with the exact words it rests on, and its scores.
 
         Every findable item in reach is a candidate, whatever its age. Without an embedder
         the words alone decide, and the answer says so (FEATURES D23).
         """
         clean_text(query.text, chars_max=self.query_chars_max)
         reach = reach.inside(_checked(query.containers))
-        asked = await search.ask(self.store, self.embedder, namespace, query, reach)
+        prepared = await search.prepare(self.store, self.embedder, namespace, query, reach)
         now = self.now()
-        again = None if Part.RERANK in query.without else self.reranking
-        degraded = asked.degraded
+        reranking = None if Step.RERANK in query.without else self.reranking
+        degraded = prepared.degraded
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            least = LOOKED_AT if again else 0
-            narrowed = await search.narrow(tx, self.embedder, asked, now, least=least)
-            if again is None:
-                hits = await _shown(tx, narrowed, query, cite=cite)
+            least = RERANKED_MIN if reranking else 0
+            found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
+            if reranking is None:
+                hits = await _finalized(tx, found, query, cite=cite)
             else:
-                # What is not looked at has a score on another scale: none of that is shown.
-                best = narrowed.best[: max(LOOKED_AT, query.limit)]
-                narrowed = await search.readable(tx, replace(narrowed, best=best), best)
-                passages = await again.read(tx, narrowed)
-        if again is not None:
-            best, failed = await again.look(asked, narrowed.best, passages)
-            narrowed = replace(narrowed, best=best)
+                # What is not ranked again has a score on another scale: none of that is shown.
+                best = found.best[: max(RERANKED_MIN, query.limit)]
+                found = await search.load_items(tx, replace(found, best=best), best)
+                passages = await reranking.passages(tx, found)
+        if reranking is not None:
+            best, failed = await reranking.rank(prepared, found.best, passages)
+            found = replace(found, best=best)
             degraded = degraded or failed
             async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-                hits = await _shown(tx, narrowed, query, cite=cite)
+                hits = await _finalized(tx, found, query, cite=cite)
         entry.ids += [hit.item.id for hit in hits]
         entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
         entry.turns_shown += _of_kind(hits, ItemKind.TURN)
         entry.counts["hits"] = len(hits)
-        entry.details["mode"] = asked.query.mode
-        return Found(tuple(hits), degraded, narrowed.evidence)
+        entry.details["mode"] = prepared.query.mode
+        found.count_accesses(hits)
+        return Found(tuple(hits), degraded, found.evidence)
 
     async def inspect(
         self,
@@ -191,7 +192,7 @@ class Recall:
         storable(item_id)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
-            found = await search.read(tx, [item_id])
+            found = await search.read_items(tx, [item_id])
             if not found:
                 raise MemoryNotFound
             if found[0].kind is ItemKind.MEMORY:
@@ -234,13 +235,13 @@ def _checked(containers: Collection[str] | None) -> Collection[str] | None:
     return None if containers is None else frozenset(map(container, containers))
 
 
-async def _shown(
-    tx: Transaction, narrowed: search.Candidates, query: Query, *, cite: bool
+async def _finalized(
+    tx: Transaction, found: search.Candidates, query: Query, *, cite: bool
 ) -> list[Hit]:
-    narrowed = await search.shown(tx, narrowed, query)
-    hits = ranking.fit_budget(narrowed.hits, query.max_tokens)
+    found = await search.finalize(tx, found, query)
+    hits = ranking.fit_budget(found.hits(explain=cite), query.max_tokens)
     if query.neighbours:
-        hits = await search.with_neighbours(tx, narrowed, hits, query)
+        hits = await search.with_neighbours(tx, found, hits, query)
     return await _cited(tx, hits) if cite else hits
 
 

@@ -1,4 +1,4 @@
-"""What is held in memory of the namespaces searched last, within a budget."""
+"""The index of the namespaces searched last, in memory, within a budget."""
 
 from collections import OrderedDict
 
@@ -7,65 +7,65 @@ from recall_server.storage.index.documents import Documents
 from recall_server.storage.index.vector_cache import VectorCache
 
 
-class Held:
-    """Of one namespace, as of one erasure: nothing that was erased before it."""
+class NamespaceIndex:
+    """The index of one namespace, as of one erasure: nothing that was erased before it."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.documents = Documents()
-        self._matrices: dict[str, VectorCache] = {}
-        # What it counted for when it was weighed last.
-        self.weight = 0
+        self._vectors: dict[str, VectorCache] = {}
+        # The bytes that were counted last.
+        self.counted = 0
 
     @property
     def bytes(self) -> int:
-        return self.documents.bytes + sum(matrix.bytes for matrix in self._matrices.values())
+        return self.documents.bytes + sum(cache.bytes for cache in self._vectors.values())
 
-    def matrix(self, model: str, dimensions: int) -> VectorCache:
-        return self._matrices.setdefault(model, VectorCache(dimensions))
+    def vectors(self, model: str, dimensions: int) -> VectorCache:
+        return self._vectors.setdefault(model, VectorCache(dimensions))
 
 
 class Cache:
-    """All that is held, `bytes_max` of it at most."""
+    """The indexes of several namespaces, `bytes_max` in all."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._weight = 0
-        self._held: OrderedDict[Namespace, Held] = OrderedDict()
+        self._bytes = 0
+        self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
 
-    def of(self, namespace: Namespace, epoch: int) -> Held:
-        """What is held of a namespace as of `epoch`."""
-        held = self._held.setdefault(namespace, Held(epoch))
-        if held.epoch > epoch:
-            # Who still sees the state before the erasure must not put it back for the others.
-            return Held(epoch)
-        if held.epoch < epoch:
+    def of(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
+        """The index of a namespace as of `epoch`."""
+        index = self._indexes.setdefault(namespace, NamespaceIndex(epoch))
+        if index.epoch > epoch:
+            # A reader that still sees the state before the erasure must not bring it back.
+            return NamespaceIndex(epoch)
+        if index.epoch < epoch:
             self.drop(namespace)
-            held = self._held[namespace] = Held(epoch)
-        self._held.move_to_end(namespace)
-        return held
+            index = self._indexes[namespace] = NamespaceIndex(epoch)
+        self._indexes.move_to_end(namespace)
+        return index
 
-    def weigh(self, namespace: Namespace) -> None:
-        """Count what has come to a namespace, and make room for it: others go that were not
-        searched lately, and of the last one the postings asked for longest ago.
+    def trim(self, namespace: Namespace) -> None:
+        """Count what a search has added to a namespace, and keep to the budget: the namespaces not
+        searched for longest go first, then of this one the postings asked for longest ago.
         """
-        held = self._held.get(namespace)
-        if held is None:
+        index = self._indexes.get(namespace)
+        if index is None:
             return
-        self._count(held)
-        while len(self._held) > 1 and self._weight > self._bytes_max:
-            self._weight -= self._held.popitem(last=False)[1].weight
-        over = self._weight - self._bytes_max
-        if over > 0 and namespace in self._held and not held.documents.loading.locked():
-            held.documents.forget_terms(over)
-            self._count(held)
+        self._count(index)
+        while len(self._indexes) > 1 and self._bytes > self._bytes_max:
+            self._bytes -= self._indexes.popitem(last=False)[1].counted
+        over = self._bytes - self._bytes_max
+        if over > 0 and namespace in self._indexes and not index.documents.loading.locked():
+            index.documents.forget_terms(over)
+            self._count(index)
 
-    def _count(self, held: Held) -> None:
-        weight = held.bytes
-        self._weight += weight - held.weight
-        held.weight = weight
+    def _count(self, index: NamespaceIndex) -> None:
+        counted = index.bytes
+        self._bytes += counted - index.counted
+        index.counted = counted
 
     def drop(self, namespace: Namespace) -> None:
         """Hold nothing of a namespace."""
-        if (held := self._held.pop(namespace, None)) is not None:
-            self._weight -= held.weight
+        if (index := self._indexes.pop(namespace, None)) is not None:
+            self._bytes -= index.counted

@@ -1,8 +1,8 @@
-"""What is held in memory of what search finds in one namespace: by slot, in columns.
+"""The findable documents of one namespace, in memory: columns by slot, and postings by term.
 
 A document's slot is its number in the namespace. Slots are given in order, and never again to
-another, so what was read once stays true: of a term only the postings behind the last slot read are
-missing, and what is found no more is told by its version.
+another document, so what was read once stays true: of a term only the postings behind the last slot
+read are missing, and what is found no more is recognised by its version.
 """
 
 import asyncio
@@ -14,28 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.permissions import AccessScope
-from recall_server.domain.query import Item
 from recall_server.domain.search.index_entry import TermPostings
+from recall_server.domain.search.signals import COLUMNS
+from recall_server.storage.driver import Row
 from recall_server.storage.index.codes import Flags, grown
+from recall_server.storage.rows import moment
 
 Slots = NDArray[np.int64]
 
-# Reaches that are held of one namespace: as many limited tokens ask in turn without being in each
-# other's way.
-REACHES_MAX = 32
-# What Python takes to hold an id of 30 characters under a number.
+# Access scopes held of one namespace: so many limited tokens take turns without evicting one.
+SCOPES_MAX = 32
+# The bytes that Python takes for an id of 30 characters under a number.
 ID_BYTES = 200
 
-RANKED = {
-    "recorded_at": np.float64,
-    "valid_from": np.float64,
-    "importance": np.float64,
+DTYPES: Mapping[str, type[np.generic]] = {
+    **{column.name: column.dtype for column in COLUMNS},
+    # Names as numbers; below 0 where an item has none, so that it is one by itself.
     "session": np.int64,
+    "source": np.int64,
     "episode": np.int64,
+    # Of the turn in its episode.
     "position": np.int64,
+    # Whether the columns above are loaded.
+    "loaded": np.bool_,
+    "findable": np.bool_,
 }
-"""What ranking needs of a document, in the order of `fusion.Pool`."""
-
 
 NONE = TermPostings(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint32))
 
@@ -50,30 +53,30 @@ class Documents:
         self.loading = asyncio.Lock()
         self.ids: dict[int, str] = {}
         self._last = 0
-        kinds = {**RANKED, "source": np.int64, "known": np.bool_, "findable": np.bool_}
         self._columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(0, kind) for name, kind in kinds.items()
+            name: np.zeros(0, dtype) for name, dtype in DTYPES.items()
         }
         self._terms: OrderedDict[str, tuple[int, TermPostings]] = OrderedDict()
         self._terms_bytes = 0
         self._numbers: dict[str, int] = {}
-        self._reaches: OrderedDict[AccessScope, tuple[int, Flags]] = OrderedDict()
+        self._names: list[str] = []
+        self._scopes: OrderedDict[AccessScope, tuple[int, Flags]] = OrderedDict()
 
     @property
     def bytes(self) -> int:
         columns = sum(column.nbytes for column in self._columns.values())
-        flags = sum(flags.nbytes for _, flags in self._reaches.values())
-        named = ID_BYTES * (len(self.ids) + len(self._numbers))
-        return columns + flags + named + self._terms_bytes
+        flags = sum(flags.nbytes for _, flags in self._scopes.values())
+        names = ID_BYTES * (len(self.ids) + len(self._numbers))
+        return columns + flags + names + self._terms_bytes
 
     @property
     def size(self) -> int:
-        """More than any slot that is known here."""
-        return len(self._columns["findable"])
+        """More than any slot in memory."""
+        return len(self.findable)
 
     @property
     def last(self) -> int:
-        """The last slot that is known here."""
+        """The last slot in memory."""
         return self._last
 
     @property
@@ -81,37 +84,32 @@ class Documents:
         found: Flags = self._columns["findable"]
         return found
 
-    def take(self, slots: Slots, findable: Flags) -> None:
-        """Take in which documents are found, or no more."""
+    def update(self, slots: Slots, findable: Flags) -> None:
+        """Set which of these documents are found, and which no more."""
         if not len(slots):
             return
         self._last = max(self._last, int(slots.max()))
-        self._reserve(self._last + 1)
+        self._columns = {
+            name: grown(column, self._last + 1) for name, column in self._columns.items()
+        }
         self._columns["findable"][slots] = findable
         gone = slots[~findable]
-        self._columns["known"][gone] = False
+        self._columns["loaded"][gone] = False
         for slot in gone.tolist():
             self.ids.pop(slot, None)
 
-    def _reserve(self, wanted: int) -> None:
-        self._columns = {name: grown(column, wanted) for name, column in self._columns.items()}
-
     # --- postings ---
 
-    def lacking(self, terms: Mapping[str, int]) -> dict[str, int]:
-        """Of terms, each with its last slot, those that are not here up to it, with the slot up to
-        which they are.
-        """
-        held = {term: self._terms[term][0] if term in self._terms else 0 for term in terms}
-        return {term: upto for term, upto in held.items() if upto < terms[term]}
+    def lacking(self, last_slots: Mapping[str, int]) -> dict[str, int]:
+        """The terms whose postings do not reach their last slot, each with the slot they reach."""
+        held = {term: self._terms[term][0] if term in self._terms else 0 for term in last_slots}
+        return {term: upto for term, upto in held.items() if upto < last_slots[term]}
 
     def extend(self, term: str, upto: int, numbers: str | None) -> None:
-        """Take in the postings of a term from the last that is here up to a slot, as text: slot,
-        times, length of each.
-        """
+        """Add postings of a term up to a slot: a text of slot, times and length of each."""
         _, held = self._terms.get(term, (0, NONE))
         read = np.fromstring(numbers or "", dtype=np.int64, sep=" ").reshape(-1, 3)
-        # What was read once, for the sake of a term whose end nobody knew, is not read twice.
+        # Two searches may have read the same postings.
         read = read[read[:, 0] > (held.slots[-1] if len(held.slots) else 0)]
         slots, times, lengths = read[np.argsort(read[:, 0])].T
         more = TermPostings(
@@ -123,11 +121,13 @@ class Documents:
         self._terms_bytes += _bytes(more) - _bytes(held)
 
     def postings(self, terms: Iterable[str]) -> dict[str, TermPostings]:
-        """Those of each term, as far as they are here."""
+        """The postings of each term, as far as they are in memory."""
+        found = {}
         for term in terms:
+            _, found[term] = self._terms.get(term, (0, NONE))
             if term in self._terms:
                 self._terms.move_to_end(term)
-        return {term: self._terms[term][1] if term in self._terms else NONE for term in terms}
+        return found
 
     def forget_terms(self, bytes_: int) -> None:
         """Drop the postings asked for longest ago, until so many bytes are free."""
@@ -136,73 +136,94 @@ class Documents:
             _, (_, dropped) = self._terms.popitem(last=False)
             self._terms_bytes -= _bytes(dropped)
 
-    # --- what ranking needs ---
+    # --- columns of the signals ---
 
-    def unknown(self, slots: Slots) -> list[int]:
-        """Those of which nothing but the slot is here."""
-        missing: list[int] = slots[~self._columns["known"][slots]].tolist()
+    def missing(self, slots: Slots) -> list[int]:
+        """Those of these slots whose columns are not loaded."""
+        missing: list[int] = slots[~self._columns["loaded"][slots]].tolist()
         return missing
 
-    def know(self, items: Mapping[int, Item]) -> None:
-        """Take in what ranking needs of the documents at these slots."""
-        if not items:
+    def load(self, rows: Sequence[Row]) -> None:
+        """Fill the columns from rows of the query `placed`."""
+        if not rows:
             return
-        at = np.fromiter(items, np.int64, len(items))
-        placed = [item.place for item in items.values()]
-        values: Mapping[str, Sequence[float]] = {
-            "recorded_at": [item.recorded_at.timestamp() for item in items.values()],
-            "valid_from": [item.valid_from.timestamp() for item in items.values()],
-            "importance": [item.importance for item in items.values()],
-            # Who is of no session is one by itself, and of no episode.
-            "session": [
-                self._number(place.session) if place else -1 - slot
-                for slot, place in zip(items, placed, strict=True)
-            ],
-            "source": [
-                self._number(place.source) if place else -1 - slot
-                for slot, place in zip(items, placed, strict=True)
-            ],
-            "episode": [self._number(place.episode_id) if place else -1 for place in placed],
-            "position": [place.position if place else 0 for place in placed],
-        }
-        for name, column in values.items():
-            self._columns[name][at] = column
-        self._columns["known"][at] = True
-        self.ids |= {slot: item.id for slot, item in items.items()}
+        slots = [row["slot"] for row in rows]
+        for column in COLUMNS:
+            values = [row[column.name] for row in rows]
+            if column.is_time:
+                values = [moment(value).timestamp() for value in values]
+            self._columns[column.name][slots] = values
+        self._columns["loaded"][slots] = True
+        places = [self._place(row) for row in rows]
+        for name, numbers in zip(
+            ("session", "source", "episode", "position"), zip(*places, strict=True), strict=True
+        ):
+            self._columns[name][slots] = numbers
+        self.ids.update((row["slot"], row["id"]) for row in rows)
+
+    def _place(self, row: Row) -> tuple[int, int, int, int]:
+        """The numbers of the session, the source and the episode of a row, and its position."""
+        if row["position"] is None:
+            alone = -1 - row["slot"]
+            return alone, alone, -1, 0
+        # The session or the text as the client named it; a text may have several sessions.
+        source = row["session_id"] or row["episode_id"]
+        session = f"{source} {row['session'] or ''}"
+        return (
+            self._number(session),
+            self._number(source),
+            self._number(row["episode_id"]),
+            row["position"],
+        )
 
     def _number(self, name: str) -> int:
-        return self._numbers.setdefault(name, len(self._numbers))
+        number = self._numbers.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(name)
+        return number
 
     def by_id(self, slots: Slots) -> list[int]:
-        """The places of those of these slots of which ranking knows all, by their ids."""
-        named = [
-            (self.ids[slot], place) for place, slot in enumerate(slots.tolist()) if slot in self.ids
-        ]
-        return [place for _, place in sorted(named)]
+        """The positions of those of these slots whose columns are loaded, by their ids."""
+        ids = [(self.ids[slot], at) for at, slot in enumerate(slots.tolist()) if slot in self.ids]
+        return [at for _, at in sorted(ids)]
 
-    def columns(self, slots: Slots) -> list[NDArray[Any]]:
-        """What ranking needs of these slots, in the order of `fusion.Pool`."""
-        return [self._columns[name][slots] for name in RANKED]
+    def columns(self, slots: Slots) -> dict[str, NDArray[Any]]:
+        """The columns that ranking needs, of these slots."""
+        return {name: column[slots] for name, column in self._columns.items()}
 
-    def source(self, slot: int) -> int:
-        """The session or text that it comes from, as a number."""
-        return int(self._columns["source"][slot])
+    def sources(self, slots: Sequence[int]) -> list[int]:
+        """The sources of these documents, the sessions or texts they come from, as numbers."""
+        sources: list[int] = self._columns["source"][list(slots)].tolist()
+        return sources
 
-    # --- reach ---
+    def turns(self, slot: int, steps: Iterable[int]) -> list[tuple[str, int]]:
+        """Episode and position of the turns at these distances from the one that a document comes
+        from; none where it comes from no turn.
+        """
+        episode, position = int(self._columns["episode"][slot]), self._columns["position"][slot]
+        if episode < 0:
+            return []
+        return [(self._names[episode], int(position) + step) for step in steps]
 
-    def reached(self, reach: AccessScope) -> tuple[int, Flags]:
-        """Up to which slot it is known what is within a reach, and for each slot whether it is."""
-        upto, flags = self._reaches.get(reach, (0, np.zeros(0, np.bool_)))
+    def count_accesses(self, slots: Sequence[int]) -> None:
+        """Count one access of each. Those that other processes count come with the next load."""
+        self._columns["access_count"][list(slots)] += 1
+
+    # --- access scopes ---
+
+    def scope(self, scope: AccessScope) -> tuple[int, Flags]:
+        """The last slot up to which a scope was read, and for each slot whether it is inside."""
+        upto, flags = self._scopes.get(scope, (0, np.zeros(0, np.bool_)))
         return upto, np.pad(flags, (0, max(0, self.size - len(flags))))
 
-    def reach(self, reach: AccessScope, upto: int, slots: Slots) -> Flags:
-        """Take in that these more are within it, and no others up to the slot `upto`."""
-        before, flags = self.reached(reach)
+    def extend_scope(self, scope: AccessScope, upto: int, slots: Slots) -> Flags:
+        """Add slots to a scope; no others are inside up to the slot `upto`."""
+        before, flags = self.scope(scope)
         flags[slots[slots < len(flags)]] = True
-        self._reaches[reach] = max(before, min(upto, len(flags) - 1)), flags
-        self._reaches.move_to_end(reach)
-        while len(self._reaches) > REACHES_MAX:
-            self._reaches.popitem(last=False)
+        self._scopes[scope] = max(before, min(upto, len(flags) - 1)), flags
+        self._scopes.move_to_end(scope)
+        while len(self._scopes) > SCOPES_MAX:
+            self._scopes.popitem(last=False)
         return flags
 
 

@@ -1,7 +1,7 @@
-"""The shelf of vectors; a search reads only those that changed since it looked last.
+"""The table of vectors; a search reads only those that changed since the last one.
 
-Every change of a namespace's index takes the next version under that namespace's lock, so what has
-seen version n misses exactly the rows with a greater one.
+Every change of a namespace's index takes the next version under that namespace's lock, so a reader
+that has seen version n misses exactly the rows with a greater one.
 """
 
 import asyncio
@@ -14,20 +14,24 @@ from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.codes import Flags, Floats, Positions, code, code_chars
 from recall_server.storage.index.documents import Slots
-from recall_server.storage.index.vector_cache import VectorCache
-from recall_server.storage.index.vector_store import Cosines, cosines_to
+from recall_server.storage.index.vector_cache import (
+    Cosines,
+    RoundedVectors,
+    VectorCache,
+    cosines_to,
+)
 from recall_server.storage.index.words import Statistics
 
 # Codes that are read at a time: about 5 MB of text.
 PAGE = 65_536
 # Vectors, of 1 KB each at 256 dimensions.
 VECTORS_PAGE = 4_096
-# Up to here codes are compared at once (2 ms); more of them in a thread, beside other calls.
+# Up to so many codes are compared at once (2 ms); more of them in a thread, beside other calls.
 INLINE_UP_TO = 262_144
 
 
 class Vectors:
-    """Vectors keyed by (item, model) (FEATURES C12)."""
+    """Vectors keyed by item and model."""
 
     def __init__(self, handle: BoundConnection, cache: Cache) -> None:
         self._handle = handle
@@ -52,25 +56,26 @@ class Vectors:
         )
 
     async def link(self, ids: Sequence[str]) -> None:
-        """Let the search find by their vectors what it finds again by its words."""
+        """Let search find these by their vectors again; it finds them by their words already."""
         if ids:
             await self._handle.send("next_index_version")
             await self._handle.send("link_vectors", ids=list(ids))
 
     async def of_search(self, model: str, dimensions: int, statistics: Statistics) -> "Searched":
-        """What is held of the vectors of this namespace, as of `statistics` or later: reads only
-        what changed since.
+        """The vectors of this namespace, as of `statistics` or later: reads only what changed since
+        the last search.
         """
         assert self._handle.namespace is not None
-        held = self._cache.of(self._handle.namespace, statistics.erase_epoch)
-        matrix = held.matrix(model, dimensions)
-        if matrix.version < statistics.version:
-            async with matrix.loading:
-                # Another search may have taken it in while this one waited.
-                if matrix.version < statistics.version:
-                    await self._read(matrix, model)
-                    matrix.version = statistics.version
-        return Searched(self._handle, matrix, model)
+        cache = self._cache.of(self._handle.namespace, statistics.erase_epoch).vectors(
+            model, dimensions
+        )
+        if cache.version < statistics.version:
+            async with cache.loading:
+                # Another search may have read it while this one waited.
+                if cache.version < statistics.version:
+                    await self._read(cache, model)
+                    cache.version = statistics.version
+        return Searched(self._handle, cache, model)
 
     async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""
@@ -96,33 +101,33 @@ class Vectors:
         """Delete vectors of a model, `limit` at most; how many those were."""
         return len(await self._handle.fetch("drop_vectors", model=model, limit=limit))
 
-    async def _read(self, matrix: VectorCache, model: str) -> None:
-        """Take in all that this transaction sees and the matrix does not."""
-        if matrix.version == 0:
+    async def _read(self, cache: VectorCache, model: str) -> None:
+        """Take in all that this transaction sees and the cache does not have."""
+        if cache.version == 0:
             (last,) = await self._handle.fetch("last_slot", model=model)
-            matrix.expect(last["slot"])
-            read = self._read_codes if matrix.holds_codes_only else self._read_vectors
-            await read(matrix, model)
-        elif matrix.holds_codes_only:
-            matrix.apply_codes(
-                await self._handle.fetch("codes_since", model=model, version=matrix.version)
+            cache.reserve(last["slot"])
+            read = self._read_codes if cache.vectors is None else self._read_vectors
+            await read(cache, model)
+        elif cache.vectors is None:
+            cache.apply_codes(
+                await self._handle.fetch("codes_since", model=model, version=cache.version)
             )
         else:
-            matrix.apply(
-                await self._handle.fetch("vectors_since", model=model, version=matrix.version)
+            cache.apply(
+                await self._handle.fetch("vectors_since", model=model, version=cache.version)
             )
 
-    async def _read_vectors(self, matrix: VectorCache, model: str) -> None:
+    async def _read_vectors(self, cache: VectorCache, model: str) -> None:
         after = 0
         while page := await self._handle.fetch(
             "page_of_vectors", model=model, after=after, limit=VECTORS_PAGE
         ):
-            matrix.apply(page)
+            cache.apply(page)
             after = page[-1]["slot"]
 
-    async def _read_codes(self, matrix: VectorCache, model: str) -> None:
+    async def _read_codes(self, cache: VectorCache, model: str) -> None:
         after = 0
-        chars = code_chars(matrix.dimensions)
+        chars = code_chars(cache.dimensions)
         items = PAGE
         while items == PAGE:
             (page,) = await self._handle.fetch(
@@ -132,7 +137,7 @@ class Vectors:
             if not items:
                 return
             after = page["last"]
-            matrix.codes.put(
+            cache.codes.put(
                 np.fromstring(page["slots"], dtype=np.uint32, sep=" "),
                 page["codes"],
                 np.fromstring(page["documents"], dtype=np.uint32, sep=" "),
@@ -140,96 +145,86 @@ class Vectors:
 
 
 class Searched:
-    """The vectors that one search compares. What it has read is not read again."""
+    """The vectors that one search compares. Vectors read from the database are read once."""
 
-    def __init__(self, handle: BoundConnection, matrix: VectorCache, model: str) -> None:
+    def __init__(self, handle: BoundConnection, cache: VectorCache, model: str) -> None:
         self._handle = handle
-        self._matrix = matrix
+        self._cache = cache
         self._model = model
         self._read: dict[int, Floats] = {}
 
     async def nearest(self, query: Floats, allowed: Flags, limit: int) -> Slots:
-        """The `limit` of the `allowed` documents that are likely to have the greatest cosines to
-        `query`, in this order. Above `EXACT_UP_TO` vectors one of the nearest may be missing, and
-        above `ROWS_UP_TO` two that are nearly as near may have changed places.
+        """The `limit` of the `allowed` documents with the greatest cosines to `query`, in this
+        order. Above `EXACT_UP_TO` vectors one of them may be missing, and where they are held
+        rounded two that are nearly as near may have changed places.
         """
-        matrix = self._matrix
-        if (cells := matrix.cells_to_make()) is not None:
-            matrix.making = asyncio.get_running_loop().run_in_executor(None, cells.make)
-        if matrix.codes.count <= INLINE_UP_TO:
-            positions = matrix.candidates(query, limit, allowed)
+        cache = self._cache
+        if cache.codes.count <= INLINE_UP_TO:
+            positions = cache.candidates(query, limit, allowed)
         else:
-            positions = await asyncio.to_thread(matrix.candidates, query, limit, allowed)
-        cosines = matrix.cosines(query, positions)
-        if cosines is not None:
-            return best(matrix.codes.documents(positions).astype(np.int64), cosines, limit)[0]
-        slots, rows = await self._rows(positions)
-        # The database knows of some by a later number already, which is none of those allowed.
-        known = slots < len(allowed)
-        known[known] = allowed[slots[known]]
-        slots, rows = slots[known], rows[known]
+            positions = await asyncio.to_thread(cache.candidates, query, limit, allowed)
+        if cache.vectors is not None:
+            cosines = cache.vectors.cosines(query, positions)
+            return best(cache.codes.documents(positions).astype(np.int64), cosines, limit)[0]
+        slots, rows = await self._stored(positions)
+        # The database may know of later documents, which are not among those allowed.
+        here = slots < len(allowed)
+        here[here] = allowed[slots[here]]
+        slots, rows = slots[here], rows[here]
         nearest, _ = best(slots, cosines_to(query, rows), limit)
         chosen = np.flatnonzero(np.isin(slots, nearest))
-        self._read |= {int(slots[place]): rows[place] for place in chosen}
+        self._read |= {int(slots[at]): rows[at] for at in chosen}
         return nearest
 
-    async def nearly(self, query: Floats, slots: Slots) -> tuple[Cosines, Flags]:
-        """The cosine of each of these documents, not a number where it has no vector; and whether
-        it is only nearly that, since only rounded vectors are held.
-        """
-        held = self._held_cosines(query, slots)
-        if held is None:
-            return await self.cosines(query, slots), np.zeros(len(slots), np.bool_)
-        return held, ~np.isnan(held) & (not self._matrix.holds_rows)
+    @property
+    def estimated(self) -> bool:
+        """Whether `estimates` are not quite the cosines: they are those of rounded vectors."""
+        return isinstance(self._cache.vectors, RoundedVectors)
 
-    async def cosines(self, query: Floats, slots: Slots) -> Cosines:
-        """The cosine of each of these documents, not a number where it has no vector."""
-        held = self._held_cosines(query, slots) if self._matrix.holds_rows else None
-        if held is not None:
-            return held
+    async def estimates(self, query: Floats, slots: Slots) -> Cosines:
+        """The cosine of each of these documents, not a number where it has no vector: in the best
+        approximation that needs no database, or by stored vectors where only codes are held.
+        """
+        if self._cache.vectors is None:
+            return await self.cosines(query, slots)
         cosines = np.full(len(slots), np.nan)
-        found = await self.at(slots.tolist())
-        having = np.isin(slots, list(found))
-        if found:
-            rows = np.array([found[slot] for slot in slots[having].tolist()])
-            cosines[having] = cosines_to(query, rows)
+        positions = self._cache.codes.at(slots)
+        have = positions >= 0
+        cosines[have] = self._cache.vectors.cosines(query, positions[have])
         return cosines
 
-    def _held_cosines(self, query: Floats, slots: Slots) -> Cosines | None:
-        """Those that memory tells, if it does."""
-        positions = self._matrix.codes.at(slots)
-        having = positions >= 0
-        held = self._matrix.cosines(query, positions[having])
-        if held is None:
-            return None
+    async def cosines(self, query: Floats, slots: Slots) -> Cosines:
+        """The cosine of each of these documents, not a number where it has no vector: by stored
+        vectors, so that the score of a hit does not depend on what is in memory.
+        """
         cosines = np.full(len(slots), np.nan)
-        cosines[having] = held
+        found = await self.at(slots.tolist())
+        have = np.isin(slots, list(found))
+        if found:
+            rows = np.array([found[slot] for slot in slots[have].tolist()])
+            cosines[have] = cosines_to(query, rows)
         return cosines
 
     async def at(self, slots: Sequence[int]) -> dict[int, Floats]:
         """The stored vectors of those of these documents that have one."""
-        if self._matrix.holds_rows:
-            return await self._of(slots)
         missing = [slot for slot in slots if slot not in self._read]
-        self._read |= await self._of(missing)
+        if missing:
+            positions = self._cache.codes.at(np.array(missing, np.int64))
+            found, rows = await self._stored(positions[positions >= 0])
+            self._read |= dict(zip(found.tolist(), rows, strict=True))
         return {slot: self._read[slot] for slot in slots if slot in self._read}
 
-    async def _of(self, slots: Sequence[int]) -> dict[int, Floats]:
-        positions = self._matrix.codes.at(np.array(slots, np.int64))
-        found, rows = await self._rows(positions[positions >= 0])
-        return dict(zip(found.tolist(), rows, strict=True))
-
-    async def _rows(self, positions: Positions) -> tuple[Slots, Floats]:
-        """The documents and vectors at these positions: where only codes are held, of those that
-        the database has.
-        """
-        matrix = self._matrix
-        if matrix.holds_rows or not len(positions):
-            return matrix.codes.documents(positions).astype(np.int64), matrix.rows(positions)
+    async def _stored(self, positions: Positions) -> tuple[Slots, Floats]:
+        """The documents and stored vectors at these positions, as far as the database has them."""
+        cache = self._cache
+        if cache.stored is not None:
+            return cache.codes.documents(positions).astype(np.int64), cache.stored.at(positions)
+        if not len(positions):
+            return np.zeros(0, np.int64), np.zeros((0, cache.dimensions), np.float32)
         read = await self._handle.fetch(
-            "vectors_at", model=self._model, slots=matrix.codes.slots(positions).tolist()
+            "vectors_at", model=self._model, slots=cache.codes.slots(positions).tolist()
         )
-        read = [row for row in read if len(row["vector"]) == 4 * matrix.dimensions]
+        read = [row for row in read if len(row["vector"]) == 4 * cache.dimensions]
         slots = np.array([row["document"] for row in read], np.int64)
         joined = np.frombuffer(b"".join(row["vector"] for row in read), dtype="<f4")
-        return slots, joined.reshape(len(read), matrix.dimensions)
+        return slots, joined.reshape(len(read), cache.dimensions)

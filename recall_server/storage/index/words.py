@@ -1,5 +1,5 @@
-"""The word index: which terms stand in which findable item, with each namespace's own statistics
-(SECURITY: a shared index tells one tenant of another's words).
+"""The word index: which terms stand in which findable item, with each namespace's own statistics,
+since shared ones would tell one tenant of another's words.
 """
 
 from collections import Counter
@@ -17,19 +17,18 @@ from recall_server.storage.driver import Document
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.codes import Flags
 from recall_server.storage.index.documents import Documents, Slots
-from recall_server.storage.tables.index_entries import Findables
 
-# Documents that are read at a time: half a megabyte of text.
+# Documents read at a time: half a megabyte of text.
 PAGE = 65_536
-# Beyond the last slot there can be.
+# Behind any slot.
 LAST = 2**62
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a namespace holds: findable items, their words, the version of its index, how often
-    something was erased, and in how many items each term asked for stands (none: left out), the
-    last of them at which slot at most.
+    """The statistics of a namespace: its findable items, their words, the version of its index, the
+    number of its erasures, and for each term asked for that it has in how many items it stands, and
+    a slot that none of these is behind.
     """
 
     documents: int = 0
@@ -46,7 +45,9 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Postings:
-    """What the index has to hold of some items: made outside a transaction, as it takes a while."""
+    """The entries of some items in the word index: made outside a transaction, as that takes a
+    while.
+    """
 
     ids: tuple[str, ...]
     rows: tuple[tuple[str, str, int, int], ...]
@@ -68,8 +69,8 @@ class Postings:
 
 
 def postings(found: Mapping[str, Findable]) -> Postings:
-    """The postings of items, by their ids. They follow from what an item is found by alone, so what
-    was added with it can be removed with it.
+    """The postings of items, by their ids. They follow from the texts of an item alone, so the same
+    function tells what to add and what to remove.
     """
     rows: list[tuple[str, str, int, int]] = []
     words = 0
@@ -82,7 +83,7 @@ def postings(found: Mapping[str, Findable]) -> Postings:
 
 
 class WordIndex:
-    """Keyword look-up over memories and open turns."""
+    """The index of the words of memories and open turns."""
 
     def __init__(self, handle: BoundConnection, cache: Cache) -> None:
         self._handle = handle
@@ -118,7 +119,7 @@ class WordIndex:
         return [Namespace(r["namespace"]) for r in await self._handle.fetch("stale_word_indexes")]
 
     async def begin_anew(self) -> bool:
-        """Forget all that is indexed; False where the index is of the present recipe."""
+        """Empty the index; False where it is of the present recipe already."""
         if not await self._handle.fetch("renew_word_index"):
             return False
         for query in ("clear_documents", "clear_postings", "clear_terms"):
@@ -129,30 +130,30 @@ class WordIndex:
         rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
             return Statistics()
-        known = [row for row in rows if row["term"] is not None]
+        found = [row for row in rows if row["term"] is not None]
         return Statistics(
             rows[0]["documents"],
             rows[0]["words"],
             rows[0]["index_version"],
             rows[0]["erase_epoch"],
-            {row["term"]: int(row["frequency"]) for row in known},
-            {row["term"]: int(row["last_slot"]) for row in known},
+            {row["term"]: int(row["frequency"]) for row in found},
+            {row["term"]: int(row["last_slot"]) for row in found},
         )
 
-    def held(self, statistics: Statistics) -> Documents:
-        """What is held of this namespace, as it is."""
+    def cached(self, statistics: Statistics) -> Documents:
+        """The documents of this namespace, as far as they are in memory."""
         assert self._handle.namespace is not None
         return self._cache.of(self._handle.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
-        """What is held of this namespace, as of `statistics` or later, with the postings of their
-        terms: reads only what is not here yet.
+        """The documents of this namespace, as of `statistics` or later, with the postings of their
+        terms: reads only what is not in memory yet.
         """
-        documents = self.held(statistics)
+        documents = self.cached(statistics)
         if not _missing(documents, statistics):
             return documents
         async with documents.loading:
-            # Another search may have taken it in while this one waited.
+            # Another search may have read it while this one waited.
             if documents.version < statistics.version:
                 await self._read_documents(documents)
                 documents.version = max(documents.version, statistics.version)
@@ -174,26 +175,26 @@ class WordIndex:
                 return
             slots = np.fromstring(page["slots"], dtype=np.int64, sep=" ")
             findable = np.frombuffer(page["findable"].encode(), dtype=np.uint8) == ord("1")
-            documents.take(slots, findable)
+            documents.update(slots, findable)
             version, slot = page["version"], int(slots[-1])
 
-    async def know(self, documents: Documents, slots: Slots) -> None:
-        """Take in what ranking needs of the documents at these slots, as far as it is not here."""
-        missing = documents.unknown(slots)
+    async def load(self, documents: Documents, slots: Slots) -> None:
+        """Read the columns that ranking needs of the documents at these slots, where missing."""
+        missing = documents.missing(slots)
         if missing:
             async with documents.loading:
-                documents.know(await Findables(self._handle).placed(missing))
+                documents.load(await self._handle.fetch("placed", slots=missing))
 
     async def allowed(self, documents: Documents) -> Flags:
-        """For each slot whether what is found there may be shown to who asks."""
-        reach = self._handle.reach
-        if reach.everything:
+        """For each slot whether the access scope of the caller includes it."""
+        scope = self._handle.reach
+        if scope.everything:
             return documents.findable
-        upto, flags = documents.reached(reach)
+        upto, flags = documents.scope(scope)
         if upto < documents.last:
             (row,) = await self._handle.fetch("slots_in_reach", after=upto)
             slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
-            flags = documents.reach(reach, row["upto"] or 0, slots)
+            flags = documents.extend_scope(scope, row["upto"] or 0, slots)
         return flags & documents.findable
 
     async def similar(

@@ -6,11 +6,8 @@ from collections.abc import AsyncIterator, Collection
 from typing import Literal
 
 from recall_server.domain.memory import searchable
-from recall_server.domain.query import Item, ItemKind, Place
 from recall_server.domain.search.index_entry import Findable
 from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Row
-from recall_server.storage.rows import moment
 
 PAGE = 500
 Kind = Literal["memories", "turns"]
@@ -35,15 +32,6 @@ class Findables:
             )
             for row in await self._handle.fetch("findable", ids=sorted(ids))
         }
-
-    async def placed(self, slots: Collection[int]) -> dict[int, Item]:
-        """What search finds here at these slots, with all that ranking needs and nothing to be
-        shown of it.
-        """
-        if not slots:
-            return {}
-        rows = await self._handle.fetch("placed", slots=list(slots))
-        return {row["slot"]: _item(row) for row in rows}
 
     async def resting_on(self, turn_ids: Collection[str]) -> set[str]:
         """The active memories that are found by the words of one of these turns too."""
@@ -74,25 +62,3 @@ class Findables:
         """
         rows = await self._handle.fetch("items_of_episode", episode_id=episode_id)
         return [row["id"] for row in rows]
-
-
-def _item(row: Row) -> Item:
-    return Item(
-        id=row["id"],
-        kind=ItemKind.MEMORY if row["memory"] else ItemKind.TURN,
-        text="",
-        topic="",
-        recorded_at=moment(row["recorded_at"]),
-        valid_from=moment(row["valid_from"]),
-        citation=None,
-        importance=row["importance"],
-        access_count=row["access_count"],
-        place=_place(row),
-    )
-
-
-def _place(row: Row) -> Place | None:
-    if row["position"] is None:
-        return None
-    source = row["session_id"] or row["episode_id"]
-    return Place(f"{source} {row['session'] or ''}", row["episode_id"], row["position"], source)

@@ -318,11 +318,11 @@ async def test_vectors_find_what_shares_no_rare_word(open_app: Open) -> None:
         await remember(application, "Alice: I live in Oslo.")
         await drained(application)
         found = await application.services.recall.search(
-            ALICE, Query("Alice lives"), entry=entry(application)
+            ALICE, Query("Alice lives"), cite=True, entry=entry(application)
         )
 
     assert found.degraded is None
-    assert found.hits[0].scores.cosine is not None
+    assert found.hits[0].scores.signals["cosine"] is not None
 
 
 async def test_a_forgotten_memory_is_not_found_and_neither_are_its_words(open_app: Open) -> None:

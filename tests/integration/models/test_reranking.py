@@ -10,7 +10,7 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.external_errors import RerankerUnavailable
 from recall_server.domain.namespace import namespace
 from recall_server.integrations.rerankers.maxsim import word_weights
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 
 
 def test_none_is_chosen_unless_one_is_named() -> None:
@@ -43,7 +43,7 @@ async def test_it_is_known_by_its_kind_and_model_and_needs_the_extra(
     with pytest.raises(RerankerUnavailable, match=r'pip install "recall-server\[embeddings\]"'):
         await reranker.load()
     with pytest.raises(RerankerUnavailable):
-        await reranker.scores(Look("who", "who", {}, namespace("ana"), 0), [Passage("me")])
+        await reranker.scores(RerankQuery("who", "who", {}, namespace("ana"), 0), [Passage("me")])
     await reranker.close()
 
 

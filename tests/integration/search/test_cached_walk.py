@@ -54,10 +54,9 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, value in (
-        (vector_cache, "ROWS_UP_TO", 3),
+        (vector_cache, "WHOLE_UP_TO", 3),
         (vector_cache, "ROUNDED_UP_TO", 8),
         (vector_cache, "EXACT_UP_TO", 3),
-        (vector_cache, "CELLS_AFTER", 1),
         (vectors, "INLINE_UP_TO", 5),
         (vectors, "VECTORS_PAGE", 4),
         (vectors, "PAGE", 7),
@@ -76,20 +75,17 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
             stored = await asked_at_once(holding(application, 10_000_000), question)
             for replica in replicas:
                 assert await asked_at_once(replica, question) == stored, (number, walk.taken)
-            kinds |= {await _kind(replicas[0])}
+            kinds |= {_kind(replicas[0])}
 
         assert any(stored)
     assert len(walk.taken) >= 7, walk.taken
-    assert kinds == {"whole", "rounded", "cells"}
+    assert kinds == {"whole", "rounded", "codes"}
 
 
-async def _kind(application: Application) -> str:
-    """As what vectors are held."""
-    (held,) = application.store._cache._held.values()
-    of = held.matrix("hash/64+2", 64)
-    if of.making is not None:
-        await of.making
-    if of.holds_codes_only:
-        assert of._cells is not None
-        return "cells"
-    return "whole" if of.holds_rows else "rounded"
+def _kind(application: Application) -> str:
+    """The form in which vectors are held."""
+    (index,) = application.store._cache._indexes.values()
+    vectors = index.vectors("hash/64+2", 64).vectors
+    if vectors is None:
+        return "codes"
+    return "whole" if isinstance(vectors, vector_cache.WholeVectors) else "rounded"

@@ -239,11 +239,11 @@ async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
             clock.pass_(timedelta(minutes=20))
             await drained(application)
             both = await application.services.recall.search(
-                ALICE, Query("heron"), entry=entry(application)
+                ALICE, Query("heron"), cite=True, entry=entry(application)
             )
 
     assert words.degraded is not None
     assert "answered 503" in words.degraded
     assert [hit.item.text for hit in words.hits] == [text]
     assert both.degraded is None
-    assert both.hits[0].scores.cosine is not None
+    assert both.hits[0].scores.signals["cosine"] is not None

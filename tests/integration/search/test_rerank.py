@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.query import Hit, Part, Query
+from recall_server.domain.query import Hit, Query, Step
 from recall_server.services.memory.ingest import Submission
 from tests.support.reranking import ANA, Scripted, opened
 from tests.support.runtime import Clock
@@ -41,7 +41,7 @@ async def test_it_is_shown_what_was_said_and_the_turns_around_it(
         "Ana: Where did you go for the holidays?",
         "Ana: How lovely!",
     }
-    assert look.query == "Where was Bo on holiday?"
+    assert look.text == "Where was Bo on holiday?"
     assert look.in_first_person == "Where was I on holiday?"
     assert look.namespace == ANA
 
@@ -63,7 +63,7 @@ async def test_what_it_puts_below_the_threshold_is_not_shown(
     reranker = Scripted("printer", judges=judges)
     async with opened(database, clock, reranker) as built:
         query = Query("Where was Bo on holiday?")
-        before = sorted(await scored(built, replace(query, without=frozenset({Part.RERANK}))))
+        before = sorted(await scored(built, replace(query, without=frozenset({Step.RERANK}))))
         answers = [await scored(built, replace(query, score_threshold=one)) for one in before]
 
     assert len(before) == 5
@@ -97,7 +97,7 @@ async def test_nothing_is_shown_that_was_not_looked_at(
 async def test_without_the_part_it_is_not_asked(database: Path | str, clock: Clock) -> None:
     reranker = Scripted("printer")
     async with opened(database, clock, reranker) as built:
-        await search(built, Query("Where was Bo?", without=frozenset({Part.RERANK})))
+        await search(built, Query("Where was Bo?", without=frozenset({Step.RERANK})))
         assert not reranker.asked
         await search(built, Query("Where was Bo?"))
         assert reranker.asked, "the positive control"

@@ -19,8 +19,9 @@ from recall_server.domain.episode import Citation, Episode, Span, Turn
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.domain.query import ItemKind, Part, Query, SearchMode
+from recall_server.domain.query import ItemKind, Query, SearchMode
 from recall_server.domain.search.index_entry import words_in
+from recall_server.domain.search.signals import PARTS
 from recall_server.integrations.embeddings.embedder import Vectors
 from recall_server.services.memory import indexing
 from recall_server.services.search import search
@@ -107,10 +108,12 @@ async def test_both_engines_give_the_same_hits_with_the_same_scores(
                 one, other = await looked(ours, query), await looked(theirs, query)
                 assert [hit.item for hit in one] == [hit.item for hit in other], query
                 for mine, its in zip(one, other, strict=True):
-                    assert mine.scores == pytest.approx(its.scores, abs=1e-6), query
+                    assert mine.scores.final == pytest.approx(its.scores.final, abs=1e-6), query
+                    signals = pytest.approx(dict(its.scores.signals), abs=1e-6)
+                    assert mine.scores.signals == signals, query
                 kinds |= {hit.item.kind for hit in one}
                 parts |= {
-                    part for hit in one for part, value in hit.scores._asdict().items() if value
+                    part for hit in one for part, value in hit.scores.signals.items() if value
                 }
 
     assert kinds == set(ItemKind)
@@ -163,7 +166,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_its_session(
 async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app: Open) -> None:
     preference, residence = "Ann: I prefer oolong tea.", "Ann: I live in Lisbon."
     reach = AccessScope(types=frozenset({MemoryType.PREFERENCE}))
-    without = frozenset({Part.SESSION, Part.COSINE})
+    without = frozenset({"session", "cosine"})
     query = Query("Lisbon oolong porcelain", without=without)
     async with open_app() as application:
         for namespace, told in (
@@ -185,7 +188,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app
 async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open) -> None:
     """The scale of the vectors goes from the farthest to the nearest within reach."""
     reach = AccessScope(topics=frozenset({"work"}))
-    others = frozenset(Part) - {Part.COSINE}
+    others = frozenset(PARTS) - {"cosine"}
     async with open_app() as application:
         for namespace in (ALICE, BOB):
             await enter(application, namespace)
@@ -200,7 +203,7 @@ async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open
         ):
             near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
             assert scores(near) == scores(far)
-            assert {hit.scores.cosine for hit in near} != {None}
+            assert {hit.scores.signals["cosine"] for hit in near} != {None}
             assert scores(await looked(application, query)) != scores(near)
 
 
@@ -232,9 +235,9 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
             row["slot"] for row in await select(application.store, "SELECT slot FROM documents")
         ]
         async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
-            placed = [item.id for item in (await tx.findables.placed(slots)).values()]
+            placed = [row["id"] for row in await tx.handle.fetch("placed", slots=slots)]
         async with application.store.transaction(ALICE, write=False) as tx:
-            all_placed = [item.id for item in (await tx.findables.placed(slots)).values()]
+            all_placed = [row["id"] for row in await tx.handle.fetch("placed", slots=slots)]
         assert sorted(all_placed) == sorted(ids)
         assert len(ids) > len(placed) == 1
         for mode in MODES:
@@ -275,16 +278,41 @@ async def test_what_is_shown_was_compared_as_it_is_stored_however_little_of_it_i
         await drained(application)
         for mode, question in product(MODES, QUESTIONS):
             query = Query(question, mode=mode, limit=5)
-            monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 16_384)
+            monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", 16_384)
             application.store.forget(ALICE)
-            whole = {hit.item.id: hit.scores.cosine for hit in await looked(application, query)}
-            monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 3)
+            whole = {
+                hit.item.id: hit.scores.signals["cosine"]
+                for hit in await looked(application, query)
+            }
+            monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", 3)
             if held == "codes":
                 monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 6)
             application.store.forget(ALICE)
             assert {
-                hit.item.id: hit.scores.cosine for hit in await looked(application, query)
+                hit.item.id: hit.scores.signals["cosine"]
+                for hit in await looked(application, query)
             } == whole
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_at_lambda_1_nothing_but_relevance_decides(open_app: Open, mode: SearchMode) -> None:
+    """Neither likeness nor the limit of a source displaces a better hit."""
+    async with open_app() as application:
+        await enter(application)
+        turns = [f"Ann: The quokka eats jam and figs, plate {number}." for number in range(14)]
+        await tell(application, "\n".join(turns), session="long")
+        for number in range(6):
+            await tell(application, f"Ben: The quokka {number} sleeps far away in the old harbour.")
+        await drained(application)
+        query = Query("quokka jam and figs", mode=mode, limit=10)
+
+        relevant = await looked(application, replace(query, mmr_lambda=1.0))
+        every = await looked(application, replace(query, mmr_lambda=1.0, limit=20))
+        limited = await looked(application, query)
+
+        assert relevant == every[:10]
+        assert all("figs" in text for text in texts(relevant))
+        assert sum("figs" in text for text in texts(limited)) < 10, "the positive control"
 
 
 async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_app: Open) -> None:
@@ -299,12 +327,12 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_app: Ope
         async def nearest() -> dict[str, float]:
             query = Query("oolong", mode=SearchMode.VECTOR)
             hits = await looked(application, query)
-            return {hit.item.id: hit.scores.cosine or 0.0 for hit in hits}
+            return {hit.item.id: hit.scores.signals["cosine"] or 0.0 for hit in hits}
 
         async def placed(count: int) -> list[int]:
             """The numbers of the nearest, before anything is read of them."""
             query = Query("oolong", mode=SearchMode.VECTOR)
-            asked = await search.ask(
+            asked = await search.prepare(
                 application.store, application.embedder, ALICE, query, FULL_ACCESS
             )
             assert asked.vector is not None
@@ -334,7 +362,7 @@ async def test_another_namespaces_speakers_and_words_change_no_question(open_app
         await tell(application, QUOKKA)
 
         async def asked(namespace: Namespace) -> search.PreparedQuery:
-            return await search.ask(
+            return await search.prepare(
                 application.store, application.embedder, namespace, query, FULL_ACCESS
             )
 
@@ -362,14 +390,14 @@ async def test_no_query_of_a_search_reads_what_another_has_by_the_same_id(
         for namespace in (ALICE, BOB):
             async with application.store.transaction(namespace, write=False) as tx:
                 documents = await tx.words.documents(await tx.words.statistics(asked))
-                (placed,) = (await tx.findables.placed([1])).values()
+                (placed,) = await tx.handle.fetch("placed", slots=[1])
                 of = await tx.findables.of(["mem_1"])
                 counted = words_in(np.array([1]), documents.postings(asked))
                 resting = [
                     await tx.findables.resting_on([turn_id("ep_long", place)]) for place in (1, 4)
                 ]
             seen[namespace] = (
-                placed.place and placed.place.position,
+                placed["position"],
                 [found.said.split()[-1] for found in of.values()],
                 sorted((term, int(n)) for term, (n,) in counted.times.items() if n),
                 resting,
@@ -500,7 +528,7 @@ async def test_with_the_embedder_down_the_words_decide_in_every_mode(open_app: O
             found = await answered(application, Query("quokka", mode=mode))
             assert texts(found.hits)[0] == QUOKKA
             assert bool(found.degraded) == (mode is not SearchMode.KEYWORD)
-            assert {hit.scores.cosine for hit in found.hits} == {None}
+            assert {hit.scores.signals["cosine"] for hit in found.hits} == {None}
             if mode is not SearchMode.RECALL:
                 assert scores(found.hits) == scores(by_words)
 
@@ -552,9 +580,9 @@ async def test_of_a_long_question_the_first_terms_count(open_app: Open) -> None:
             first = await looked(application, Query(f"quokka {many}", mode=mode))
             last = await looked(application, Query(f"{many} quokka", mode=mode))
 
-            by_words = [bool(hit.scores.keyword) for hit in first]
+            by_words = [bool(hit.scores.signals["keyword"]) for hit in first]
             assert by_words == [mode is not SearchMode.VECTOR]
-            assert not any(hit.scores.keyword for hit in last)
+            assert not any(hit.scores.signals["keyword"] for hit in last)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -679,13 +707,14 @@ async def test_a_memory_of_a_long_conversation_costs_no_more_statements_than_any
             await _long(application.store, namespace, turns)
             counted = Counted(application.store.driver)
             store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
-            asked = await search.ask(store, application.embedder, namespace, query, FULL_ACCESS)
+            asked = await search.prepare(store, application.embedder, namespace, query, FULL_ACCESS)
             async with store.transaction(namespace, write=False) as tx:
-                narrowed = await search.narrow(tx, application.embedder, asked, NOON)
-                found = await search.shown(tx, narrowed, asked.query)
+                narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
+                found = await search.finalize(tx, narrowed, asked.query)
                 counts[namespace] = len(counted.statements)
-                placed = await tx.findables.placed([one.slot for one in found.best])
-            places = {item.id: item.place and item.place.position for item in placed.values()}
+                slots = [one.slot for one in found.best]
+                placed = await tx.handle.fetch("placed", slots=slots)
+            places = {row["id"]: row["position"] for row in placed}
             assert places == {
                 i: turns - 1 if i == "mem_1" else int(i.removeprefix("mem_of_")) for i in places
             }
@@ -741,12 +770,14 @@ async def test_what_is_gone_before_it_is_read_leaves_its_place_to_another(
         await _told_much(application)
         before = await looked(application, query)
         gone = [hit.item.id for hit in before if hit.item.kind is ItemKind.TURN][:3]
-        asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+        asked = await search.prepare(
+            application.store, application.embedder, ALICE, query, FULL_ACCESS
+        )
         async with application.store.transaction(ALICE) as tx:
-            narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+            narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
             await tx.episodes.close(gone, "hidden")
             unread = replace(narrowed, items={})
-            found = (await search.shown(tx, unread, query)).hits
+            found = (await search.finalize(tx, unread, query)).hits()
 
         assert len(gone) == 3
         assert len(found) == 10

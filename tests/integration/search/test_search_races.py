@@ -13,7 +13,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import Hit, Query, SearchMode
-from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 from recall_server.services.search import search
 from recall_server.storage.driver import Connection, Params, Row
 from recall_server.storage.index import vector_cache
@@ -38,12 +38,12 @@ TALKS = (
 
 async def narrowed_and_shown(application: Application, query: Query, meanwhile: Do) -> list[Hit]:
     """What a search shows, where something happens between its two transactions."""
-    asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+    asked = await search.prepare(application.store, application.embedder, ALICE, query, FULL_ACCESS)
     async with application.store.transaction(ALICE, write=False) as tx:
-        narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+        narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
     await meanwhile()
     async with application.store.transaction(ALICE, write=False) as tx:
-        return (await search.shown(tx, narrowed, query)).hits
+        return (await search.finalize(tx, narrowed, query)).hits()
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -79,7 +79,7 @@ class Erasing(Scripted):
 
     meanwhile: Do | None = None
 
-    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+    async def scores(self, look: RerankQuery, passages: Sequence[Passage]) -> list[float]:
         found = await super().scores(look, passages)
         if self.meanwhile is not None:
             await self.meanwhile()
@@ -188,7 +188,7 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
     open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str, mode: SearchMode
 ) -> None:
     if held != "whole":
-        monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", 1)
     if held == "codes":
         monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
     query = Query("oolong quokka", mode=mode)
@@ -199,13 +199,15 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         await drained(application)
         (memory,) = await memories(application)
         before = await looked(application, query)
-        asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+        asked = await search.prepare(
+            application.store, application.embedder, ALICE, query, FULL_ACCESS
+        )
 
         await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
         await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
         async with application.store.transaction(ALICE, write=False) as tx:
-            narrowed = await search.narrow(tx, application.embedder, asked, NOON)
-            meanwhile = (await search.shown(tx, narrowed, query)).hits
+            narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
+            meanwhile = (await search.finalize(tx, narrowed, query)).hits()
 
         # Of what came to be behind what it asked for, a search need not know.
         others = set(texts(before)) - {memory.text}
@@ -219,7 +221,7 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
     open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
     if held == "codes":
-        monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", 1)
         monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
     query = Query("Which colour did Ann paint the boat? And the quokka, and oolong?", limit=50)
     reach = AccessScope(topics=frozenset({"life"}))
@@ -245,15 +247,15 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
             application, happened, after = built, 1, 0
             while happened:
                 application, driver = holding(built)
-                asked = await search.ask(
+                asked = await search.prepare(
                     application.store, application.embedder, ALICE, query, reach
                 )
                 driver.before("", meanwhile, after=after)
                 async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
-                    narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+                    narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
                 happened, after, driver.meanwhile = driver.happened, after + 1, None
                 async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
-                    hits = (await search.shown(tx, narrowed, query)).hits
+                    hits = (await search.finalize(tx, narrowed, query)).hits()
                 anew, _ = holding(built)
                 found = scores(await looked(anew, query, reach=reach))
                 assert set(texts(hits)) <= found.keys()
@@ -270,7 +272,7 @@ async def test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_oth
         for text in CONVERSATIONS:
             await tell(old, text)
         await drained(old)
-        assert any(hit.scores.cosine for hit in await looked(old, query))
+        assert any(hit.scores.signals["cosine"] for hit in await looked(old, query))
         await new.services.embedding.reembed(ALICE, entry=lines(new))
         await new.services.embedding.drop_others(ALICE, entry=lines(new))
         for text in (QUOKKA, HERON, TEA):

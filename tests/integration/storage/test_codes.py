@@ -1,6 +1,4 @@
-"""A namespace of which vectors are held rounded, or only their codes, as they come or in cells, on
-both engines.
-"""
+"""A namespace of which vectors are held rounded, or only their codes, on both engines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +24,13 @@ DIMENSIONS = 24
 FEW, MANY = 40, 400
 
 
-@pytest.fixture(autouse=True, params=["rounded", "codes", "cells"])
+@pytest.fixture(autouse=True, params=["rounded", "codes"])
 def held(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """So that hundreds of vectors are as many as tens of thousands, or as hundreds of them."""
-    monkeypatch.setattr(vector_cache, "ROWS_UP_TO", FEW)
+    monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", FEW)
     monkeypatch.setattr(vector_cache, "EXACT_UP_TO", FEW)
     if request.param != "rounded":
         monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 2 * FEW)
-    if request.param == "cells":
-        monkeypatch.setattr(vector_cache, "CELLS_AFTER", 1)
     monkeypatch.setattr(vectors, "PAGE", 150)
     monkeypatch.setattr(vectors, "VECTORS_PAGE", 150)
     return str(request.param)
@@ -65,9 +61,6 @@ async def nearest(
         vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
         # More than are wanted, as a search does: what is rounded may have changed places.
         near = await vectors.nearest(query, allowed, 20)
-        if (making := vectors._matrix.making) is not None:
-            await making
-            near = await vectors.nearest(query, allowed, 20)
         slots, cosines = best(near, await vectors.cosines(query, near), 10)
         ids = {row["slot"]: row["item_id"] for row in await _documents(tx)}
     return {
@@ -180,14 +173,12 @@ async def test_much_less_is_held_than_the_vectors_take(store: Store, held: str) 
     await put(store, unit(MANY, 1))
     await nearest(store, unit(1, 3)[0])
 
-    (of_alice,) = store._cache._held.values()
-    vector_cache = of_alice.matrix("m", DIMENSIONS)
-    assert not vector_cache.holds_rows
-    code, rounded, in_cell = 8 + 4 + 4 + 4, DIMENSIONS + 4, 8 + 4 + 4 + 4 + 1
-    each = {"rounded": code + rounded, "codes": code, "cells": code + in_cell}[held]
-    centres = 11 * (4 * DIMENSIONS + 8)
-    assert vector_cache.holds_codes_only == (held != "rounded")
-    assert vector_cache.bytes <= 1.25 * MANY * each + (centres if held == "cells" else 8)
+    (of_alice,) = store._cache._indexes.values()
+    cache = of_alice.vectors("m", DIMENSIONS)
+    code, rounded = 8 + 4 + 4 + 4, DIMENSIONS + 4
+    each = {"rounded": code + rounded, "codes": code}[held]
+    assert (cache.vectors is None) == (held == "codes")
+    assert cache.bytes <= 1.25 * MANY * each + 8
 
 
 async def test_a_vector_of_zeros_is_near_to_nothing(store: Store) -> None:
@@ -220,9 +211,9 @@ async def test_the_cache_of_all_namespaces_keeps_to_its_budget(
                 known = await tx.words.statistics(["word"])
                 await tx.words.documents(known)
                 await tx.vectors.of_search("m", DIMENSIONS, known)
-                store._cache.weigh(name)
-        assert len(store._cache._held) < len(names)
-        assert list(store._cache._held) == names[-len(store._cache._held) :]
-        assert sum(held.bytes for held in store._cache._held.values()) <= 60_000
+                store._cache.trim(name)
+        assert len(store._cache._indexes) < len(names)
+        assert list(store._cache._indexes) == names[-len(store._cache._indexes) :]
+        assert sum(held.bytes for held in store._cache._indexes.values()) <= 60_000
     finally:
         await store.close()

@@ -97,30 +97,10 @@ TABLE = "CREATE TABLE IF NOT EXISTS notes (text TEXT)"
 WRITE = "INSERT INTO notes VALUES ('x') RETURNING 1 AS n"
 
 
-async def _written(driver: SqliteDriver, seen: list[str], *, brief: bool) -> None:
-    async with driver.transaction(namespace="alice", write=True, lengthy=not brief) as connection:
+async def _written(driver: SqliteDriver, seen: list[str]) -> None:
+    async with driver.transaction(namespace="alice", write=True) as connection:
         await connection.fetch(WRITE, {})
         seen.append("written")
-
-
-@pytest.mark.parametrize(
-    ("brief", "order"), [(True, ["written", "another"]), (False, ["another", "written"])]
-)
-async def test_what_is_brief_is_written_at_once(
-    driver: SqliteDriver, brief: bool, order: list[str]
-) -> None:
-    seen: list[str] = []
-    async with driver.migration() as connection:
-        await connection.fetch(TABLE, {})
-
-    async def another() -> None:
-        seen.append("another")
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_written(driver, seen, brief=brief))
-        group.create_task(another())
-
-    assert seen == order
 
 
 async def test_where_another_program_writes_nobody_else_waits_for_it(
@@ -131,7 +111,7 @@ async def test_where_another_program_writes_nobody_else_waits_for_it(
         await connection.fetch(TABLE, {})
     with closing(sqlite3.connect(tmp_path / "recall.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        writing = asyncio.create_task(_written(driver, seen, brief=True))
+        writing = asyncio.create_task(_written(driver, seen))
         await asyncio.sleep(0)
         assert seen == []
         other.execute("COMMIT")

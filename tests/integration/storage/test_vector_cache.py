@@ -8,12 +8,7 @@ import pytest
 
 from recall_server.domain.search.candidates import best
 from recall_server.storage.index.codes import Floats, code
-from recall_server.storage.index.vector_cache import (
-    CELLS_AFTER,
-    EXACT_UP_TO,
-    ROUNDED_UP_TO,
-    VectorCache,
-)
+from recall_server.storage.index.vector_cache import EXACT_UP_TO, VectorCache
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -48,8 +43,8 @@ def near(
     allowed = ~np.isin(np.arange(2 * MANY), without)
     positions = made.candidates(query, limit, allowed)
     slots = made.codes.documents(positions).astype(np.int64)
-    compared = made.cosines(query, positions)
-    assert compared is not None
+    assert made.vectors is not None
+    compared = made.vectors.cosines(query, positions)
     found, cosines = best(slots, compared, limit)
     return dict(zip(found.tolist(), cosines.tolist(), strict=True))
 
@@ -136,19 +131,3 @@ def test_a_search_in_a_thread_is_not_broken_by_what_is_taken_in_beside_it() -> N
 
     assert len(positions) == 300
     assert made.codes.documents(positions).max() == 900, "the positive control"
-
-
-def test_of_nothing_no_cells_are_made() -> None:
-    """As where all vectors of a large namespace have other dimensions."""
-    made = VectorCache(DIMENSIONS)
-    made.expect(ROUNDED_UP_TO + 1)
-    assert [made.cells_to_make() for _ in range(CELLS_AFTER + 1)] == [None] * (CELLS_AFTER + 1)
-
-    made.apply([change(0, vectors(1)[0], 1)])
-    cells = made.cells_to_make()
-    assert cells is not None
-    cells.make()
-
-
-def test_of_nothing_nothing_is_near() -> None:
-    assert near(VectorCache(DIMENSIONS), vectors(1)[0], 10) == {}

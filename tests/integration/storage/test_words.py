@@ -92,7 +92,7 @@ async def test_terms_make_room_in_the_order_in_which_they_were_asked_for(store: 
     await told(store, "heron", "oslo", "tea")
     await told(store, "heron")
     async with store.transaction(ALICE, write=False) as tx:
-        documents = tx.words.held(await tx.words.statistics())
+        documents = tx.words.cached(await tx.words.statistics())
     documents.forget_terms(1)
 
     lacking = documents.lacking({"heron": 10, "oslo": 10, "tea": 10})

@@ -1,0 +1,272 @@
+"""The ranking signals: every number that can speak for an item in a search, each on its own scale
+from 0 to 1.
+
+A signal is one entry of `SIGNALS`. The columns that search holds in memory, the weighted sum, what
+`explain` shows and the names that `Query.without` takes all follow from this list.
+
+The weights of the default order are those that found most of the evidence in three sets of
+conversations (LoCoMo, REALTALK, BEAM), tuned on one half of each: scores brought to one scale found
+5 points more than reciprocal ranks, which forget how far ahead the first one is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.query import Query, SearchMode, Step
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
+from recall_server.domain.text.periods import Period, affinity
+
+DAY_S = 86_400
+# A question stands beside its answer: the share of its keyword score that a turn adds to those
+# before and behind it.
+NEIGHBOUR = 0.1
+
+Values = NDArray[np.float64]
+
+
+class Column(NamedTuple):
+    """One number of each item, held in memory. The query `placed` selects it under this name; a
+    point in time becomes seconds since 1970.
+    """
+
+    name: str
+    dtype: type[np.generic]
+    is_time: bool = False
+
+
+RECORDED_AT = Column("recorded_at", np.float64, is_time=True)
+VALID_FROM = Column("valid_from", np.float64, is_time=True)
+IMPORTANCE = Column("importance", np.float64)
+ACCESS_COUNT = Column("access_count", np.int64)
+
+
+class Evidence(NamedTuple):
+    """All that ranking knows of the items of a pool, in the order of their ids, and of the
+    question.
+
+    `columns` holds a value for each item: those of `COLUMNS`, and the numbers of its `session` and
+    `episode`, below 0 where it has none, and its `position` there. `keyword` is BM25, 0 without a
+    match; `cosines` are not a number where an item has no vector. `named` are the terms of the
+    speakers that the question names, `periods` the times.
+    """
+
+    query: Query
+    now: datetime
+    columns: Mapping[str, NDArray[Any]]
+    words: Words
+    idf: Mapping[str, float]
+    keyword: Values
+    cosines: Values
+    named: frozenset[str] = frozenset()
+    periods: tuple[Period, ...] = ()
+
+
+class Weight(NamedTuple):
+    """What a signal counts for, on a line over `Query.recency_weight`."""
+
+    base: float
+    per_recency: float = 0.0
+
+    def at(self, recency_weight: float) -> float:
+        """Raises `ValueError` off the line."""
+        if not 0.0 <= recency_weight <= 1.0:
+            raise ValueError(f"not a weight between 0 and 1: {recency_weight}")
+        return self.base + self.per_recency * recency_weight
+
+
+def _as_computed(_: Evidence, values: Values) -> Values:
+    return values
+
+
+class Signal(NamedTuple):
+    """A number that speaks for an item.
+
+    `weights` names the modes in which it takes part. `values` computes it for a pool, or gives None
+    where the question gives no reason for it. `shown` is what `explain` shows instead, where the
+    value for the sum is scaled: not a number is null. With `ranked`, the rank is shown too.
+    """
+
+    name: str
+    weights: Mapping[SearchMode, Weight]
+    values: Callable[[Evidence], Values | None]
+    columns: tuple[Column, ...] = ()
+    shown: Callable[[Evidence, Values], Values] = _as_computed
+    ranked: bool = False
+
+
+def _keyword(evidence: Evidence) -> Values:
+    """BM25 as a share of the best in the pool."""
+    keyword = evidence.keyword
+    if evidence.query.mode is SearchMode.RECALL:
+        return _share(np.where(np.isfinite(keyword), np.maximum(keyword, 0.0), 0.0))
+    if Step.NEIGHBOURS not in evidence.query.without:
+        keyword = _with_neighbours(evidence, keyword)
+    return _share(keyword)
+
+
+def _keyword_shown(_: Evidence, values: Values) -> Values:
+    return np.where(values > 0.0, values, np.nan)
+
+
+def _with_neighbours(evidence: Evidence, keyword: Values) -> Values:
+    """Each score with a share of those of the turns before and behind, as far as they are here."""
+    episode, position = evidence.columns["episode"], evidence.columns["position"]
+    placed = np.flatnonzero(episode >= 0)
+    if not len(placed):
+        return keyword
+    # One number for each turn: those of an episode follow each other, and no two episodes meet.
+    turns = episode[placed] * (2**32) + position[placed]
+    found, at = np.unique(turns, return_inverse=True)
+    best = np.zeros(len(found))
+    np.maximum.at(best, at, keyword[placed])
+    lent = keyword.copy()
+    for step in (-1, 1):
+        near = np.minimum(np.searchsorted(found, turns + step), len(found) - 1)
+        lent[placed] += np.where(found[near] == turns + step, NEIGHBOUR * best[near], 0.0)
+    return lent
+
+
+def _share(values: Values) -> Values:
+    """Shares of the greatest; 0 stays 0."""
+    most = values.max(initial=0.0)
+    return values / most if most > 0 else values
+
+
+def _cosine(evidence: Evidence) -> Values | None:
+    """From 0, of the farthest, to 1; in mode `vector` the cosine itself. Without a vector 0."""
+    cosines, mode = evidence.cosines, evidence.query.mode
+    missing = np.isnan(cosines)
+    if mode is SearchMode.VECTOR:
+        return np.where(missing, 0.0, np.maximum(0.0, cosines))
+    if missing.all():
+        return None
+    least, most = np.nanmin(cosines), np.nanmax(cosines)
+    if least == most:
+        # A single one is not far.
+        near = np.maximum(0.0, cosines)
+    else:
+        near = (cosines - least) / max(most - least, 1e-9)
+    return np.where(missing, 0.0, near)
+
+
+def _cosine_shown(evidence: Evidence, _: Values) -> Values:
+    return evidence.cosines
+
+
+def _speaker(evidence: Evidence) -> Values | None:
+    """1 for what was said by somebody whom the question names."""
+    if not evidence.named:
+        return None
+    theirs = [evidence.words.times[name] > 0 for name in sorted(evidence.named)]
+    spoken: Values = np.any(theirs, axis=0).astype(np.float64)
+    return spoken
+
+
+def _session(evidence: Evidence) -> Values:
+    """How well the session of an item matches as a whole, as far as it is in the pool: the words
+    asked for, each the rarer the fewer sessions of the pool have it. The best session has 1.
+    """
+    sessions, at = np.unique(evidence.columns["session"], return_inverse=True)
+    score = np.zeros(len(sessions))
+    for term in evidence.idf:
+        often = np.bincount(at, evidence.words.times[term], minlength=len(sessions))
+        having = np.count_nonzero(often)
+        if having:
+            rarity = math.log((len(sessions) + 1) / having)
+            score += rarity * often * (K1 + 1) / (often + K1)
+    return _share(score)[at]
+
+
+def _time(evidence: Evidence) -> Values | None:
+    """How well an item fits the best of the times that the question names."""
+    if not evidence.periods:
+        return None
+    moments = evidence.columns["valid_from"]
+    fits: Values = np.max([affinity(period, moments) for period in evidence.periods], axis=0)
+    return fits
+
+
+def _rrf(evidence: Evidence) -> Values:
+    """Reciprocal ranks by words and by vectors, the mean of the lists in use."""
+    keyword = _keyword(evidence)
+    lists = [_keyword_shown(evidence, keyword), evidence.cosines]
+    used = [one for one in lists if not np.isnan(one).all()]
+    if not used:
+        return np.zeros(len(keyword))
+    shares = [np.nan_to_num(reciprocal_ranks(ranks(one))) for one in used]
+    mean: Values = np.sum(shares, axis=0) / len(used)
+    return np.minimum(1.0, mean)
+
+
+def _recency(evidence: Evidence) -> Values:
+    """1 at first; in the mode `recall` each access makes it fade more slowly.
+
+    Elsewhere accesses have no say: the default order does not depend on earlier reads.
+    """
+    columns = evidence.columns
+    age_days = np.maximum(0.0, evidence.now.timestamp() - columns["recorded_at"]) / DAY_S
+    if evidence.query.mode is SearchMode.RECALL:
+        age_days = age_days / (1.0 + np.maximum(0.0, columns["access_count"]))
+    fresh: Values = np.exp(-age_days)
+    return fresh
+
+
+def _importance(evidence: Evidence) -> Values:
+    importance: Values = np.clip(evidence.columns["importance"], 0.0, 1.0)
+    return importance
+
+
+def _strength(evidence: Evidence) -> Values:
+    """How often an item was read, as a share of the one read most."""
+    return _share(np.log1p(np.maximum(0.0, evidence.columns["access_count"])))
+
+
+HYBRID, KEYWORD = SearchMode.HYBRID, SearchMode.KEYWORD
+VECTOR, RECALL = SearchMode.VECTOR, SearchMode.RECALL
+
+# The order is that of the sum. A weight of 0 shows a signal that counts through another one.
+SIGNALS: tuple[Signal, ...] = (
+    Signal(
+        "keyword",
+        {HYBRID: Weight(0.3), KEYWORD: Weight(0.3), RECALL: Weight(0.0)},
+        _keyword,
+        shown=_keyword_shown,
+        ranked=True,
+    ),
+    Signal(
+        "cosine",
+        {HYBRID: Weight(0.7), KEYWORD: Weight(0.7), VECTOR: Weight(0.7), RECALL: Weight(0.0)},
+        _cosine,
+        shown=_cosine_shown,
+        ranked=True,
+    ),
+    Signal("speaker", {HYBRID: Weight(0.3), KEYWORD: Weight(0.3)}, _speaker),
+    Signal("session", {HYBRID: Weight(0.25), KEYWORD: Weight(0.25)}, _session),
+    Signal("time", {HYBRID: Weight(0.4), KEYWORD: Weight(0.4)}, _time, (VALID_FROM,)),
+    # The four-part score of the mode `recall`: its weights always add up to 1.
+    Signal("rrf", {RECALL: Weight(0.7, -0.3)}, _rrf),
+    Signal(
+        "recency",
+        {HYBRID: Weight(0.0, 0.1), KEYWORD: Weight(0.0, 0.1), RECALL: Weight(0.0, 0.4)},
+        _recency,
+        (RECORDED_AT, ACCESS_COUNT),
+    ),
+    Signal("importance", {RECALL: Weight(0.2, -0.1)}, _importance, (IMPORTANCE,)),
+    Signal("strength", {RECALL: Weight(0.1)}, _strength, (ACCESS_COUNT,)),
+)
+
+COLUMNS: tuple[Column, ...] = tuple(
+    dict.fromkeys(column for signal in SIGNALS for column in signal.columns)
+)
+"""What search holds of each item for the signals."""
+
+PARTS: tuple[str, ...] = (*(signal.name for signal in SIGNALS), *Step)
+"""The names that `Query.without` takes."""
