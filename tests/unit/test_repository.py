@@ -36,8 +36,11 @@ def test_the_text_of_no_query_is_put_together() -> None:
     storage = [p for p in MODULES if "storage" in p.relative_to(ROOT).parts]
     formatted = re.compile(r"""f["'](?:SELECT|INSERT|UPDATE|DELETE)""")
 
-    # The one exception writes numbers and digests of our own, on either engine, in one script.
-    assert {p.name for p in storage if formatted.search(p.read_text())} <= {"migrations.py"}
+    # Migrations write numbers and digests of our own; the registry writes the names of its tables.
+    assert {p.name for p in storage if formatted.search(p.read_text())} <= {
+        "migrations.py",
+        "registry.py",
+    }
 
 
 def test_one_tenant_is_never_matched_by_a_pattern() -> None:

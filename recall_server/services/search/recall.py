@@ -121,7 +121,6 @@ class Recall:
         entry.turns_shown += _of_kind(hits, ItemKind.TURN)
         entry.counts["hits"] = len(hits)
         entry.details["mode"] = prepared.query.mode
-        found.count_accesses(hits)
         return Found(tuple(hits), degraded, found.evidence)
 
     async def inspect(
@@ -240,6 +239,7 @@ async def _finalized(
 ) -> list[Hit]:
     found = await search.finalize(tx, found, query)
     hits = ranking.fit_budget(found.hits(explain=cite), query.max_tokens)
+    found.count_accesses(hits)
     if query.neighbours:
         hits = await search.with_neighbours(tx, found, hits, query)
     return await _cited(tx, hits) if cite else hits
