@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W_][^\W_\u0300-\u036f]*[\u0300-\u036f]*(?:[^\W_]+[\u0300
 
 
 class Kind(StrEnum):
-    """What was asked to be erased."""
+    """The kinds of what can be erased."""
 
     NAMESPACE = "namespace"
     CONTAINER = "container"

@@ -125,7 +125,7 @@ class Turn(_Strict):
 
 
 class Extraction(_Strict):
-    """What is still to be done to make memories of an episode: `next` passages are done."""
+    """An extraction that is still to be done: `next` passages of the episode are done."""
 
     state: Literal["pending", "failed"]
     next: Count
@@ -330,5 +330,5 @@ def read(raw: bytes) -> Line:
 
 
 def schema() -> dict[str, Any]:
-    """What a line may be, as JSON Schema."""
+    """The JSON Schema of a line."""
     return _line().json_schema()

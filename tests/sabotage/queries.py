@@ -44,6 +44,20 @@ class Unfiltered(Rewrite):
 
 
 @dataclass(frozen=True)
+class Unscoped(Rewrite):
+    """The access scope of the table with this alias does not matter."""
+
+    alias: str
+
+    def of(self, text: str) -> str:
+        scope = rf"\{{\{{\w*scope:{self.alias}\}}\}}"
+        text, times = re.subn(scope, lambda match: f"({match[0]} OR TRUE)", text)
+        if not times:
+            raise Outdated(f"the query has no scope of {self.alias}.")
+        return text
+
+
+@dataclass(frozen=True)
 class Statement(Rewrite):
     """In a migration, which is never edited, `old` becomes `new`."""
 

@@ -2,7 +2,7 @@
 
 from tests.sabotage.breakage import Breakage
 from tests.sabotage.changes import Element, Forgets, Value, Without
-from tests.sabotage.queries import Unfiltered
+from tests.sabotage.queries import Unfiltered, Unscoped
 
 BREAKAGES = (
     Breakage(
@@ -27,7 +27,7 @@ BREAKAGES = (
         "memories-placed-beyond-reach",
         "the reach of a token from the memories that are ranked",
         "query:placed",
-        Unfiltered("m.topic", "m.type", "m.agent_id"),
+        Unscoped("m"),
         (
             "tests/integration/search/test_search.py::test_nothing_out_of_reach_is_read_by_any_query_of_a_search",
         ),
@@ -36,7 +36,7 @@ BREAKAGES = (
         "turns-placed-beyond-reach",
         "the reach of a token from the turns that are ranked",
         "query:placed",
-        Unfiltered("e.topic", "e.agent_id"),
+        Unscoped("e"),
         (
             "tests/integration/search/test_search.py::test_nothing_out_of_reach_is_read_by_any_query_of_a_search",
         ),

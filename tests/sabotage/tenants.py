@@ -1,8 +1,25 @@
 """The wall between tenants, and the permissions of a token."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Entry, Forgets, Instead, Never, Unwrapped, Value
+from tests.sabotage.changes import (
+    Argument,
+    Entry,
+    Forgets,
+    Instead,
+    Never,
+    Replaced,
+    Unwrapped,
+    Value,
+)
 from tests.sabotage.queries import Statement, Unfiltered
+
+EXPORT_OF_ALL = """
+def _exporting():
+    for text in _original__exporting():
+        yield text.replace(
+            "FROM memories WHERE namespace = :namespace", "FROM memories WHERE :namespace <> ''"
+        )
+"""
 
 BREAKAGES = (
     Breakage(
@@ -53,8 +70,8 @@ BREAKAGES = (
     Breakage(
         "export-of-all",
         "the namespace filter of the memories in an export",
-        "query:portable_memories",
-        Unfiltered("namespace"),
+        "recall_server.storage.tables.registry:_exporting",
+        Replaced(EXPORT_OF_ALL),
         (
             "tests/security/test_export.py::test_it_has_all_of_the_namespace_and_nothing_of_another[sqlite]",
         ),

@@ -63,7 +63,7 @@ BREAKAGES = (
     Breakage(
         "room-without-end",
         "that a namespace keeps no more than it may",
-        "query:take_room",
+        "query:take_quota",
         Text("""UPDATE namespaces SET stored_bytes = stored_bytes + :bytes
 WHERE namespace = :namespace AND :bytes_max IS NOT NULL
 RETURNING namespace"""),

@@ -302,8 +302,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
     open_app: Open, clock: Clock
 ) -> None:
-    """Nothing of it is found from the call on, it goes on where it was stopped,
-    others write in between, and what is put in after the request stays.
+    """Nothing of it is found from the call on, it goes on where it was stopped, others write in
+    between, and what is put in after the request stays.
     """
     async with open_app() as application:
         await enter(application)

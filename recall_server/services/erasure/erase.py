@@ -39,8 +39,8 @@ class Targeted:
 
 @dataclass(frozen=True)
 class Erased:
-    """What was erased, or would be (`dry_run`: no id, receipt or secret). `secret` opens the
-    receipt once, without a token, and is shown this once.
+    """An erasure that was done, or would be (`dry_run`: no id, receipt or secret). `secret` opens
+    the receipt once, without a token, and is shown this once.
     """
 
     kind: Kind
@@ -124,12 +124,12 @@ class Erase:
         entry: AuditEntry,
     ) -> Erased:
         """Erase all that was put into a container: its texts, the memories that rest on them, its
-        tasks, and others that hold any of it. What such a memory rests on elsewhere stays, and is
-        read anew. Nothing of a large one is found until the job that purges has erased it; what is
-        put in meanwhile is found then.
+        tasks, and others that hold any of it. Other words that such a memory rests on stay, and
+        are read anew. Nothing of a large container is found until the job that purges has erased
+        it; texts put in meanwhile are found then.
 
-        A container without anything in it is no error: the receipt then counts nothing. What is in
-        no container has no name to be erased by. Raises `Invalid`, `OutOfReach`.
+        A container without anything in it is no error: the receipt then counts nothing. Texts in
+        no container have no name to be erased by. Raises `Invalid`, `OutOfReach`.
         """
         name = _named(name)
         reach.whole(name)
@@ -159,7 +159,7 @@ class Erase:
 
     async def again(self, noted: Noted, *, entry: AuditEntry) -> Erased:
         """Erase what was erased before, in a database that was restored from a backup; a hold of
-        that time does not stand over it. What is not there is erased already.
+        that time does not stand over it. A target that is not there is erased already.
         """
         namespace = noted.namespace
         targets = self.eraser.targets(noted.kind, noted.what)

@@ -2,8 +2,8 @@
 short ones of the job `purge`, so that no call waits for it.
 
 Both take the same steps: the first transaction closes what is to be erased, batches of rows are
-deleted and redacted, and the last batch ends the erasure. What a batch has erased is not found by
-the next one, so after a crash the job goes on where it was.
+deleted and redacted, and the last batch ends the erasure. The next batch does not find what
+is erased, so after a crash the job goes on where it was.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ class Step:
 
 
 class Targets(Protocol):
-    """What one erasure erases."""
+    """The rows that one erasure erases."""
 
     async def scan(self, tx: Transaction) -> bool:
         """Find it, or find what has changed since; False where there is no such thing."""
@@ -80,7 +80,7 @@ class Targets(Protocol):
 
     @property
     def affected(self) -> Affected:
-        """What was found, as far as it is listed."""
+        """The rows that were found, as far as they are listed."""
         ...
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:
@@ -254,7 +254,7 @@ class Eraser:
         asked = self.ledger.opened(erasure.sealed)
         scope = FULL_ACCESS
         if asked.kind is Kind.CONTAINER and erasure.claims["requested_by"] != OPERATOR:
-            # What a token asked for, which may be limited to the container, stays within it.
+            # The token that asked may be limited to the container: its tasks only.
             scope = AccessScope(containers=frozenset({asked.what}))
         return self.targets(asked.kind, asked.what, until=erasure.requested_at, scope=scope)
 

@@ -27,7 +27,7 @@ class Place:
 
 @dataclass
 class Scan:
-    """What was read, what could not be, and what was found."""
+    """Counts of what was read, what could not be read, and what was found."""
 
     files: int = 0
     rows: int = 0

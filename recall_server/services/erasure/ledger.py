@@ -21,7 +21,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.integrations.appended_file import AppendedFile
 from recall_server.storage.store import Store
 
-# What the key that seals it is derived for.
+# The purpose for which its key is derived.
 PURPOSE = "ledger"
 SETTING = "RECALL_ERASURE_FILE"
 _LINE = re.compile(r"(ers_[0-9a-z]{1,64}) ([A-Za-z0-9_=-]+)", re.ASCII)
@@ -68,7 +68,7 @@ class Ledger:
             await asyncio.to_thread(AppendedFile(self._path, SETTING).append, text.encode())
 
     async def unknown(self, store: Store) -> list[Noted]:
-        """Those that the database does not know, in the order in which they were done. Raises
+        """The erasures that the database does not know, in the order of the file. Raises
         `DatabaseUnusable` where the line of one cannot be read.
         """
         lines = await asyncio.to_thread(lambda: dict(self._lines()))

@@ -24,7 +24,7 @@ from recall_server.storage.store import Store
 from recall_server.storage.tables.erasure import PURGE, Erasure
 
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
-# What neither the database nor this server can destroy.
+# Neither the database nor this server can destroy these.
 BEYOND = "backups, archived logs, the disk below the file system, and copies others have made"
 
 

@@ -1,8 +1,8 @@
 """Purge a source: the memories made of one bad agent, session or text are deleted, and those that
 they replaced are active again.
 
-The words stay, hidden for good, so that they can be inspected. What rests on other words too is
-made of these anew.
+The words stay, hidden for good, so that they can be inspected. A memory that rests on other
+words too is made of these anew.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class BadSource:
 
 @dataclass
 class Purged:
-    """What came of a source, and what becomes of it: memories that are removed, those that keep
+    """The things that came of a source, by their fate: memories that are removed, those that keep
     other citations, those that are active again, turns of others that are read again, tasks that
     are removed, and those of others that are asked again.
     """
@@ -168,7 +168,7 @@ def _merged(memory: Memory) -> bool:
 
 
 async def _trace(tx: Transaction, found: Purged) -> None:
-    """What gave way to a deleted memory is active again, or has given way to what came after it."""
+    """Trace what gave way to a deleted memory: it is active again, or gives way to the next one."""
     given_way = await tx.memories.get(await tx.sources.given_way(list(found.removed)))
     for memory in given_way.values():
         if memory.id in found.removed:

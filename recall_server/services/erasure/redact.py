@@ -25,7 +25,7 @@ LABELS = ("topic", "container", "session_id", "agent_id", "source")
 
 @dataclass
 class Affected:
-    """What one transaction erases: rows of memories by id, spans of episodes, whole tasks; of a
+    """All that one transaction erases: rows of memories by id, spans of episodes, whole tasks; of a
     `container` `whole` episodes with their turns; the name of `subject` from labels too.
     `last`: nothing is left after these. `batch`: the ids from which the others were found.
     """
@@ -203,7 +203,7 @@ async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
 
 
 async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[str]:
-    """The digests of the texts that tasks were given. What they proposed is made of those."""
+    """The digests of the texts that tasks were given. Their proposals are made of those."""
     found: set[str] = set()
     async for task in tx.erasure_scan.tasks():
         if text := task.documents[0]["text"]:

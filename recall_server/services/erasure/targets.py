@@ -1,4 +1,4 @@
-"""What an erasure of less than a namespace concerns: what was asked for, what rests on the same
+"""The targets of an erasure of less than a namespace: what was asked for, what rests on the same
 words, and the tasks that hold any of it.
 
 To find a subject by name, all of a namespace is read. So `TargetScan.scan` runs twice: first
@@ -40,7 +40,7 @@ NONE_YET = Batch(0, 0)
 
 
 class Wanted(Protocol):
-    """What is to be erased. It can be looked up again, at less cost than before."""
+    """The request: it can be looked up again, at less cost than before."""
 
     async def size(self, tx: Transaction) -> Mapping[str, int]:
         """How many rows it has by table, where they can be counted without reading them."""
@@ -81,7 +81,7 @@ class Item:
 
 @dataclass
 class Container:
-    """What was recorded in a container until then: its texts, and then what else is in it."""
+    """A container as it was until then: its texts, and then what else is in it."""
 
     name: str
     until: datetime

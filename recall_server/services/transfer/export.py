@@ -27,7 +27,7 @@ AT_ONCE = 3
 
 
 class Account:
-    """What has been written so far: how many lines of each kind, and their SHA-256."""
+    """Counts of the lines written so far by kind, and their SHA-256."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -32,7 +32,7 @@ from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.episodes import turn_id
 
 OPERATION = "import_namespace"
-# What one transaction takes in: as many lines, or as many bytes of them.
+# One transaction takes in as many lines, or as many bytes of them.
 BATCH_LINES = 200
 BATCH_BYTES = 2_000_000
 NAMED_MAX = 100
@@ -40,8 +40,7 @@ NAMED_MAX = 100
 Refused = Callable[[Transaction, Sequence[str]], Awaitable[set[int]]]
 """Which of these texts must not be taken in, by their places, as seen in this transaction."""
 
-# What never changes of a line once it is here. What has become of it since is for the namespace
-# that it has become part of.
+# The fields of a line that never change once it is here. The others may have changed since.
 _FIXED_OF_EPISODE = {"text", "content_hash", "topic", "container", "occurred_at", "recorded_at"}
 _FIXED_OF_MEMORY = {
     *("text", "type", "topic", "entity", "attribute", "value", "negated", "said_at", "valid_from"),
@@ -68,9 +67,9 @@ class Numbered:
 
 @dataclass
 class Report:
-    """What became of the lines, by kind. `skipped` are those that no import takes in: tasks,
-    recipients and audit records belong to the server that they happened on. `left_out`
-    names the first of those that could not be taken in: line, id, reason.
+    """Counts of the lines by kind. `skipped` are those that no import takes in: tasks, recipients
+    and audit records belong to the server that they happened on. `left_out` names
+    the first of those that could not be taken in: line, id, reason.
     """
 
     new: Counter[str] = field(default_factory=Counter)

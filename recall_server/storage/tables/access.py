@@ -17,8 +17,8 @@ _NOT_BEFORE = ("of_namespace", "of_server")
 
 @dataclass(frozen=True)
 class Entrance:
-    """What a signed token is checked against. `not_before`: that of the server, of the namespace
-    or of its parent, the latest. `revoked`: by its own name.
+    """The values that a signed token is checked against. `not_before`: the latest of those of the
+    server, of the namespace and of its parent. `revoked`: by its own name.
     """
 
     not_before: datetime | None
@@ -95,7 +95,7 @@ class Access:
         await self._handle.send("refuse_token", accessor=accessor, now=now, expired=expired)
 
     async def revoke(self, accessors: Iterable[str], now: datetime) -> list[str]:
-        """Those that were not revoked before."""
+        """Revoke tokens; the accessors of those that were not revoked before."""
         rows = await self._handle.fetch("revoke_tokens", accessors=list(accessors), now=now)
         return [row["accessor"] for row in rows]
 
@@ -105,8 +105,8 @@ class Access:
         await self._handle.send("adopt_tokens", accessor=accessor, successor=successor)
 
     async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:
-        """What a signed token of `owner` is checked against; `accessor` is its parent, or the user
-        that its issuer names. None where there is no such namespace.
+        """The values that a signed token of `owner` is checked against; `accessor` is its parent,
+        or the user that its issuer names. None where there is no such namespace.
         """
         rows = await self._handle.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
         if not rows:

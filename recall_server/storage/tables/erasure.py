@@ -26,7 +26,7 @@ NEVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
 @dataclass(frozen=True)
 class Erasure:
-    """What was asked for and how far it has come; `claims` are those of its receipt."""
+    """One erasure and how far it has come; `claims` are those of its receipt."""
 
     namespace: Namespace
     id: str
@@ -92,7 +92,7 @@ class Erasures:
         )
 
     async def known(self, ids: Sequence[str]) -> set[str]:
-        """Those of these erasures that are here; on a handle for all namespaces."""
+        """The ids among these that are here; on a connection for all namespaces."""
         return {row["id"] for row in await self._handle.fetch("known_erasures", ids=list(ids))}
 
     async def hold(self) -> Hold | None:
@@ -153,7 +153,7 @@ class Erasures:
         await self._handle.send("add_erased", digests=sorted(digests))
 
     async def among(self, digests: Sequence[str]) -> set[str]:
-        """Those of these digests whose text was erased."""
+        """The digests among these whose text was erased."""
         rows = await self._handle.fetch("erased_among", digests=list(digests))
         return {row["digest"] for row in rows}
 

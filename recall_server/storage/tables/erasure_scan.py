@@ -1,4 +1,4 @@
-"""What an erasure reads to find its targets: tables page by page, tasks, and containers."""
+"""Queries by which an erasure finds its targets: page by page, by task, and by container."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
@@ -47,7 +47,7 @@ class ErasureScan:
             after = page[-1]["id"]
 
     async def rows(self, table: Table, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
-        """Those of these rows that are there."""
+        """The rows with these ids, page by page."""
         wanted = sorted(ids)
         for first in range(0, len(wanted), PAGE):
             query = f"{table}_to_erase_by_id"

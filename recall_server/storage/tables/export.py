@@ -44,7 +44,7 @@ class ExportTable:
             yield await self._episodes(rows)
 
     async def episodes_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Those of these episodes that there are."""
+        """The episodes with these ids, as far as there are any."""
         rows = await self._handle.fetch("export_episodes_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._episodes(rows)}
 
@@ -67,7 +67,7 @@ class ExportTable:
             yield await self._memories(rows)
 
     async def memories_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Those of these memories that there are, in any state."""
+        """The memories with these ids, in any state, as far as there are any."""
         rows = await self._handle.fetch("export_memories_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._memories(rows)}
 

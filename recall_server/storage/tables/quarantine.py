@@ -34,7 +34,7 @@ class Quarantine:
         )
 
     async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
-        """Those in this state with their words, newest first."""
+        """The suspects in this state with their words, newest first."""
         rows = await self._handle.fetch("quarantined", state=state, limit=limit, offset=offset)
         return [_suspect(row) for row in rows]
 

@@ -29,8 +29,9 @@ class Table:
     such an erasure leaves the table alone. An erasure of the whole namespace deletes all rows,
     unless `kept` says why not.
 
-    `columns` are exported as a part of the line `exported`, each `name` or `name:type`; `derived`
-    columns are made again by an import, and `inner` ones stay on this server.
+    `columns` are exported as a part of the line `exported`, each `name` or `name:type`, unless
+    `not_exported` says why the table is not; `derived` columns are made again by an import, and
+    `inner` ones stay on this server.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Table:
     scoped: bool = False
     tenant: bool = True
     exported: str = ""
+    not_exported: str = ""
     columns: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ TABLES = (
         ends_work=True,
         # They go on with this erasure, or with an earlier one.
         spared="kind = 'purge' AND state IN ('queued', 'processing')",
+        not_exported="the export of an episode says what is still to be done",
     ),
     Table(
         "decisions",
@@ -131,8 +134,18 @@ TABLES = (
         ),
         derived=("entity_key", "attribute_key"),
     ),
-    Table("memory_counts", key=("type", "topic"), rest="a trigger counts down with each memory"),
-    Table("quarantine", key=("item_id",), goes_with=((Part.EPISODE, "episode_id"),)),
+    Table(
+        "memory_counts",
+        key=("type", "topic"),
+        rest="a trigger counts down with each memory",
+        not_exported="counted again by an import",
+    ),
+    Table(
+        "quarantine",
+        key=("item_id",),
+        goes_with=((Part.EPISODE, "episode_id"),),
+        not_exported="a hidden turn is exported as hidden; why it is stays here",
+    ),
     Table(
         "turns",
         goes_with=((Part.EPISODE, "episode_id"),),
@@ -164,40 +177,69 @@ TABLES = (
         "embeddings",
         key=("model", "item_id"),
         goes_with=((Part.MEMORY, "item_id"), (Part.TURN, "item_id")),
+        not_exported="made again of the texts",
     ),
     Table(
         "documents",
         key=("slot",),
         goes_with=((Part.MEMORY, "item_id"), (Part.TURN, "item_id")),
+        not_exported="made again of the texts",
     ),
     Table(
-        "postings", key=("term", "slot"), rest="an item is taken out of the word index by its words"
+        "postings",
+        key=("term", "slot"),
+        rest="an item is taken out of the word index by its words",
+        not_exported="made again of the texts",
     ),
-    Table("terms", key=("term",), rest="an item is taken out of the word index by its words"),
+    Table(
+        "terms",
+        key=("term",),
+        rest="an item is taken out of the word index by its words",
+        not_exported="made again of the texts",
+    ),
     Table(
         "audit_details",
         key=("record_id",),
         rest="labels of calls: without them the audit log would not say who did what",
+        not_exported="an export of the audit log has them",
     ),
-    Table("call_counts", key=("accessor", "minute"), rest="numbers of calls"),
-    Table("revoked_children", key=("parent", "jti"), rest="ids of tokens"),
+    Table(
+        "call_counts",
+        key=("accessor", "minute"),
+        rest="numbers of calls",
+        not_exported="only the last minutes",
+    ),
+    Table(
+        "revoked_children",
+        key=("parent", "jti"),
+        rest="ids of tokens",
+        not_exported="tokens open this server only",
+    ),
     Table(
         "closed_containers",
         key=("erasure_id",),
         rest="the names of containers that are being erased; deleted when they are",
+        not_exported="only while an erasure goes on",
     ),
-    Table("model_spend", key=("day",), rest="numbers of tokens of language models"),
+    Table(
+        "model_spend",
+        key=("day",),
+        rest="numbers of tokens of language models",
+        not_exported="only the last days",
+    ),
     Table(
         "namespaces",
         key=(),
         rest="settings and counts",
         kept="the name and its settings at their defaults; all counts are zero",
+        not_exported="the policy is in the manifest, the counts are made again",
     ),
     Table(
         "api_tokens",
         key=("accessor",),
         rest="tokens of the namespace, whatever is erased of it",
         kept="revoked and without labels, so that a token is refused as a revoked one",
+        not_exported="tokens open this server only",
     ),
     Table(
         "tool_call_records",
@@ -215,17 +257,20 @@ TABLES = (
         key=(),
         rest="the last record of the audit log",
         kept="the last record of the audit log",
+        not_exported="an export of the audit log has the chain",
     ),
     Table(
         "erasures",
         rest="what was erased, in numbers",
         kept="what was erased, in numbers",
+        not_exported="receipts are those of the server that erased",
     ),
     Table(
         "erased",
         key=("digest",),
         rest="keyed digests, so that the same is not taken in again",
         kept="keyed digests, so that the same is not taken in again",
+        not_exported="digests by the key of this server",
     ),
     Table("schema_version", key=("version",), tenant=False),
     Table("server", key=("singleton",), tenant=False),

@@ -111,7 +111,7 @@ class TaskTable:
         await self._handle.many("add_run_event", rows)
 
     async def events(self, run_id: str, after: int) -> list[Event]:
-        """What happened to the run after its event `after`, in order."""
+        """The events of the run after `after`, in order."""
         rows = await self._handle.fetch("run_events", run_id=run_id, after=after)
         return [
             Event(

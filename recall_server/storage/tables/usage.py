@@ -1,4 +1,4 @@
-"""What a namespace may use: bytes of texts, and tokens of language models."""
+"""The limits of a namespace: bytes of texts, and tokens of language models."""
 
 from recall_server.domain.errors import QuotaExceeded
 from recall_server.storage.bound_connection import BoundConnection
@@ -42,6 +42,6 @@ class Spend:
         await self._handle.send("settle_tokens", day=day, more=more)
 
     async def spent(self, day: int) -> int:
-        """Those of a day, with what is reserved."""
+        """The tokens spent on a day, with those that are reserved."""
         rows = await self._handle.fetch("spent_tokens", day=day)
         return int(rows[0]["tokens"]) if rows else 0
