@@ -16,6 +16,7 @@ from recall_server.domain.security.trust import witness
 from recall_server.domain.task import Outcome, Task
 from recall_server.domain.text.cleaning import plain_json
 from recall_server.services.erasure.erase import Erased
+from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
 
 Json = dict[str, Any]
@@ -184,6 +185,21 @@ def erased(one: Erased) -> Json:
         "receipt_id": one.id,
         "receipt_secret": one.secret,
         "receipt": one.receipt,
+    }
+
+
+def job(one: Extracted) -> Json:
+    """The job of a text: where it stands, and the memories that came of it."""
+    return {
+        "job_id": one.job.id,
+        "kind": one.job.kind,
+        "state": str(one.job.state),
+        "attempts": one.job.attempts,
+        "failures": one.job.failures,
+        "error_code": one.job.error_code,
+        "created_at": moment(one.job.created_at),
+        "finished_at": moment(one.job.finished_at),
+        "memory_ids": list(one.memory_ids),
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from recall_server.api import presenters
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question, Resolution
-from recall_server.domain.task import Outcome, Status
+from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.services.tasks.tasks import Open
 
 Json = dict[str, Any]
@@ -112,3 +112,21 @@ def summary(outcome: Outcome) -> str:
     return "\n".join(
         [f"{head}.", *(f"- {memory.type}: {memory.text}" for memory in outcome.created)]
     )
+
+
+def plain(task: Task) -> Json:
+    """A task as the plain routes of A2A show it."""
+    shown: Json = {"id": task.id, "status": str(task.status.state)}
+    if task.outcome is not None:
+        shown["output"] = result(task.outcome)
+    elif task.status.state is TaskState.INPUT_REQUIRED:
+        shown["output"] = {"contradictions": [question(one) for one in task.status.questions]}
+    if task.status.note:
+        shown["message"] = task.status.note
+    return shown
+
+
+def consolidation(task: Task) -> Json:
+    """A task as /v1/consolidations shows it: its state, and the fields of its result beside it."""
+    shown = plain(task)
+    return {"task_id": shown.pop("id"), **shown.pop("output", {}), **shown}

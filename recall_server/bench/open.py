@@ -13,9 +13,8 @@ from starlette.types import ASGIApp
 
 from recall_server import logs
 from recall_server.api.app import create_app
-from recall_server.api.mcp.tools import TOOLS
 from recall_server.application import Application
-from recall_server.bench.target import NOOP
+from recall_server.bench.target import MEASURED
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.namespace import Namespace, namespace
@@ -73,7 +72,7 @@ def _app(application: Application) -> ASGIApp:
         audit=NoBook(application.store, now, services.audit.new_id, services.audit.cursors),
     )
     rates = NoLimits(application.store, now, token_calls=0, namespace_calls=0, bad_tokens=0)
-    return create_app(application, (*TOOLS, NOOP), rates)
+    return create_app(application, MEASURED, rates)
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 from recall_server import logs
 from recall_server.api.app import create_app
 from recall_server.api.arguments import Arguments
-from recall_server.api.mcp.tools import TOOLS, Call, Tool
+from recall_server.api.operations import OPERATIONS
+from recall_server.api.operations.operation import Call, Mcp, Operation
 from recall_server.application import Application
 from recall_server.config import Settings
 from recall_server.server import serve
@@ -29,12 +30,21 @@ async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     return {}
 
 
-# The guard lets nothing pass that it does not know: under this name everybody may call it.
-NOOP = Tool("whoami", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
+NOOP = Operation(
+    "whoami",
+    None,
+    "Do nothing.",
+    Nothing,
+    do_nothing,
+    mcp=Mcp("No operation", "Does nothing.", read_only=True),
+)
+
+
+MEASURED = tuple(NOOP if one.name == NOOP.name else one for one in OPERATIONS)
 
 
 def _app(application: Application) -> ASGIApp:
-    return create_app(application, (*TOOLS, NOOP))
+    return create_app(application, MEASURED)
 
 
 def main() -> None:

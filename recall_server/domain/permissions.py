@@ -1,8 +1,10 @@
-"""What a token may do: scopes say which operations, its reach says on which part of a namespace."""
+"""What a token may do: its scopes say which operations, its access scope says on which part of a
+namespace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -27,66 +29,6 @@ class Scope(StrEnum):
 
 
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLIDATE})
-
-NEEDED: Mapping[str, Scope | None] = {
-    # None: whoever is let in may.
-    "whoami": None,
-    "unknown_tool": None,
-    "get_extended_card": None,
-    "store_memory": Scope.WRITE,
-    "search_memories": Scope.READ,
-    "inspect_memories": Scope.READ,
-    "get_memory_stats": Scope.READ,
-    "delete_memory": Scope.FORGET,
-    "consolidate_memories": Scope.CONSOLIDATE,
-    # Reading tasks too: they show texts and memories, and who can neither start nor answer a task
-    # has no business with them.
-    "send_message": Scope.CONSOLIDATE,
-    "get_task": Scope.CONSOLIDATE,
-    "list_tasks": Scope.CONSOLIDATE,
-    "cancel_task": Scope.CONSOLIDATE,
-    "subscribe_to_task": Scope.CONSOLIDATE,
-    "create_push_config": Scope.CONSOLIDATE,
-    "get_push_config": Scope.CONSOLIDATE,
-    "list_push_configs": Scope.CONSOLIDATE,
-    "delete_push_config": Scope.CONSOLIDATE,
-    "create_task": Scope.CONSOLIDATE,
-    "resume_task": Scope.CONSOLIDATE,
-    "list_conflicts": Scope.CONSOLIDATE,
-    "resolve_conflict": Scope.CONSOLIDATE,
-    "restore_memory": Scope.FORGET,
-    "erase_memory": Scope.ERASE,
-    "erase_subject": Scope.ERASE,
-    "erase_container": Scope.ERASE,
-    "delete_namespace_data": Scope.ERASE,
-    # Nobody's token: whoever has the secret of the receipt.
-    "collect_receipt": None,
-    # What was held back is shown as it was written: to be looked at by whoever answers for it.
-    "list_quarantine": Scope.ADMIN,
-    "release_quarantined": Scope.ADMIN,
-    "reject_quarantined": Scope.ADMIN,
-    "read_audit": Scope.AUDIT,
-    # All there is, the book and deleted things included: more than reading memories.
-    "export_namespace": Scope.ADMIN,
-    "list_tokens": Scope.TOKENS,
-    "issue_token": Scope.TOKENS,
-    "show_token": Scope.TOKENS,
-    "rotate_token": Scope.TOKENS,
-    "revoke_token": Scope.TOKENS,
-    # Never more than the token may do itself.
-    "delegate_token": None,
-    "revoke_own_child": None,
-    "revoke_child": Scope.TOKENS,
-}
-"""Every operation that a door passes on, and the scope it needs. What is missing is refused."""
-
-WHOLE = frozenset(
-    {
-        *("erase_memory", "erase_subject", "delete_namespace_data", "export_namespace"),
-        *("list_quarantine", "release_quarantined", "reject_quarantined", "read_audit"),
-    }
-)
-"""Those that reach all of a namespace, and are not for tokens that are limited to a part of it."""
 
 
 @dataclass(frozen=True)
@@ -181,17 +123,13 @@ class Rights:
     def allows(self, scope: Scope | None) -> bool:
         return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
 
-    def may(self, operation: str) -> bool:
-        """Whether `operation` is one that there is, and that these rights allow."""
-        return operation in NEEDED and self.allows(NEEDED[operation])
-
-    def require(self, operation: str) -> None:
-        """Raises `InsufficientScope` unless these rights allow `operation`, and `OutOfReach` where
-        it would go beyond their reach.
+    def require(self, scope: Scope | None, *, whole_namespace: bool) -> None:
+        """Raise `InsufficientScope` unless these rights allow `scope`, and `OutOfReach` where the
+        `whole_namespace` is concerned and they are limited to a part of it.
         """
-        if not self.may(operation):
-            raise InsufficientScope(str(NEEDED.get(operation) or Scope.ADMIN))
-        if operation in WHOLE and not self.reach.everything:
+        if not self.allows(scope):
+            raise InsufficientScope(str(scope))
+        if whole_namespace and not self.reach.everything:
             raise OutOfReach
 
 

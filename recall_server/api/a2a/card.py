@@ -23,6 +23,7 @@ from starlette.types import Scope
 
 from recall_server import __version__
 from recall_server.api.a2a.card_keys import CardKey, card_keys
+from recall_server.api.operations import tasks
 from recall_server.domain.errors import Invalid
 from recall_server.integrations.crypto.keys import Jwk
 from recall_server.resources import shipped
@@ -31,7 +32,7 @@ CARD_PATH = "/.well-known/agent-card.json"
 JWKS_PATH = "/.well-known/jwks.json"
 JSONRPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
-SKILL = "consolidate_memories"
+SKILL = tasks.SKILL
 CONTRADICTIONS = "https://recall-server.dev/a2a/extensions/contradictions/v1"
 
 MAX_AGE_S = 300

@@ -29,9 +29,9 @@ from a2a.utils.errors import (
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from recall_server.api import answers
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.middleware.request_validation import MalformedBody, UnsupportedMedia
+from recall_server.api.problems import problem
 from recall_server.domain.errors import (
     Denied,
     Invalid,
@@ -149,7 +149,7 @@ def unreadable(message: str) -> JSONResponse:
 
 def refusal(scope: Scope, error: RecallError) -> JSONResponse:
     """The answer to a request that the edge refuses, as the binding at its path spells errors."""
-    plain = answers.http_error(error)
+    plain = problem(error)
     path = scope["path"]
     if path in (JSONRPC_PATH, f"{JSONRPC_PATH}/") and isinstance(
         error, MalformedBody | InvalidText

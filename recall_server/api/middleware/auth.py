@@ -11,9 +11,9 @@ from starlette.authentication import AuthCredentials
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api import answers
 from recall_server.api.caller import Caller, admit
 from recall_server.api.middleware.challenges import Challenges
+from recall_server.api.problems import problem
 from recall_server.domain.errors import Invalid, RecallError, Unauthenticated
 from recall_server.domain.permissions import Scope as Needed
 from recall_server.domain.permissions import TokenInfo
@@ -66,7 +66,7 @@ class BearerAuth:
         except RecallError as error:
             log.info("refused", code=error.code)
             headers = self._challenges.headers(scope, error, shown=shown)
-            await answers.http_error(error, headers)(scope, receive, send)
+            await problem(error, headers)(scope, receive, send)
             return
         caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at, token=info)
         admit(scope, caller)

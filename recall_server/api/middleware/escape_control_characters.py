@@ -11,7 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.text.cleaning import plain_json
 
-_JSON = (b"application/json", b"application/a2a+json", b"text/event-stream")
+_JSON = (
+    b"application/json",
+    b"application/problem+json",
+    b"application/a2a+json",
+    b"text/event-stream",
+)
 
 
 class EscapeControlCharacters:
