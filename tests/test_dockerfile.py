@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from recall_server.api.http.performing import OPEN_PATHS
+from recall_server.api.app import OPEN_PATHS
 
 ROOT = Path(__file__).parent.parent
 LINES = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ").splitlines()

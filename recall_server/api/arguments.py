@@ -41,7 +41,7 @@ class Arguments(BaseModel):
         query. Raises `Invalid`, naming each fault and what is allowed.
         """
         try:
-            return cls.model_validate(cls._given(given), strict=not as_text)
+            return cls.model_validate(cls._given(given), strict=False if as_text else None)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             faults = [

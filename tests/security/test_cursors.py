@@ -75,7 +75,7 @@ async def _listings(http: httpx2.AsyncClient) -> dict[str, Listing]:
             )
     return {
         "audit": Listing(
-            _audit, lambda body: str(body["data"]["next_cursor"]), {"operation": "read_audit"}
+            _audit, lambda body: str(body["next_cursor"]), {"operation": "read_audit"}
         ),
         "tasks": Listing(
             _tasks, lambda body: str(body["nextPageToken"]), {"contextId": first["contextId"]}

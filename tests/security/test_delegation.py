@@ -55,7 +55,7 @@ async def child(running: Running, parent: str, **asked: Any) -> Json:
         answer = await http.post("/v1/tokens/children", json=asked)
     assert answer.status_code == 201, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    found: Json = answer.json()["data"]
+    found: Json = answer.json()
     return found
 
 
@@ -86,7 +86,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
     stored = await calls(running, made["token"], "store_memory", text="Ann: I ski.", topic="sport")
     elsewhere = await calls(running, made["token"], "store_memory", text="Ann: hi", topic="home")
     reads = await calls(running, made["token"], "search_memories", query="ski")
-    whoami = (await asks(running, made["token"])).json()["data"]
+    whoami = (await asks(running, made["token"])).json()
     lines = await running.application.services.audit.newest(ALICE, 20)
 
     assert stored["status"] == "ok"
@@ -233,7 +233,7 @@ async def test_a_grandparent_takes_them_too(running: Running) -> None:
     """AUTH-06: the tree."""
     top, info = await running.issued("alice", wanted(Scope.TOKENS, READ))
     async with running.http(top) as http:
-        issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()["data"]
+        issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()
     made = await child(running, issued["token"])
     assert await status(running, made["token"]) == 200
     await revoked(running, info)

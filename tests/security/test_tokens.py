@@ -45,7 +45,7 @@ async def _done(running: Running, token: str, method: str, path: str, body: Any 
         answer = await http.request(method, f"/v1/tokens{path}", json=body)
     assert answer.is_success, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    found: Json = answer.json()["data"]
+    found: Json = answer.json()
     return found
 
 
@@ -283,7 +283,7 @@ async def test_another_tenants_token_is_as_one_that_never_was(running: Running) 
                 for accessor in (info.accessor, never)
             ]
             assert (foreign.status_code, foreign.content) == (404, unknown.content)
-        listed = (await http.get("/v1/tokens")).json()["data"]["tokens"]
+        listed = (await http.get("/v1/tokens")).json()["tokens"]
     assert {one["namespace"] for one in listed} == {"mallory"}
     assert await _status(running, manager) == 200
     shown = await _done(running, manager, "GET", f"/{info.accessor}")
@@ -316,7 +316,7 @@ async def test_whoami_tells_a_token_what_it_may_do(running: Running) -> None:
     reach = AccessScope(frozenset({"work"}), agent_id="planner")
     token, info = await running.issued("alice", wanted(Scope.READ, reach=reach, expires_in=HOUR))
 
-    assert (await _asks(running, token)).json()["data"] == {
+    assert (await _asks(running, token)).json() == {
         "namespace": "alice",
         "accessor": info.accessor,
         "scopes": ["memory:read"],

@@ -247,7 +247,7 @@ async def test_a_refusal_says_how_to_get_in(running: Running) -> None:
         assert {"status", "code", "message"} == set(answer.json())
         assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="recall"')
         assert answer.headers["Cache-Control"] == "no-store"
-    assert "recall create-token NAMESPACE" in nothing.json()["message"]
+    assert "recall create-token NAMESPACE" in nothing.json()["detail"]
     assert "error=" not in nothing.headers["WWW-Authenticate"]
     assert 'error="invalid_token"' in wrong.headers["WWW-Authenticate"]
 

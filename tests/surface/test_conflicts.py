@@ -19,10 +19,10 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
     ):
         await sent(client, LISBON)
         task = await sent(client, PORTO)
-        (conflict,) = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
+        (conflict,) = (await http.get("/v1/conflicts")).json()["conflicts"]
         assert conflict["task_id"] == task.id
         assert conflict["existing"][0]["source"]["quote"] == "I live in Lisbon."
-        assert (await other.get("/v1/conflicts")).json()["data"] == {"conflicts": []}
+        assert (await other.get("/v1/conflicts")).json() == {"conflicts": []}
 
         answer = {"id": conflict["id"], "choice": "keep_new"}
         refused = await other.post("/v1/conflicts", json=answer)
@@ -31,11 +31,11 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
         assert refused.content == unknown.content
 
         taken = await http.post("/v1/conflicts", json=answer)
-        assert taken.json()["data"] == {"task_id": task.id, "status": "working", "open": 0}
+        assert taken.json() == {"task_id": task.id, "status": "working", "open": 0}
         tasks, alice = running.application.services.tasks, namespace("alice")
         await tasks.rested(alice, await tasks.get(alice, task.id))
         assert (await got(client, task.id)).status.state == COMPLETED
-        assert (await http.get("/v1/conflicts")).json()["data"] == {"conflicts": []}
+        assert (await http.get("/v1/conflicts")).json() == {"conflicts": []}
 
 
 async def test_an_unacceptable_answer_is_refused_with_what_is_allowed(running: Running) -> None:
@@ -43,7 +43,7 @@ async def test_an_unacceptable_answer_is_refused_with_what_is_allowed(running: R
     async with at_work(running), agent(running, token) as client, running.http(token) as http:
         await sent(client, LISBON)
         await sent(client, PORTO)
-        (conflict,) = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
+        (conflict,) = (await http.get("/v1/conflicts")).json()["conflicts"]
         for body, code in (
             ({"id": conflict["id"], "choice": "keep_none"}, "INVALID_ARGUMENT"),
             ({"id": conflict["id"]}, "INVALID_ARGUMENT"),
@@ -53,7 +53,7 @@ async def test_an_unacceptable_answer_is_refused_with_what_is_allowed(running: R
         ):
             refused = await http.post("/v1/conflicts", json=body)
             assert (refused.status_code, refused.json()["code"]) == (400, code), body
-        assert len((await http.get("/v1/conflicts")).json()["data"]["conflicts"]) == 1
+        assert len((await http.get("/v1/conflicts")).json()["conflicts"]) == 1
 
 
 async def test_similar_memories_are_merged_over_mcp(running: Running, client: Client) -> None:

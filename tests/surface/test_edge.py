@@ -215,7 +215,7 @@ async def test_an_unknown_path_tells_a_stranger_nothing_and_a_caller_where_to_go
                 assert unknown.status_code == 404, path
                 assert unknown.headers["Content-Type"] == "application/json", path
                 assert unknown.json()["code"] == "NOT_FOUND", path
-                assert unknown.json()["message"].endswith("."), path
+                assert unknown.json()["detail"].endswith("."), path
 
 
 @on_sqlite

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from recall_server.api.http import export
+from recall_server.api.http import download
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.processes import until
@@ -119,7 +119,7 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DOS, EXP-02: a snapshot is not held for whoever does not read."""
-    monkeypatch.setattr(export, "STALL_S", 0.3)
+    monkeypatch.setattr(download, "STALL_S", 0.3)
     token = await running.token()
     services = running.application.services
     for number in range(12):
