@@ -22,6 +22,8 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
+    # Whether an error repeats the name of an unknown argument, where it looks like one.
+    repeats_names: ClassVar[bool] = True
     # Where an empty text is a mistake, since leaving the argument out would mean more than it says.
     empty_is_given: ClassVar[frozenset[str]] = frozenset()
     _optional: ClassVar[frozenset[str]]
@@ -78,7 +80,7 @@ class Arguments(BaseModel):
         if kind != "extra_forbidden":
             return f"{field}: {why}."
         # Only what could be the name of an argument is worth repeating, and safe to.
-        named = f"'{field}'" if _NAME.fullmatch(field) else "An argument"
+        named = f"'{field}'" if cls.repeats_names and _NAME.fullmatch(field) else "An argument"
         return f"{named} is not known to {operation}, which takes {known}."
 
 

@@ -141,6 +141,13 @@ async def data(client: Client, tool: str, **arguments: object) -> Json:
     return answer
 
 
+def unnamed(answer: httpx2.Response) -> Json:
+    """A problem without the id of its request, which no two answers share."""
+    problem: Json = answer.json()
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    return {key: value for key, value in problem.items() if key != "instance"}
+
+
 def request(method: str, params: Json, *, modern: bool, id_: int = 1) -> tuple[Json, Json]:
     """Headers and body of one raw request of either era."""
     version = MODERN if modern else "2025-11-25"

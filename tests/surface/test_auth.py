@@ -244,7 +244,7 @@ async def test_a_refusal_says_how_to_get_in(running: Running) -> None:
     wrong = await _ask(running, ("Authorization", f"Bearer {new_token()}"))
 
     for answer in (nothing, wrong):
-        assert {"status", "code", "message"} == set(answer.json())
+        assert {"type", "title", "status", "detail", "code"} == set(answer.json())
         assert answer.headers["WWW-Authenticate"].startswith('Bearer realm="recall"')
         assert answer.headers["Cache-Control"] == "no-store"
     assert "recall create-token NAMESPACE" in nothing.json()["detail"]
@@ -256,11 +256,12 @@ async def test_a_refusal_says_how_to_get_in(running: Running) -> None:
 async def test_every_path_but_the_probes_and_the_card_wants_a_token(running: Running) -> None:
     """ISO-12."""
     async with running.http() as http:
-        for path in ("/", "/mcp", "/mcp/", "/docs", "/metrics", "/health/", "/health/x", "//health",
-                     "/HEALTH", "/health%2f..%2fmcp", "/a2a", "/a2a/v1/tasks",
+        for path in ("/", "/mcp", "/mcp/", "/docs/", "/metrics", "/health/", "/health/x",
+                     "//health", "/HEALTH", "/health%2f..%2fmcp", "/a2a", "/a2a/v1/tasks",
                      "/a2a/x", "/v1/conflicts", "/.well-known/agent-card.json/"):  # fmt: skip
             assert (await http.get(path)).status_code == 401, path
-        for path in ("/health", "/ready", "/%68ealth", "/.well-known/agent-card.json"):
+        for path in ("/health", "/ready", "/%68ealth", "/.well-known/agent-card.json", "/docs",
+                     "/openapi.json"):  # fmt: skip
             assert (await http.get(path)).status_code == 200, path
 
 

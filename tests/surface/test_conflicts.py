@@ -4,7 +4,7 @@ from mcp import Client
 
 from recall_server.domain.namespace import namespace
 from tests.surface.agents import COMPLETED, LISBON, PORTO, agent, at_work, got, sent
-from tests.surface.conftest import Running, data, told
+from tests.surface.conftest import Running, data, told, unnamed
 
 
 async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
@@ -28,7 +28,7 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
         refused = await other.post("/v1/conflicts", json=answer)
         unknown = await other.post("/v1/conflicts", json={**answer, "id": "q_unknown"})
         assert refused.status_code == 404
-        assert refused.content == unknown.content
+        assert unnamed(refused) == unnamed(unknown)
 
         taken = await http.post("/v1/conflicts", json=answer)
         assert taken.json() == {"task_id": task.id, "status": "working", "open": 0}

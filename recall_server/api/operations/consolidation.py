@@ -50,6 +50,8 @@ class Consolidation(Arguments):
 
     # An empty text that was meant to be taken in must not turn into a merge.
     empty_is_given = frozenset({"text"})
+    # Other agents read the errors of a task.
+    repeats_names = False
 
     mode: Annotated[Mode | None, Field(strict=False)] = None
     text: str = ""

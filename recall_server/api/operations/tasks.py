@@ -31,6 +31,8 @@ class OneTask(Arguments):
 
 
 class ResumeTask(OneTask):
+    repeats_names = False
+
     resolution: str | list[Any] | None = None
     resolutions: str | list[Any] | None = None
 
