@@ -57,7 +57,7 @@ class Arguments(BaseModel):
         """`arguments` without those that are not given, and with integers for whole floats."""
         if not isinstance(arguments, dict):
             return arguments
-        given = {}
+        given: dict[str, Any] = {}
         for name, value in arguments.items():
             if value is None and name in cls._optional:
                 # Where None is a value of the argument, it is its default too.

@@ -1,6 +1,5 @@
 """Errors as HTTP answers: problem details (RFC 9457) with our code."""
 
-from functools import cache
 from http import HTTPStatus
 
 from starlette.responses import JSONResponse
@@ -69,7 +68,6 @@ def status_of(kind: type[RecallError]) -> HTTPStatus:
     )
 
 
-@cache
 def title_of(kind: type[RecallError]) -> str:
     """The first sentence of what an error says by default."""
     return " ".join((kind.__doc__ or "").split()).split(". ")[0].removesuffix(".") + "."
