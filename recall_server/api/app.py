@@ -128,8 +128,14 @@ def _behind_middleware(
     app = Limits(
         app, rates, turns=application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal
     )
-    app = BearerAuth(app, access.verify, OPEN_PATHS, challenges, open_under)
-    app = FailedAuthThrottle(app, rates, refusal)
+    app = BearerAuth(
+        app,
+        access.verify,
+        FailedAuthThrottle(rates, refusal),
+        challenges,
+        open_paths=OPEN_PATHS,
+        open_under=open_under,
+    )
     app = RequestValidation(
         app,
         hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
