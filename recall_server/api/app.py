@@ -1,6 +1,6 @@
 """The protocols that an application is served over, put together behind one chain of middleware.
 
-Apart from `bootstrap.py`, so that a command that serves nobody does not load their SDKs.
+Apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ OPEN_PATHS = frozenset(
         *METADATA_PATHS,
     }
 )
-"""What needs no token, besides the routes of the registry whose caller shows something else."""
+"""The paths that need no token, besides the routes of the registry that find their caller."""
 
 
 def create_app(

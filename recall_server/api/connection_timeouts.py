@@ -1,4 +1,4 @@
-"""HTTP/1.1 for clients that may not mean well: uvicorn's reader of it, with patience that ends.
+"""HTTP/1.1 for clients that may be hostile: uvicorn's reader of it, with timeouts.
 
 On h11, which refuses what is no request; the wheel of httptools takes headers of any size.
 """
@@ -98,7 +98,7 @@ class TimedProtocol(H11Protocol):
         return self.cycle
 
     def _part(self) -> tuple[str, int] | None:
-        """What the client still owes, and of which request."""
+        """The part of a request that the client still owes, and of which request."""
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             return "body", id(self.cycle)

@@ -1,5 +1,5 @@
-"""What surrounds every operation of every protocol: the required scope, a deadline, one record in
-the audit log, and an error that a client can act on.
+"""Run an operation for any protocol: the required scope, a deadline, one record in the audit log,
+and an error that a client can act on.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Calls:
-    """How operations are run; the protocols share one."""
+    """Runs operations; the protocols share one."""
 
     services: Services
     deadline_s: float

@@ -137,24 +137,24 @@ def page(one: Page) -> Json:
     }
 
 
-def history(told: History) -> Json:
+def history(found: History) -> Json:
     """Each memory with what was decided about it, if no rule could."""
     return {
         "memories": [
-            memory(m) | {"decisions": [decision(one) for one in told.decisions.get(m.id, ())]}
-            for m in told.chain
+            memory(m) | {"decisions": [decision(one) for one in found.decisions.get(m.id, ())]}
+            for m in found.chain
         ],
-        "total": len(told.chain),
+        "total": len(found.chain),
         "has_more": False,
         "next_offset": None,
     }
 
 
-def merged(run: Task) -> Json:
-    """What came of a merge, in the fields of the backbone (FEATURES G01): a source is "deleted"
-    where it gave way; it stays in the history.
+def merged(task: Task) -> Json:
+    """The result of a merge in the fields of 0.1.0: a source is "deleted" where it gave way; it
+    stays in the history.
     """
-    outcome = run.outcome or Outcome(dry_run=run.request.dry_run)
+    outcome = task.outcome or Outcome(dry_run=task.request.dry_run)
     return {
         "groups_found": outcome.groups_found,
         "memories_consolidated": len(outcome.superseded),
@@ -162,13 +162,13 @@ def merged(run: Task) -> Json:
         "deleted_ids": list(outcome.superseded),
         "created": [memory(m) for m in outcome.created],
         "dry_run": outcome.dry_run,
-        "task_id": run.id,
-        "status": str(run.status.state),
+        "task_id": task.id,
+        "status": str(task.status.state),
     }
 
 
 def erased(one: Erased) -> Json:
-    """What was erased, with the receipt and the secret that opens it once; or what would be."""
+    """The rows that were erased, with the receipt and its secret; or those that would be."""
     reached: Json = {
         "kind": str(one.kind),
         "counts": dict(one.counts),

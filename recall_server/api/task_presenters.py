@@ -1,4 +1,4 @@
-"""What a run asks and what came of it, as JSON and in prose."""
+"""The questions and the result of a task, as JSON and in prose."""
 
 from typing import Any
 
@@ -71,14 +71,14 @@ def _side(memory: Memory) -> Json:
 
 
 def strength(memory: Memory) -> float:
-    """How well a statement is supported, in [0, 1]: as if each time it was stated had been an
+    """The support of a statement, in [0, 1]: as if each time it was stated had been an
     independent witness of its confidence.
     """
     return 1.0 - (1.0 - memory.confidence) ** (1 + memory.reinforcements)
 
 
 def result(outcome: Outcome) -> Json:
-    """What came of a run, in full."""
+    """The result of a task, in full."""
     return {
         "dry_run": outcome.dry_run,
         "memories": [presenters.memory(memory) for memory in outcome.created],
@@ -101,7 +101,7 @@ def resolution(one: Resolution) -> Json:
 
 
 def summary(outcome: Outcome) -> str:
-    """What came of a run, in a few lines."""
+    """The result of a task, in a few lines."""
     counts = (
         f"{len(outcome.created)} memories, {len(outcome.superseded)} superseded, "
         f"{len(outcome.reinforced)} reinforced"

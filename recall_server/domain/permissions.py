@@ -1,6 +1,4 @@
-"""What a token may do: its scopes say which operations, its access scope says on which part of a
-namespace.
-"""
+"""Permissions of tokens: the operations, and the part of a namespace that they may be used on."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ class AccessScope:
         return self == FULL_ACCESS
 
     def within(self, other: AccessScope) -> bool:
-        """Whether nothing is in this reach that is not in `other`."""
+        """Whether nothing is in this access scope that is not in `other`."""
         return (
             _part(self.topics, other.topics)
             and _part(self.types, other.types)
@@ -85,7 +83,7 @@ class AccessScope:
         return container
 
     def whole(self, container: str) -> None:
-        """Raise `OutOfReach` unless all of a container is in this reach."""
+        """Raise `OutOfReach` unless all of a container is in this access scope."""
         if not AccessScope(containers=frozenset({container})).within(self):
             raise OutOfReach(
                 "This token may erase only what it reaches as a whole: a container that it is "
@@ -93,7 +91,7 @@ class AccessScope:
             )
 
     def inside(self, containers: Collection[str] | None) -> AccessScope:
-        """The part of this reach that is in these containers; None for any."""
+        """The part of this access scope that is in these containers; None for any."""
         if containers is None:
             return self
         inside = frozenset(containers)
@@ -102,8 +100,8 @@ class AccessScope:
         return replace(self, containers=inside)
 
     def confined(self, topic: str, container: str) -> AccessScope:
-        """What work on behalf of such a token may touch, once it is about `topic` in `container`:
-        nothing that it brings about may be seen or changed further than this.
+        """The access scope of work on behalf of such a token, once it is about `topic` in
+        `container`: nothing that it brings about may be seen or changed further than this.
         """
         topics = frozenset({topic}) if self.topics is not None else None
         containers = frozenset({container}) if self.containers is not None else None
@@ -142,7 +140,7 @@ def narrower_or_equal(child: Rights, parent: Rights) -> bool:
 
 
 class Refusal(StrEnum):
-    """Why a token of ours is not let in; for the log and the book, never for who shows it."""
+    """Why a token of ours is refused; for the log and the audit log, never for the client."""
 
     REVOKED = "revoked"
     EXPIRED = "expired"
@@ -152,8 +150,8 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True)
 class Signed:
-    """What there is of a token that is a JWT and stands in no table: who issued it, with which key,
-    when, and its name among those of its issuer, where it has one.
+    """A token that is a JWT and stands in no table. `jti` is its name among the tokens of its
+    issuer, where it has one.
     """
 
     issuer: str

@@ -15,7 +15,7 @@ from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenIn
 from recall_server.domain.security.tokens import new_token
 from recall_server.services.auth.access import Wanted
 from tests.conftest import NOON, Clock
-from tests.surface.conftest import Running
+from tests.surface.conftest import Running, unnamed
 
 ALICE = namespace("alice")
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
@@ -282,7 +282,7 @@ async def test_another_tenants_token_is_as_one_that_never_was(running: Running) 
                 await http.request(method, f"/v1/tokens/{accessor}{rest}")
                 for accessor in (info.accessor, never)
             ]
-            assert (foreign.status_code, foreign.content) == (404, unknown.content)
+            assert (foreign.status_code, unnamed(foreign)) == (404, unnamed(unknown))
         listed = (await http.get("/v1/tokens")).json()["tokens"]
     assert {one["namespace"] for one in listed} == {"mallory"}
     assert await _status(running, manager) == 200

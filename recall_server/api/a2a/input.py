@@ -1,4 +1,4 @@
-"""What a message asks of the skill: a text, or a data part of its schema; or an answer."""
+"""Read a message: a request of the skill, as a text or a data part of its schema, or an answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +58,7 @@ def _storable(value: Any, levels: int = LEVELS_MAX) -> None:
 
 
 def request_of(message: Message) -> Request:
-    """What a new message asks for: its data part, with the texts beside it as the text.
+    """The request in a new message: its data part, with the texts beside it as the text.
 
     A text alone is a transcript to be ingested; `topic`, `policy` and the like may stand in the
     metadata of the message. Raises `Invalid`.
@@ -78,7 +78,7 @@ def request_of(message: Message) -> Request:
 
 
 def answer_of(message: Message) -> str | Sequence[Any]:
-    """What a message answers: the resolutions of its data part, or else its text. Raises
+    """The answer in a message: the resolutions of its data part, or else its text. Raises
     `LimitReached`: every answer is kept, and a question may get many.
     """
     if message.ByteSize() > ANSWER_BYTES_MAX:

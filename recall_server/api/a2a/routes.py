@@ -1,4 +1,4 @@
-"""Where A2A is served: JSON-RPC and the plain body at `/a2a`, REST under `/a2a/v1`."""
+"""The routes of A2A: JSON-RPC and the plain body at `/a2a`, REST under `/a2a/v1`."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from recall_server.api.middleware.limits import turn_of
 
 
 class Context(DefaultServerCallContextBuilder):
-    """What the SDK's handlers know of a request: the caller that authentication admitted."""
+    """The context of the SDK's handlers: the caller that authentication admitted."""
 
     def __init__(self, base: Callable[[Scope], str]) -> None:
         self._base = base
@@ -39,7 +39,7 @@ class Context(DefaultServerCallContextBuilder):
 
 
 class RestContext(Context):
-    """The same, for requests that nobody has looked at yet."""
+    """The same, for requests that have not been checked yet."""
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)

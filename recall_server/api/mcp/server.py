@@ -169,7 +169,7 @@ def _result(envelope: dict[str, Any], *, is_error: bool = False) -> CallToolResu
 
 
 def _client_name(context: Context) -> str | None:
-    """What the client calls itself: sent with each request of the newer era only."""
+    """The name of the client, which is sent with each request of the newer era only."""
     info = (context.meta or {}).get("io.modelcontextprotocol/clientInfo")
     name = info.get("name") if isinstance(info, dict) else None
     return name[:128] if isinstance(name, str) and name.isprintable() else None

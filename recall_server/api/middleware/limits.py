@@ -1,4 +1,4 @@
-"""How much one caller may ask for: calls a minute, and how many are worked on at once. Pure ASGI,
+"""Limits of one caller: calls a minute, and calls that are worked on at once. Pure ASGI,
 behind authentication, the same for all protocols.
 """
 

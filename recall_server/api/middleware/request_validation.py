@@ -1,4 +1,4 @@
-"""What a request may look like before any part of the server reads it."""
+"""Limits and form of a request, checked before any other part of the server reads it."""
 
 import asyncio
 import json

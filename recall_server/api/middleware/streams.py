@@ -104,7 +104,7 @@ class Streams:
                     log.info("streams_ended", accessor=token.accessor)
                     over.set()
             except RecallError as error:
-                # A stream reads the same database: without it, nothing is told.
+                # A stream reads the same database: without it, no event is sent.
                 log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 

@@ -1,4 +1,4 @@
-"""What an operation is: one entry of the registry, from which every protocol derives its own form.
+"""An operation: one entry of the registry, from which every protocol derives its own form.
 
 A protocol knows how to read arguments and write answers; which operations there are, what they
 need and what they do stands here.
@@ -22,7 +22,7 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Call:
-    """What a handler knows of a call besides its arguments; `client` is what the client calls
+    """A call, as a handler knows it besides its arguments; `client` is what the client calls
     itself, or else its protocol.
     """
 

@@ -1,4 +1,4 @@
-"""What a namespace holds."""
+"""Counts of what a namespace holds."""
 
 from recall_server.api import presenters
 from recall_server.api.arguments import NoArguments

@@ -1,4 +1,4 @@
-"""Tasks: what a consolidation is to whoever starts, watches or answers it.
+"""Tasks: a consolidation, for clients that start, watch or answer it.
 
 The methods of A2A are in `api/a2a`; their names and scopes stand here.
 """

@@ -23,9 +23,9 @@ OVERLAP_S = 3_600.0
 
 
 class DelegateToken(Arguments):
-    """What is left out, or null, is as with the token that issues: its topics, its types, its
-    agent, its containers. An empty limit is refused where it is checked: one that was computed and
-    came to nothing must not be no limit.
+    """An argument that is left out, or null, is as with the token that issues: its topics, its
+    types, its agent, its containers. An empty limit is refused where it is checked: one that was
+    computed and came to nothing must not be no limit.
     """
 
     empty_is_given = frozenset({"agent_id"})
