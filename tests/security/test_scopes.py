@@ -12,12 +12,12 @@ from recall_server.domain.errors import InsufficientScope
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import Wanted
-from tests.security.asking import Operation, operations
-from tests.surface.agents import at_work
-from tests.surface.bindings import Wire
-from tests.surface.conftest import MODERN, Running, request
-
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+from tests.support.a2a_bindings import Wire
+from tests.support.a2a_clients import at_work
+from tests.support.engines import on_sqlite
+from tests.support.mcp_clients import MODERN, request
+from tests.support.operations import Operation, operations
+from tests.support.server import Running
 
 ERASE = Scope.ERASE
 # Opened by the secret of a receipt, or by no protocol: tested elsewhere.
@@ -49,7 +49,6 @@ def test_what_changes_or_shows_all_of_a_namespace_needs_a_scope_of_its_own() -> 
 async def test_each_operation_needs_the_scope_that_it_says_and_no_other_will_do(
     running: Running,
 ) -> None:
-    """AUTH-08."""
     asked = operations(running)
     offered = {one.name for one in OPERATIONS if one.http or one.mcp or one.a2a}
     assert {one.registered.name for one in asked if one.registered} >= offered - OPEN
@@ -80,7 +79,7 @@ async def _check(one: Operation, http: object, scope: Scope) -> None:
 
 
 async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: Running) -> None:
-    """AUTH-08: no rows but the line in the book."""
+    """No rows but the line in the book."""
     alice = namespace("alice")
     token, info = await running.issued("alice", Wanted(Rights(frozenset({Scope.READ}))))
     headers, body = request(
@@ -126,7 +125,7 @@ def test_no_two_operations_share_a_name_or_a_route() -> None:
 
 @on_sqlite
 async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running) -> None:
-    """I20; an extended card that shows less carries no signature over more."""
+    """An extended card that shows less carries no signature over more."""
     skills, tools = {}, {}
     for scope in (Scope.READ, Scope.CONSOLIDATE, Scope.ADMIN):
         token = await running.token("alice", Wanted(Rights(frozenset({scope}))))
