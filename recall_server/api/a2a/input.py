@@ -72,7 +72,7 @@ def request_of(message: Message) -> Request:
         if not isinstance(one, Mapping):
             raise Invalid("A data part must be a JSON object of the skill's input schema.")
         known |= {key: value for key, value in one.items() if key != "skill"}
-    if texts and "text" not in known:
+    if texts and known.get("text") is None:
         known["text"] = "\n".join(texts)
     return consolidation(known, "a2a")
 
