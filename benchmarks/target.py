@@ -14,7 +14,8 @@ from starlette.types import ASGIApp
 from recall_server import logs
 from recall_server.api.app import create_app
 from recall_server.api.arguments import Arguments
-from recall_server.api.mcp.tools import TOOLS, Call, Tool
+from recall_server.api.operations import OPERATIONS
+from recall_server.api.operations.operation import Call, Mcp, Operation
 from recall_server.application import Application
 from recall_server.config import Settings
 from recall_server.domain.audit import AuditEntry
@@ -41,12 +42,20 @@ async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     return {}
 
 
-# Authentication passes only operations that it knows; this one is open to every token.
-NOOP = Tool("whoami", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
+NOOP = Operation(
+    "whoami",
+    None,
+    "Do nothing.",
+    Nothing,
+    do_nothing,
+    mcp=Mcp("No operation", "Does nothing."),
+    read_only=True,
+)
+MEASURED = tuple(NOOP if one.name == NOOP.name else one for one in OPERATIONS)
 
 
 def _app(application: Application) -> ASGIApp:
-    return create_app(application, (*TOOLS, NOOP))
+    return create_app(application, MEASURED)
 
 
 def _bare_app(application: Application) -> ASGIApp:

@@ -1,6 +1,9 @@
 """Every setting, read once. Precedence: command line, then environment, then these defaults."""
 
+import os
 import re
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,6 +11,10 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+# Of the examples for clients, and of the test suite: the server is not told by them.
+_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN"}
+_OF_TESTS = "RECALL_TEST_"
 
 # A path is that of a proxy before the server; neither credentials, query nor fragment.
 _ADDRESS = re.compile(
@@ -97,6 +104,10 @@ class Settings(BaseSettings):
         ge=0,
         le=1,
         description="the least score, of a re-ranker that judges, with which a hit is shown",
+    )
+    allow_downloads: bool = Field(
+        default=False,
+        description="let a model of the extra that is not on this machine be fetched from its hub",
     )
     torch_threads: int = Field(
         0,
@@ -287,6 +298,34 @@ class Settings(BaseSettings):
     @property
     def public(self) -> bool:
         return self.host not in LOOPBACK
+
+
+@dataclass(frozen=True)
+class UnknownSetting:
+    """A variable that looks like a setting and is none; `meant` is the setting most like it."""
+
+    name: str
+    meant: str | None
+
+
+def unknown_settings() -> list[UnknownSetting]:
+    """The variables of the environment that begin with RECALL_ and change nothing."""
+    known = _OF_CLIENTS | {
+        f"RECALL_{name.upper()}"
+        for name, field in Settings.model_fields.items()
+        if field.validation_alias is None
+    }
+    names = sorted(
+        name
+        for name in os.environ
+        if name.upper().startswith("RECALL_")
+        and name.upper() not in known
+        and not name.upper().startswith(_OF_TESTS)
+    )
+    return [
+        UnknownSetting(name, next(iter(get_close_matches(name.upper(), known, n=1)), None))
+        for name in names
+    ]
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from recall_server.application import Application
-from recall_server.config import LOOPBACK, Settings
+from recall_server.config import LOOPBACK, Settings, unknown_settings
 from recall_server.domain.errors import Unsafe
 from recall_server.domain.findings import Finding, Level, judged
 from recall_server.storage.inspection import inspect
@@ -127,7 +127,23 @@ def _hosts(settings: Settings) -> Finding:
     )
 
 
+def _unknown() -> Finding:
+    unknown = [
+        f"{one.name} (is {one.meant} meant?)" if one.meant else one.name
+        for one in unknown_settings()
+    ]
+    return judged(
+        "unknown_settings",
+        "every variable RECALL_* is a setting",
+        warn=f"no setting has the name {', '.join(unknown)}: it changes nothing. Correct it, or "
+        "take it out of the environment."
+        if unknown
+        else None,
+    )
+
+
 def _settings(settings: Settings) -> Iterator[Finding]:
+    yield _unknown()
     yield judged(
         "address",
         f"{settings.host} cannot be reached from elsewhere",

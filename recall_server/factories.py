@@ -167,6 +167,7 @@ def embedder(settings: Settings) -> Embedder | None:
                 threads=settings.torch_threads,
                 timeout_s=settings.embedder_timeout_s,
                 batch=settings.embedder_batch,
+                download=settings.allow_downloads,
             )
         case "http":
             return _http_embedder(model, settings)
@@ -204,6 +205,7 @@ def reranker(settings: Settings) -> Reranker | None:
             threads=settings.torch_threads,
             timeout_s=settings.reranker_timeout_s,
             cache_bytes_max=settings.reranker_cache_bytes_max,
+            download=settings.allow_downloads,
         )
     if name == "cross-encoder" and model:
         from recall_server.integrations.rerankers.cross_encoder import (  # noqa: PLC0415
@@ -211,6 +213,9 @@ def reranker(settings: Settings) -> Reranker | None:
         )
 
         return CrossEncoderReranker(
-            model, threads=settings.torch_threads, timeout_s=settings.reranker_timeout_s
+            model,
+            threads=settings.torch_threads,
+            timeout_s=settings.reranker_timeout_s,
+            download=settings.allow_downloads,
         )
     raise Invalid("RECALL_RERANKER must be none, maxsim, maxsim:NAME, or cross-encoder:NAME.")

@@ -1,10 +1,10 @@
-"""The doors that a house is served through, put together: MCP, A2A and HTTP behind one guard.
+"""The protocols that an application is served over, put together behind one chain of middleware.
 
-Apart from `bootstrap.py`, so that a command that serves nobody does not load their SDKs.
+Apart from `bootstrap.py`, so that a command that does not serve does not load their SDKs.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,43 +12,56 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from recall_server.api.a2a import routes
-from recall_server.api.a2a.card import SKILL, Card
+from recall_server.api.a2a import routes as a2a
+from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, SKILL, Card
 from recall_server.api.a2a.errors import refusal
 from recall_server.api.a2a.handler import A2AHandler
-from recall_server.api.a2a.plain import PlainTasks
 from recall_server.api.a2a.schema import EXTENSIONS
-from recall_server.api.http import performing
-from recall_server.api.http.audit import AuditBook
-from recall_server.api.http.children import Children
-from recall_server.api.http.conflicts import Conflicts
-from recall_server.api.http.erasure import Erasure
-from recall_server.api.http.export import ExportRoutes
-from recall_server.api.http.memories import Memories
-from recall_server.api.http.quarantine import Quarantine
-from recall_server.api.http.tokens import Tokens
+from recall_server.api.http import docs, health
+from recall_server.api.http.endpoint import Endpoint
+from recall_server.api.http.endpoint import routes as routes_of
+from recall_server.api.http.openapi import OPENAPI_PATH
 from recall_server.api.mcp.server import McpServer
-from recall_server.api.mcp.tools import TOOLS, Tool
 from recall_server.api.middleware.auth import BearerAuth
-from recall_server.api.middleware.challenges import Challenges
+from recall_server.api.middleware.challenges import METADATA_PATHS, Challenges
+from recall_server.api.middleware.cross_origin import CrossOrigin
 from recall_server.api.middleware.escape_control_characters import EscapeControlCharacters
 from recall_server.api.middleware.limits import FailedAuthThrottle, Limits
 from recall_server.api.middleware.request_validation import RequestValidation
 from recall_server.api.middleware.streams import Streams
+from recall_server.api.operations import OPERATIONS
+from recall_server.api.operations.operation import Operation
+from recall_server.api.operations.tasks import CREATE_TASK
 from recall_server.api.perform import Calls
+from recall_server.api.problems import DOCS_PATH
 from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits.rates import Rates
 
+OPEN_PATHS = frozenset(
+    {
+        health.HEALTH_PATH,
+        health.READY_PATH,
+        CARD_PATH,
+        JWKS_PATH,
+        OPENAPI_PATH,
+        DOCS_PATH,
+        *METADATA_PATHS,
+    }
+)
+"""The paths that need no token, besides the routes of the registry that find their caller."""
+
 
 def create_app(
-    application: Application, tools: tuple[Tool, ...] = TOOLS, rates: Rates | None = None
+    application: Application,
+    operations: Sequence[Operation] = OPERATIONS,
+    rates: Rates | None = None,
 ) -> ASGIApp:
-    """The doors of a house, behind the guard, behind the outer wall; `rates` are as the settings
-    say, unless given.
+    """The protocols of an application behind the middleware; `rates` are as the settings say,
+    unless given.
     """
     settings, services = application.settings, application.services
-    calls = Calls(services.audit, settings.deadline_s)
+    calls = Calls(services, settings.deadline_s)
     card = Card.load(
         public_url=settings.public_url,
         key_file=settings.card_key_file,
@@ -57,7 +70,7 @@ def create_app(
         also=[application.key.public],
     )
     challenges = Challenges(application.issuers, card.base)
-    mcp = McpServer(services, calls, tools, settings.body_bytes_max)
+    mcp = McpServer(calls, operations, settings.body_bytes_max)
     rates = rates or Rates(
         application.store,
         services.audit.now,
@@ -71,68 +84,67 @@ def create_app(
         async with mcp.manager.run(), _beside(rates.run()):
             yield
 
+    endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
+    protocols = [Route("/mcp", mcp), *_routes(application, calls, card, endpoints)]
+    about = docs.routes(endpoints, operations, settings.public_url)
     app = Starlette(
-        routes=_routes(application, calls, card, challenges, mcp),
+        routes=[*protocols, *card.routes(), *challenges.routes(), *about],
         lifespan=lifespan,
-        exception_handlers={404: performing.not_found, 405: performing.method_not_allowed},
+        exception_handlers={404: health.not_found, 405: health.method_not_allowed},
     )
     app.router.redirect_slashes = False
-    return _guarded(app, application, challenges, rates)
+    open_under = tuple(
+        one.route.path.partition("{")[0] for one in endpoints if one.route.holder is not None
+    )
+    return _behind_middleware(app, application, challenges, rates, open_under)
 
 
 def _routes(
-    application: Application, calls: Calls, card: Card, challenges: Challenges, mcp: McpServer
+    application: Application, calls: Calls, card: Card, endpoints: Sequence[Endpoint]
 ) -> list[BaseRoute]:
-    services = application.services
-    a2a = A2AHandler(services, calls, card_at=card.at, wait_s=application.settings.task_wait_s)
+    """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
+    handler = A2AHandler(calls, card_at=card.at, wait_s=application.settings.task_wait_s)
+    [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
+    plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [
-        *performing.routes(
-            application.check, lambda: application.stopping, application.space_warnings
-        ),
-        *card.routes(),
-        *Memories(services, calls).routes(),
-        *Conflicts(services, calls).routes(),
-        *Tokens(services, calls).routes(),
-        *AuditBook(services, calls).routes(),
-        *Erasure(services, calls).routes(),
-        *ExportRoutes(services, calls).routes(),
-        *Quarantine(services, calls).routes(),
-        *Children(services, calls).routes(),
-        *challenges.routes(),
-        *routes.routes(a2a, PlainTasks(services, calls), card.base),
-        Route("/mcp", mcp),
+        *routes_of(one for one in endpoints if one not in plain),
+        *a2a.routes(handler, create_task, card.base),
+        *routes_of(one for one in plain if one is not create_task),
+        *health.routes(application.check, lambda: application.stopping, application.space_warnings),
     ]
 
 
-def _guarded(
-    app: ASGIApp, application: Application, challenges: Challenges, rates: Rates
+def _behind_middleware(
+    app: ASGIApp,
+    application: Application,
+    challenges: Challenges,
+    rates: Rates,
+    open_under: tuple[str, ...],
 ) -> ASGIApp:
-    """What a request has to pass, from the inside out."""
+    """The app behind what a request has to pass, here from the inside out."""
     settings, access = application.settings, application.services.access
-    streams = Streams(
-        EscapeControlCharacters(app),
-        access.stands,
-        each=settings.streams_per_namespace,
-        refusal=refusal,
+    app = EscapeControlCharacters(app)
+    app = Streams(app, access.stands, each=settings.streams_per_namespace, refusal=refusal)
+    app = Limits(
+        app, rates, turns=application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal
     )
-    limited = Limits(
-        streams,
-        rates,
-        turns=application.store.turns,
-        wait_s=settings.turn_wait_s,
-        refusal=refusal,
+    app = BearerAuth(
+        app,
+        access.verify,
+        FailedAuthThrottle(rates, refusal),
+        challenges,
+        open_paths=OPEN_PATHS,
+        open_under=open_under,
     )
-    guarded = BearerAuth(
-        limited, access.verify, performing.OPEN_PATHS, challenges, performing.OPEN_UNDER
-    )
-    return RequestValidation(
-        FailedAuthThrottle(guarded, rates, refusal),
+    app = RequestValidation(
+        app,
         hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
         origins=settings.allowed_origins,
         body_bytes_max=settings.body_bytes_max,
         json_depth_max=settings.json_depth_max,
         refusal=refusal,
     )
+    return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who is calling, as the guard found out."""
+"""The caller of a request, as authentication found out."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +15,7 @@ _KEY = "recall.caller"
 @dataclass(frozen=True)
 class Caller:
     """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
-    the operations that it asked for without the scope, for the guard to answer with a challenge;
+    the operations that it asked for without the scope, which are answered with a challenge;
     `token` is what was verified, for `Access.stands` to be asked about what stays open.
     """
 
@@ -36,14 +36,14 @@ def admit(scope: Scope, caller: Caller) -> None:
 
 
 def admitted(scope: Scope) -> Caller | None:
-    """Who sent the request, None where the path is open to everybody, or it is none of HTTP."""
+    """The caller; None where the path needs no token, or the request is none of HTTP."""
     caller = scope.get(_KEY)
     return caller if isinstance(caller, Caller) else None
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Who sent the request at hand. Read from its own scope, never from a context variable, which
-    a session may have kept from somebody else's request.
+    """The caller of the request at hand. Read from its own scope, never from a context variable,
+    which a session may have kept from another request.
     """
     caller = scope.get(_KEY)
     if not isinstance(caller, Caller):

@@ -1,10 +1,9 @@
-"""HTTP/1.1 for clients that may not mean well: uvicorn's reader of it, with patience that ends.
+"""HTTP/1.1 for clients that may be hostile: uvicorn's reader of it, with timeouts.
 
 On h11, which refuses what is no request; the wheel of httptools takes headers of any size.
 """
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from recall_server.api import answers, presenters
+from recall_server.api.problems import problem
 from recall_server.domain.errors import Busy, LimitReached, RecallError
 
 
@@ -99,7 +98,7 @@ class TimedProtocol(H11Protocol):
         return self.cycle
 
     def _part(self) -> tuple[str, int] | None:
-        """What the client still owes, and of which request."""
+        """The part of a request that the client still owes, and of which request."""
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             return "body", id(self.cycle)
@@ -120,12 +119,11 @@ class TimedProtocol(H11Protocol):
         self._refuse(RequestTooSlow())
 
     def _refuse(self, error: RecallError) -> None:
-        answer = answers.http_error(error)
-        body = json.dumps(presenters.failed(error)).encode()
+        answer = problem(error)
         self.transport.write(
-            f"HTTP/1.1 {answer.status_code} \r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
-            + body
+            f"HTTP/1.1 {answer.status_code} \r\nContent-Type: {answer.media_type}\r\n"
+            f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n".encode()
+            + bytes(answer.body)
         )
         self.transport.close()
 

@@ -9,7 +9,7 @@ _SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener(socket.socket):
-    """Says once that it cannot accept, and then that there is nobody to be accepted.
+    """Says once that it cannot accept, and then that no connection waits to be accepted.
 
     asyncio goes on asking after the first, 2,048 times, and logs each; those who are connected
     already would wait for seconds (https://github.com/python/cpython/issues/151615).

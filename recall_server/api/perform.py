@@ -1,18 +1,20 @@
-"""What surrounds every operation of every door: a deadline, a line in the book, and an error that
-a caller can act on.
+"""Run an operation for any protocol: the required scope, a deadline, one record in the audit log,
+and an error that a client can act on.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
+from recall_server.api.arguments import Arguments
 from recall_server.api.caller import Caller
+from recall_server.api.operations.operation import Call, Operation, Presenter
 from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.errors import Busy, DeadlineExceeded, InsufficientScope, RecallError
-from recall_server.services.audit.audit import Audit
+from recall_server.services import Services
 
 log = structlog.get_logger()
 
@@ -21,33 +23,69 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Calls:
-    """How operations are run; the doors share one."""
+    """Runs operations; the protocols share one."""
 
-    audit: Audit
+    services: Services
     deadline_s: float
+
+    async def run(
+        self,
+        caller: Caller,
+        protocol: str,
+        operation: Operation,
+        *,
+        read: Callable[[], Arguments],
+        present: Presenter,
+        client: str | None = None,
+    ) -> Any:
+        """The data of the answer to a call of a registered operation. `read` gives its arguments or
+        raises. Raises `RecallError` and nothing else.
+        """
+        arguments: Arguments | None = None
+        fault: Exception | None = None
+        try:
+            arguments = read()
+        except Exception as error:  # noqa: BLE001 - raised again below, where it is recorded
+            fault = error
+
+        async def work(entry: AuditEntry) -> Any:
+            if fault is not None:
+                raise fault
+            assert operation.handler is not None
+            value = await operation.handler(Call(self.services, caller, entry, client), arguments)
+            return present(value, arguments)
+
+        asked = operation.becomes(arguments) if operation.becomes and arguments else operation
+        return await self.perform(caller, protocol, asked, work)
 
     async def perform(
         self,
         caller: Caller,
-        door: str,
-        operation: str,
+        protocol: str,
+        operation: Operation,
         work: Callable[[AuditEntry], Awaitable[T]],
     ) -> T:
-        """Run `work`, if the caller's token may, and see to it that it leaves exactly one line in
-        the book.
+        """Run `work`, if the caller's token may, and leave exactly one record in the audit log.
 
-        `work` hands the entry to the transaction of its effect; where it has none, the line is
-        written here. Raises `RecallError` and nothing else; if the book cannot be written, the
+        `work` hands the entry to the transaction of its effect; where it has none, the record is
+        written here. Raises `RecallError` and nothing else; if the record cannot be written, the
         operation has failed.
         """
-        entry = self.audit.begin(caller.namespace, operation, door, caller.accessor)
+        audit = self.services.audit
+        entry = audit.begin(
+            caller.namespace,
+            operation.name,
+            protocol,
+            caller.accessor,
+            read_only=operation.read_only,
+        )
         try:
-            caller.rights.require(operation)
-            self.audit.check(entry)
+            caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
+            audit.check(entry)
             async with asyncio.timeout(self.deadline_s):
                 result = await work(entry)
                 if not entry.written:
-                    await self.audit.note(entry)
+                    await audit.note(entry)
         except TimeoutError:
             error: RecallError = DeadlineExceeded()
         except RecallError as raised:
@@ -55,39 +93,43 @@ class Calls:
         except MemoryError:
             error = Busy("The server has no memory for this just now. Send less at once.")
         except Exception:
-            log.exception("operation_failed", operation=operation, request_id=entry.request_id)
+            log.exception(
+                "operation_failed", operation=entry.operation, request_id=entry.request_id
+            )
             error = RecallError(
                 f"Something went wrong here. Ask the operator, naming {entry.request_id}."
             )
         else:
-            self._log(entry)
+            _log(entry)
             return result
         if isinstance(error, InsufficientScope):
             caller.refused.append(error)
-        await self._note(entry, error)
+        error.request_id = entry.request_id
+        await self._record(entry, error)
         raise error from None
 
-    async def _note(self, entry: AuditEntry, error: RecallError) -> None:
+    async def _record(self, entry: AuditEntry, error: RecallError) -> None:
         entry.outcome, entry.code = Outcome.ERROR, error.code
         entry.ids.clear()
         entry.counts.clear()
         entry.details.clear()
-        self._log(entry)
+        _log(entry)
         try:
             async with asyncio.timeout(self.deadline_s):
-                await self.audit.note(entry)
+                await self.services.audit.note(entry)
         except Exception:
-            # The caller already gets an error; which one must not depend on the book.
+            # The client already gets an error; which one must not depend on the audit log.
             log.exception("audit_write_failed", request_id=entry.request_id)
 
-    def _log(self, entry: AuditEntry) -> None:
-        log.info(
-            "operation",
-            door=entry.door,
-            operation=entry.operation,
-            accessor=entry.accessor,
-            request_id=entry.request_id,
-            outcome=entry.outcome,
-            code=entry.code,
-            ms=round(entry.elapsed_ms(), 2),
-        )
+
+def _log(entry: AuditEntry) -> None:
+    log.info(
+        "operation",
+        door=entry.door,
+        operation=entry.operation,
+        accessor=entry.accessor,
+        request_id=entry.request_id,
+        outcome=entry.outcome,
+        code=entry.code,
+        ms=round(entry.elapsed_ms(), 2),
+    )

@@ -16,6 +16,7 @@ from recall_server.domain.security.trust import witness
 from recall_server.domain.task import Outcome, Task
 from recall_server.domain.text.cleaning import plain_json
 from recall_server.services.erasure.erase import Erased
+from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
 
 Json = dict[str, Any]
@@ -121,24 +122,24 @@ def page(one: Page) -> Json:
     }
 
 
-def history(told: History) -> Json:
+def history(found: History) -> Json:
     """Each memory with what was decided about it, if no rule could."""
     return {
         "memories": [
-            memory(m) | {"decisions": [decision(one) for one in told.decisions.get(m.id, ())]}
-            for m in told.chain
+            memory(m) | {"decisions": [decision(one) for one in found.decisions.get(m.id, ())]}
+            for m in found.chain
         ],
-        "total": len(told.chain),
+        "total": len(found.chain),
         "has_more": False,
         "next_offset": None,
     }
 
 
-def merged(run: Task) -> Json:
-    """What came of a merge, in the fields of the backbone (FEATURES G01): a source is "deleted"
-    where it gave way; it stays in the history.
+def merged(task: Task) -> Json:
+    """The result of a merge in the fields of 0.1.0: a source is "deleted" where it gave way; it
+    stays in the history.
     """
-    outcome = run.outcome or Outcome(dry_run=run.request.dry_run)
+    outcome = task.outcome or Outcome(dry_run=task.request.dry_run)
     return {
         "groups_found": outcome.groups_found,
         "memories_consolidated": len(outcome.superseded),
@@ -146,13 +147,13 @@ def merged(run: Task) -> Json:
         "deleted_ids": list(outcome.superseded),
         "created": [memory(m) for m in outcome.created],
         "dry_run": outcome.dry_run,
-        "task_id": run.id,
-        "status": str(run.status.state),
+        "task_id": task.id,
+        "status": str(task.status.state),
     }
 
 
 def erased(one: Erased) -> Json:
-    """What was erased, with the receipt and the secret that opens it once; or what would be."""
+    """The rows that were erased, with the receipt and its secret; or those that would be."""
     targets: Json = {
         "kind": str(one.kind),
         "counts": dict(one.counts),
@@ -169,6 +170,21 @@ def erased(one: Erased) -> Json:
         "receipt_id": one.id,
         "receipt_secret": one.secret,
         "receipt": one.receipt,
+    }
+
+
+def job(one: Extracted) -> Json:
+    """The job of a text: where it stands, and the memories that came of it."""
+    return {
+        "job_id": one.job.id,
+        "kind": one.job.kind,
+        "state": str(one.job.state),
+        "attempts": one.job.attempts,
+        "failures": one.job.failures,
+        "error_code": one.job.error_code,
+        "created_at": moment(one.job.created_at),
+        "finished_at": moment(one.job.finished_at),
+        "memory_ids": list(one.memory_ids),
     }
 
 

@@ -1,11 +1,11 @@
-"""What a run asks and what came of it, as JSON and in prose."""
+"""The questions and the result of a task, as JSON and in prose."""
 
 from typing import Any
 
 from recall_server.api import presenters
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question, Resolution
-from recall_server.domain.task import Outcome, Status
+from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.services.tasks.tasks import Open
 
 Json = dict[str, Any]
@@ -71,14 +71,14 @@ def _side(memory: Memory) -> Json:
 
 
 def strength(memory: Memory) -> float:
-    """How well a statement is supported, in [0, 1]: as if each time it was stated had been an
+    """The support of a statement, in [0, 1]: as if each time it was stated had been an
     independent witness of its confidence.
     """
     return 1.0 - (1.0 - memory.confidence) ** (1 + memory.reinforcements)
 
 
 def result(outcome: Outcome) -> Json:
-    """What came of a run, in full."""
+    """The result of a task, in full."""
     return {
         "dry_run": outcome.dry_run,
         "memories": [presenters.memory(memory) for memory in outcome.created],
@@ -101,7 +101,7 @@ def resolution(one: Resolution) -> Json:
 
 
 def summary(outcome: Outcome) -> str:
-    """What came of a run, in a few lines."""
+    """The result of a task, in a few lines."""
     counts = (
         f"{len(outcome.created)} memories, {len(outcome.superseded)} superseded, "
         f"{len(outcome.reinforced)} reinforced"
@@ -112,3 +112,21 @@ def summary(outcome: Outcome) -> str:
     return "\n".join(
         [f"{head}.", *(f"- {memory.type}: {memory.text}" for memory in outcome.created)]
     )
+
+
+def plain(task: Task) -> Json:
+    """A task as the plain routes of A2A show it."""
+    shown: Json = {"id": task.id, "status": str(task.status.state)}
+    if task.outcome is not None:
+        shown["output"] = result(task.outcome)
+    elif task.status.state is TaskState.INPUT_REQUIRED:
+        shown["output"] = {"contradictions": [question(one) for one in task.status.questions]}
+    if task.status.note:
+        shown["message"] = task.status.note
+    return shown
+
+
+def consolidation(task: Task) -> Json:
+    """A task as /v1/consolidations shows it: its state, and the fields of its result beside it."""
+    shown = plain(task)
+    return {"task_id": shown.pop("id"), **shown.pop("output", {}), **shown}

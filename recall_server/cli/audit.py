@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
@@ -53,7 +54,7 @@ def tail(
         audit, ns = built.services.audit, namespace(name) if name is not None else None
         records = await audit.newest(ns, tail)
         if ns is not None:
-            await audit.observed(ns, "read_audit", DOOR, records=len(records))
+            await audit.observed(ns, operations.audit.READ_AUDIT.name, DOOR, records=len(records))
         rows = [
             {
                 "at": record.at.isoformat(timespec="milliseconds"),
@@ -98,7 +99,7 @@ def export(
     async def act(built: Application) -> None:
         ns = namespace(name)
         unused(out)
-        await built.services.audit.observed(ns, "export_audit", DOOR)
+        await built.services.audit.observed(ns, operations.audit.EXPORT_AUDIT.name, DOOR)
         broken = None
         with written(out) as file:
             try:
@@ -127,7 +128,7 @@ def checkpoint(
             wanted = [one async for one in services.proof.namespaces()]
         else:
             wanted = [namespace(name)]
-            await services.audit.observed(wanted[0], "checkpoint_audit", DOOR)
+            await services.audit.observed(wanted[0], operations.audit.CHECKPOINT_AUDIT.name, DOOR)
         if services.checkpoints.places:
             written = await services.checkpoints.write(wanted)
             typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
@@ -202,11 +203,13 @@ async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) 
         found = await services.proof.verify(ns, given)
     except AuditBroken as error:
         try:
-            await services.audit.observed(ns, "verify_audit", DOOR, broken_at=error.seq)
+            await services.audit.observed(
+                ns, operations.audit.VERIFY_AUDIT.name, DOOR, broken_at=error.seq
+            )
         except Exception:  # noqa: BLE001  # it may be broken so that it takes no more records
             typer.echo("recall: this look at the book could not be entered in it.", err=True)
         raise
-    await services.audit.observed(ns, "verify_audit", DOOR, records=found.seq)
+    await services.audit.observed(ns, operations.audit.VERIFY_AUDIT.name, DOOR, records=found.seq)
     return found
 
 

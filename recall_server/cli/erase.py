@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server.api import presenters
+from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
@@ -30,7 +30,12 @@ from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 
-WHOLE = "delete_namespace_data"
+OPERATIONS = {
+    "memory": operations.erasure.ERASE_MEMORY,
+    "subject": operations.erasure.ERASE_SUBJECT,
+    "container": operations.erasure.ERASE_CONTAINER,
+    "": operations.erasure.DELETE_NAMESPACE_DATA,
+}
 Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
 
 
@@ -89,7 +94,7 @@ async def _erase(
     built: Application, ns: Namespace, kind: str, named: str, *, dry_run: bool
 ) -> Erased:
     services = built.services
-    operation = f"erase_{kind}" if kind else WHOLE
+    operation = OPERATIONS[kind].name
     entry = services.audit.begin(ns, operation, DOOR, None)
     try:
         if kind == "memory":
@@ -113,7 +118,9 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     async def act(built: Application) -> None:
         services, done = built.services, []
         for noted in await services.ledger.unknown(built.store):
-            entry = services.audit.begin(noted.namespace, "erase_again", DOOR, None)
+            entry = services.audit.begin(
+                noted.namespace, operations.erasure.ERASE_AGAIN.name, DOOR, None
+            )
             erased = await services.erase.again(noted, entry=entry)
             done.append((noted.namespace, erased))
         shown = []
@@ -169,7 +176,7 @@ def restore(
 
     async def act(built: Application) -> None:
         await existing(built, ns)
-        entry = built.services.audit.begin(ns, "restore_memory", DOOR, None)
+        entry = built.services.audit.begin(ns, operations.memories.RESTORE_MEMORY.name, DOOR, None)
         await built.services.recall.restore(ns, memory_id, entry=entry)
         typer.echo(f"{memory_id} is remembered again.")
 
@@ -191,7 +198,7 @@ def erase_allow(
         fail("The text is not UTF-8. Give it as it was stored.")
 
     async def act(built: Application) -> None:
-        entry = built.services.audit.begin(ns, "allow_erased", DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.ALLOW_ERASED.name, DOOR, None)
         freed = await built.services.erase.allow(ns, text, entry=entry)
         typer.echo(
             f"{freed} of its texts were refused, and are taken again from now on."

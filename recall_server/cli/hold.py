@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from recall_server.api import presenters
+from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
     DOOR,
@@ -33,7 +33,7 @@ def set_(
 
     async def act(built: Application) -> None:
         ns = namespace(name)
-        entry = built.services.audit.begin(ns, "set_hold", DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.SET_HOLD.name, DOOR, None)
         await built.services.holds.place(ns, reason, entry=entry)
         echo(f"{ns} is on hold: nothing of it is erased.")
 
@@ -46,7 +46,7 @@ def lift(name: Name, db: Db = None) -> None:
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "lift_hold", DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.LIFT_HOLD.name, DOOR, None)
         await built.services.holds.lift(ns, entry=entry)
         echo(f"{ns} is not on hold any more.")
 

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
@@ -24,7 +25,7 @@ from recall_server.cli.shared import (
 )
 from recall_server.domain import export_format
 from recall_server.domain.namespace import namespace
-from recall_server.services.transfer import export, importing
+from recall_server.services.transfer import importing
 
 
 def export_(
@@ -52,7 +53,7 @@ def export_(
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name)
-        entry = services.audit.begin(ns, export.OPERATION, DOOR, None)
+        entry = services.audit.begin(ns, operations.transfer.EXPORT_NAMESPACE.name, DOOR, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
         with written(out) as file, progress("lines written") as on_progress:
             lines = 0
@@ -87,7 +88,9 @@ def import_(
                 report = await services.importing.take(
                     ns,
                     source,
-                    entry=lambda: services.audit.begin(ns, importing.OPERATION, DOOR, None),
+                    entry=lambda: services.audit.begin(
+                        ns, operations.transfer.IMPORT_NAMESPACE.name, DOOR, None
+                    ),
                     on_progress=on_progress,
                 )
         _show(report, as_json=as_json)

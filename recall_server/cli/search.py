@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from recall_server.api import presenters
+from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
 from recall_server.domain.query import Query, SearchMode
@@ -28,7 +28,7 @@ def search(  # noqa: PLR0917  # options, each by its name
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "search_memories", DOOR, None)
+        entry = built.services.audit.begin(ns, operations.search.SEARCH_MEMORIES.name, DOOR, None)
         rooms = frozenset(container) if container else None
         asked = Query(query, limit=limit, mode=mode, containers=rooms)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)

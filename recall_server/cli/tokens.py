@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_server.api import presenters
+from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
     DOOR,
@@ -83,7 +83,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         services, ns = built.services, namespace(name)
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
-        entry = services.audit.begin(ns, "create_token", DOOR, None)
+        entry = services.audit.begin(ns, operations.tokens.CREATE_TOKEN.name, DOOR, None)
         token, info = await services.access.issue(
             ns, label=label, wanted=Wanted(rights, lasts, uses), entry=entry
         )
@@ -120,7 +120,9 @@ def delegate(  # noqa: PLR0917  # options, each by its name
     async def act(built: Application) -> None:
         services = built.services
         parent = await services.access.find(accessor)
-        entry = services.audit.begin(parent.namespace, "delegate_token", DOOR, None)
+        entry = services.audit.begin(
+            parent.namespace, operations.tokens.DELEGATE_TOKEN.name, DOOR, None
+        )
         reach = parent.rights.reach
         rights = Rights(
             scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
@@ -153,7 +155,9 @@ def list_(
         services, ns = built.services, namespace(name) if name is not None else None
         found = await services.access.tokens(ns)
         if ns is not None:
-            await services.audit.observed(ns, "list_tokens", DOOR, tokens=len(found))
+            await services.audit.observed(
+                ns, operations.tokens.LIST_TOKENS.name, DOOR, tokens=len(found)
+            )
         rows = [presenters.token(info) for info in found]
         if as_json:
             print_json(rows)
@@ -170,7 +174,7 @@ def show(accessor: Accessor, db: Db = None, as_json: AsJson = False) -> None:
     async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "show_token", DOOR, None)
+        entry = services.audit.begin(info.namespace, operations.tokens.SHOW_TOKEN.name, DOOR, None)
         entry.ids.append(accessor)
         await services.audit.write(entry)
         row = presenters.token(info)
@@ -209,12 +213,14 @@ def revoke(
             # An identity provider's stands in no table, but its namespace must be there.
             named = name or (await services.access.find(parent)).namespace
             ns = await existing(built, named)
-            entry = services.audit.begin(ns, "revoke_child", DOOR, None)
+            entry = services.audit.begin(ns, operations.tokens.REVOKE_CHILD.name, DOOR, None)
             await services.delegation.revoke(ns, parent, jti, entry=entry)
             typer.echo(f"Revoked {accessor} of {ns}.")
             return
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "revoke_token", DOOR, None)
+        entry = services.audit.begin(
+            info.namespace, operations.tokens.REVOKE_TOKEN.name, DOOR, None
+        )
         revoked = await services.access.revoke(
             info, children_only=children_only, force=force, entry=entry
         )
@@ -242,7 +248,9 @@ def rotate(
     async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "rotate_token", DOOR, None)
+        entry = services.audit.begin(
+            info.namespace, operations.tokens.ROTATE_TOKEN.name, DOOR, None
+        )
         token, new = await services.access.rotate(info, lasts, entry=entry)
         _print_new(token, new, as_json=as_json)
 
@@ -264,7 +272,11 @@ def not_before(
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name) if name is not None else None
-        entry = services.audit.begin(ns, "tokens_not_before", DOOR, None) if ns else None
+        entry = (
+            services.audit.begin(ns, operations.tokens.TOKENS_NOT_BEFORE.name, DOOR, None)
+            if ns
+            else None
+        )
         since = await services.access.not_before(ns, moment, entry=entry)
         typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are out.")
 

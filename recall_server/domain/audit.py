@@ -33,6 +33,7 @@ class AuditEntry:
     and the book must not hold for ever: they are kept beside it, and can be erased. `written` is
     set by the transaction that wrote it, so that an operation writes exactly one. `ends_caller`:
     the operation itself may revoke the token that asks for it, and has seen to it that it stood.
+    `read_only`: the operation changes nothing, so its record is written behind the reply.
     `memories_shown` and `turns_shown` are the accesses that a search counts.
     """
 
@@ -52,5 +53,6 @@ class AuditEntry:
     details: dict[str, str] = field(default_factory=dict)
     written: bool = False
     ends_caller: bool = False
+    read_only: bool = False
     memories_shown: list[str] = field(default_factory=list)
     turns_shown: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Every error that reaches a caller: six kinds, each class with one stable code.
 
-A class's docstring is its default sentence, and says what to do next. Doors map kind and code
-to their protocol (`api/presenters.py`); TROUBLESHOOTING.md has a heading for each code.
+A class's docstring is its default sentence, and says what to do next. Protocols map kind and code
+to their own errors (`api/problems.py`); TROUBLESHOOTING.md has a heading for each code.
 """
 
 from typing import ClassVar
@@ -11,6 +11,8 @@ class RecallError(Exception):
     """Something went wrong. Ask the operator, naming the reference in this reply."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
+    # Of the request that failed, in the audit log; None where it got no record.
+    request_id: str | None = None
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))

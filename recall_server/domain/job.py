@@ -29,3 +29,18 @@ class Job:
     attempt: int = 0
     failures: int = 0
     created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class TextJob:
+    """What is stored of a job about a text: `error_code` is why its last attempt failed."""
+
+    id: str
+    kind: str
+    state: JobState
+    attempts: int
+    failures: int
+    created_at: datetime
+    finished_at: datetime | None
+    error_code: str | None
+    episode_id: str

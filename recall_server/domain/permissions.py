@@ -1,8 +1,8 @@
-"""What a token may do: scopes say which operations, its reach says on which part of a namespace."""
+"""Permissions of tokens: the operations, and the part of a namespace that they may be used on."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -28,78 +28,6 @@ class Scope(StrEnum):
 
 DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLIDATE})
 
-NEEDED: Mapping[str, Scope | None] = {
-    # None: whoever is let in may.
-    "whoami": None,
-    "unknown_tool": None,
-    "get_extended_card": None,
-    "store_memory": Scope.WRITE,
-    "search_memories": Scope.READ,
-    "inspect_memories": Scope.READ,
-    "get_memory_stats": Scope.READ,
-    "delete_memory": Scope.FORGET,
-    "consolidate_memories": Scope.CONSOLIDATE,
-    # Reading tasks too: they show texts and memories, and who can neither start nor answer a task
-    # has no business with them.
-    "send_message": Scope.CONSOLIDATE,
-    "get_task": Scope.CONSOLIDATE,
-    "list_tasks": Scope.CONSOLIDATE,
-    "cancel_task": Scope.CONSOLIDATE,
-    "subscribe_to_task": Scope.CONSOLIDATE,
-    "create_push_config": Scope.CONSOLIDATE,
-    "get_push_config": Scope.CONSOLIDATE,
-    "list_push_configs": Scope.CONSOLIDATE,
-    "delete_push_config": Scope.CONSOLIDATE,
-    "create_task": Scope.CONSOLIDATE,
-    "resume_task": Scope.CONSOLIDATE,
-    "list_conflicts": Scope.CONSOLIDATE,
-    "resolve_conflict": Scope.CONSOLIDATE,
-    "restore_memory": Scope.FORGET,
-    "erase_memory": Scope.ERASE,
-    "erase_subject": Scope.ERASE,
-    "erase_container": Scope.ERASE,
-    "delete_namespace_data": Scope.ERASE,
-    # Nobody's token: whoever has the secret of the receipt.
-    "collect_receipt": None,
-    # What was held back is shown as it was written: to be looked at by whoever answers for it.
-    "list_quarantine": Scope.ADMIN,
-    "release_quarantined": Scope.ADMIN,
-    "reject_quarantined": Scope.ADMIN,
-    "read_audit": Scope.AUDIT,
-    # All there is, the book and deleted things included: more than reading memories.
-    "export_namespace": Scope.ADMIN,
-    "list_tokens": Scope.TOKENS,
-    "issue_token": Scope.TOKENS,
-    "show_token": Scope.TOKENS,
-    "rotate_token": Scope.TOKENS,
-    "revoke_token": Scope.TOKENS,
-    # Never more than the token may do itself.
-    "delegate_token": None,
-    "revoke_own_child": None,
-    "revoke_child": Scope.TOKENS,
-}
-"""Every operation that a door passes on, and the scope it needs. What is missing is refused."""
-
-READS = frozenset(
-    {
-        *("whoami", "unknown_tool", "get_extended_card"),
-        *("search_memories", "inspect_memories", "get_memory_stats", "list_conflicts"),
-        *("get_task", "list_tasks", "subscribe_to_task", "get_push_config", "list_push_configs"),
-        *("list_quarantine", "read_audit", "list_tokens", "show_token"),
-    }
-)
-"""Those that change nothing: their records are written behind the reply. An export changes nothing
-either, but its record is on the disk before its first line leaves.
-"""
-
-WHOLE = frozenset(
-    {
-        *("erase_memory", "erase_subject", "delete_namespace_data", "export_namespace"),
-        *("list_quarantine", "release_quarantined", "reject_quarantined", "read_audit"),
-    }
-)
-"""Those that reach all of a namespace, and are not for tokens that are limited to a part of it."""
-
 
 @dataclass(frozen=True)
 class AccessScope:
@@ -117,7 +45,7 @@ class AccessScope:
         return self == FULL_ACCESS
 
     def within(self, other: AccessScope) -> bool:
-        """Whether nothing is in this reach that is not in `other`."""
+        """Whether nothing is in this access scope that is not in `other`."""
         return (
             _part(self.topics, other.topics)
             and _part(self.types, other.types)
@@ -155,7 +83,7 @@ class AccessScope:
         return container
 
     def whole(self, container: str) -> None:
-        """Raise `OutOfReach` unless all of a container is in this reach."""
+        """Raise `OutOfReach` unless all of a container is in this access scope."""
         if not AccessScope(containers=frozenset({container})).within(self):
             raise OutOfReach(
                 "This token may erase only what it reaches as a whole: a container that it is "
@@ -163,7 +91,7 @@ class AccessScope:
             )
 
     def inside(self, containers: Collection[str] | None) -> AccessScope:
-        """The part of this reach that is in these containers; None for any."""
+        """The part of this access scope that is in these containers; None for any."""
         if containers is None:
             return self
         inside = frozenset(containers)
@@ -172,8 +100,8 @@ class AccessScope:
         return replace(self, containers=inside)
 
     def confined(self, topic: str, container: str) -> AccessScope:
-        """What work on behalf of such a token may touch, once it is about `topic` in `container`:
-        nothing that it brings about may be seen or changed further than this.
+        """The access scope of work on behalf of such a token, once it is about `topic` in
+        `container`: nothing that it brings about may be seen or changed further than this.
         """
         topics = frozenset({topic}) if self.topics is not None else None
         containers = frozenset({container}) if self.containers is not None else None
@@ -193,17 +121,13 @@ class Rights:
     def allows(self, scope: Scope | None) -> bool:
         return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
 
-    def may(self, operation: str) -> bool:
-        """Whether `operation` is one that there is, and that these rights allow."""
-        return operation in NEEDED and self.allows(NEEDED[operation])
-
-    def require(self, operation: str) -> None:
-        """Raises `InsufficientScope` unless these rights allow `operation`, and `OutOfReach` where
-        it would go beyond their reach.
+    def require(self, scope: Scope | None, *, whole_namespace: bool) -> None:
+        """Raise `InsufficientScope` unless these rights allow `scope`, and `OutOfReach` where the
+        `whole_namespace` is concerned and they are limited to a part of it.
         """
-        if not self.may(operation):
-            raise InsufficientScope(str(NEEDED.get(operation) or Scope.ADMIN))
-        if operation in WHOLE and not self.reach.everything:
+        if not self.allows(scope):
+            raise InsufficientScope(str(scope))
+        if whole_namespace and not self.reach.everything:
             raise OutOfReach
 
 
@@ -216,7 +140,7 @@ def narrower_or_equal(child: Rights, parent: Rights) -> bool:
 
 
 class Refusal(StrEnum):
-    """Why a token of ours is not let in; for the log and the book, never for who shows it."""
+    """Why a token of ours is refused; for the log and the audit log, never for the client."""
 
     REVOKED = "revoked"
     EXPIRED = "expired"
@@ -226,8 +150,8 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True)
 class Signed:
-    """What there is of a token that is a JWT and stands in no table: who issued it, with which key,
-    when, and its name among those of its issuer, where it has one.
+    """A token that is a JWT and stands in no table. `jti` is its name among the tokens of its
+    issuer, where it has one.
     """
 
     issuer: str

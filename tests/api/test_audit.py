@@ -21,7 +21,7 @@ async def _read(http: httpx2.AsyncClient, **query: object) -> list[Json]:
     answer = await http.get("/v1/audit", params={k: str(v) for k, v in query.items()})
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
-    records: list[Json] = answer.json()["data"]["records"]
+    records: list[Json] = answer.json()["records"]
     return records
 
 
@@ -84,7 +84,7 @@ async def test_pages_are_read_to_the_end_while_the_book_grows(running: Running) 
         seen: list[int] = []
         query: dict[str, Any] = {"limit": 3}
         while True:
-            page = (await http.get("/v1/audit", params=query)).json()["data"]
+            page = (await http.get("/v1/audit", params=query)).json()
             seen += [record["seq"] for record in page["records"]]
             if page["next_cursor"] is None:
                 break
@@ -116,8 +116,8 @@ async def test_a_wrong_question_is_refused_by_name(
         control = await http.get("/v1/audit")
 
     assert refused.status_code == 400
-    assert refused.json()["status"] == "error"
-    assert named in refused.json()["message"]
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert named in refused.json()["detail"]
     assert control.status_code == 200
 
 

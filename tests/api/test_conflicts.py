@@ -5,7 +5,7 @@ from mcp import Client
 from recall_server.domain.namespace import namespace
 from tests.support.a2a_clients import COMPLETED, LISBON, PORTO, agent, at_work, got, sent
 from tests.support.mcp_clients import data, told
-from tests.support.server import Running
+from tests.support.server import Running, unnamed
 
 
 async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
@@ -20,23 +20,23 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
     ):
         await sent(client, LISBON)
         task = await sent(client, PORTO)
-        (conflict,) = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
+        (conflict,) = (await http.get("/v1/conflicts")).json()["conflicts"]
         assert conflict["task_id"] == task.id
         assert conflict["existing"][0]["source"]["quote"] == "I live in Lisbon."
-        assert (await other.get("/v1/conflicts")).json()["data"] == {"conflicts": []}
+        assert (await other.get("/v1/conflicts")).json() == {"conflicts": []}
 
         answer = {"id": conflict["id"], "choice": "keep_new"}
         refused = await other.post("/v1/conflicts", json=answer)
         unknown = await other.post("/v1/conflicts", json={**answer, "id": "q_unknown"})
         assert refused.status_code == 404
-        assert refused.content == unknown.content
+        assert unnamed(refused) == unnamed(unknown)
 
         taken = await http.post("/v1/conflicts", json=answer)
-        assert taken.json()["data"] == {"task_id": task.id, "status": "working", "open": 0}
+        assert taken.json() == {"task_id": task.id, "status": "working", "open": 0}
         tasks, alice = running.application.services.tasks, namespace("alice")
         await tasks.rested(alice, await tasks.get(alice, task.id))
         assert (await got(client, task.id)).status.state == COMPLETED
-        assert (await http.get("/v1/conflicts")).json()["data"] == {"conflicts": []}
+        assert (await http.get("/v1/conflicts")).json() == {"conflicts": []}
 
 
 async def test_an_unacceptable_answer_is_refused_with_what_is_allowed(running: Running) -> None:
@@ -44,7 +44,7 @@ async def test_an_unacceptable_answer_is_refused_with_what_is_allowed(running: R
     async with at_work(running), agent(running, token) as client, running.http(token) as http:
         await sent(client, LISBON)
         await sent(client, PORTO)
-        (conflict,) = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
+        (conflict,) = (await http.get("/v1/conflicts")).json()["conflicts"]
         for body, code in (
             ({"id": conflict["id"], "choice": "keep_none"}, "INVALID_ARGUMENT"),
             ({"id": conflict["id"]}, "INVALID_ARGUMENT"),
@@ -54,7 +54,7 @@ async def test_an_unacceptable_answer_is_refused_with_what_is_allowed(running: R
         ):
             refused = await http.post("/v1/conflicts", json=body)
             assert (refused.status_code, refused.json()["code"]) == (400, code), body
-        assert len((await http.get("/v1/conflicts")).json()["data"]["conflicts"]) == 1
+        assert len((await http.get("/v1/conflicts")).json()["conflicts"]) == 1
 
 
 async def test_similar_memories_are_merged_over_mcp(running: Running, client: Client) -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from recall_server.api.http import export
+from recall_server.api.http import download
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import ALICE
@@ -115,8 +115,8 @@ async def test_a_reader_who_hangs_up_leaves_nothing_behind(running: Running) -> 
 async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is_not_whole(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot is not held for whoever does not read."""
-    monkeypatch.setattr(export, "STALL_S", 0.3)
+    """A snapshot is not held for a client that does not read."""
+    monkeypatch.setattr(download, "STALL_S", 0.3)
     token = await running.token()
     services = running.application.services
     for number in range(12):

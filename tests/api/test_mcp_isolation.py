@@ -194,8 +194,8 @@ async def _call(
 def _assert_refused(answer: httpx2.Response, advice: str, *, shown: bool) -> None:
     challenge = answer.headers["WWW-Authenticate"]
     body = answer.json()
-    assert (answer.status_code, body["status"], body["code"]) == (401, "error", "UNAUTHENTICATED")
-    assert advice in body["message"]
+    assert (answer.status_code, body["status"], body["code"]) == (401, 401, "UNAUTHENTICATED")
+    assert advice in body["detail"]
     assert challenge.startswith("Bearer ")
     # RFC 6750, 3.1: no error where nothing was shown.
     assert shown == ('error="invalid_token"' in challenge)

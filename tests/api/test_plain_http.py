@@ -30,8 +30,8 @@ async def test_a_dry_run_that_stands_in_the_query_erases_nothing(running: Runnin
         erased = await http.post("/v1/erasure", json={"subject": "Anna"})
 
     assert (misplaced.status_code, misplaced.json()["code"]) == (400, "INVALID_ARGUMENT")
-    assert "dry_run" in misplaced.json()["message"]
-    assert planned.json()["data"]["memory_ids"] == erased.json()["data"]["memory_ids"] != []
+    assert "dry_run" in misplaced.json()["detail"]
+    assert planned.json()["memory_ids"] == erased.json()["memory_ids"] != []
 
 
 async def test_who_misspells_whom_they_ask_about_is_not_given_everybody(running: Running) -> None:
@@ -67,7 +67,7 @@ async def test_revoking_children_alone_never_ends_their_parent_by_mistake(
 
     for answer in (refused, misplaced):
         assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_ARGUMENT")
-    assert done.json()["data"] == {"revoked": [child.accessor]}
+    assert done.json() == {"revoked": [child.accessor]}
     assert (await access.find(parent.accessor)).revoked_at is None
 
 
@@ -95,7 +95,7 @@ async def test_a_limit_that_comes_to_nothing_is_not_no_limit(
 
     assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_ARGUMENT")
     assert null.status_code == 201, null.text
-    assert null.json()["data"]["scopes"] == sorted(DEFAULT_SCOPES)
+    assert null.json()["scopes"] == sorted(DEFAULT_SCOPES)
 
 
 async def test_a_token_for_no_use_at_all_is_not_made(running: Running) -> None:
@@ -104,7 +104,7 @@ async def test_a_token_for_no_use_at_all_is_not_made(running: Running) -> None:
         once = await http.post("/v1/tokens", json={"uses": 1})
 
     assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_ARGUMENT")
-    assert once.json()["data"]["uses_left"] == 1
+    assert once.json()["uses_left"] == 1
 
 
 async def test_a_search_in_no_container_at_all_is_not_one_in_all(running: Running) -> None:
@@ -115,7 +115,7 @@ async def test_a_search_in_no_container_at_all_is_not_one_in_all(running: Runnin
         found = await http.post("/v1/search", json={"query": "Lisbon", "containers": [""]})
 
     assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_ARGUMENT")
-    assert found.json()["data"]["total"] > 0
+    assert found.json()["total"] > 0
 
 
 @pytest.mark.parametrize("body", ["[]", '"canary"', "null", "5", ""])
@@ -126,7 +126,7 @@ async def test_a_body_that_is_no_object_is_told_what_to_send(running: Running, b
         )
 
     assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_ARGUMENT")
-    assert answer.json()["message"].startswith("Send a JSON object. It may have query, limit, ")
+    assert answer.json()["detail"].startswith("Send a JSON object. It may have query, limit, ")
 
 
 async def test_a_method_that_a_path_does_not_take_is_answered_like_any_error(
@@ -140,7 +140,7 @@ async def test_a_method_that_a_path_does_not_take_is_answered_like_any_error(
 
     for path, answer in answers.items():
         assert (answer.status_code, answer.json()["code"]) == (405, "METHOD_NOT_ALLOWED"), path
-        assert answer.headers["Allow"] in answer.json()["message"]
+        assert answer.headers["Allow"] in answer.json()["detail"]
     assert answers["/v1/tokens"].headers["Allow"] == "GET, HEAD, POST"
 
 
@@ -149,5 +149,5 @@ async def test_an_outcome_that_is_none_is_told_which_there_are(running: Running)
         refused = await http.get("/v1/audit", params={"outcome": "bad"})
         read = await http.get("/v1/audit", params={"outcome": "error"})
 
-    assert refused.json()["message"] == "outcome: Input should be 'ok' or 'error'."
-    assert [one["outcome"] for one in read.json()["data"]["records"]] == ["error"]
+    assert refused.json()["detail"] == "outcome: Input should be 'ok' or 'error'."
+    assert [one["outcome"] for one in read.json()["records"]] == ["error"]

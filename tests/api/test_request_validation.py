@@ -208,15 +208,15 @@ async def test_an_unknown_path_tells_a_stranger_nothing_and_a_caller_where_to_go
 ) -> None:
     told = {"content": _call(), "headers": {"Content-Type": "application/json"}}
     async with small.http() as nobody, small.http(await small.token()) as alice:
-        for path in ("/", "/nope", "/mcp/x", "/mcp/", "//mcp", "/docs", "/a%00b", "/health/x"):
+        for path in ("/", "/nope", "/mcp/x", "/mcp/", "//mcp", "/docs/", "/a%00b", "/health/x"):
             for method in ("GET", "POST"):
                 refused = await nobody.request(method, path, **told)  # type: ignore[arg-type]
                 unknown = await alice.request(method, path, **told)  # type: ignore[arg-type]
                 assert refused.status_code == 401, path
                 assert unknown.status_code == 404, path
-                assert unknown.headers["Content-Type"] == "application/json", path
+                assert unknown.headers["Content-Type"] == "application/problem+json", path
                 assert unknown.json()["code"] == "NOT_FOUND", path
-                assert unknown.json()["message"].endswith("."), path
+                assert unknown.json()["detail"].endswith("."), path
 
 
 @on_sqlite

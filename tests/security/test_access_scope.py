@@ -159,9 +159,9 @@ async def test_tasks_and_questions_of_other_topics_are_not_there(
             assert await own.fault("SendMessage", message=answer) == "TASK_NOT_FOUND"
             assert (await http.get(f"/a2a/{task['id']}")).status_code == 404
 
-        questions = (await ann.get("/v1/conflicts")).json()["data"]["conflicts"]
+        questions = (await ann.get("/v1/conflicts")).json()["conflicts"]
         assert len(questions) == 2
-        assert (await http.get("/v1/conflicts")).json()["data"] == {"conflicts": []}
+        assert (await http.get("/v1/conflicts")).json() == {"conflicts": []}
         for question in questions:
             body = {"id": question["id"], "choice": "keep_new"}
             assert (await http.post("/v1/conflicts", json=body)).status_code == 404

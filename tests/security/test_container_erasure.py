@@ -245,7 +245,7 @@ async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -
     assert [answer.status_code for answer in refused] == [403] * 3
     assert [answer.status_code for answer in wrong] == [400] * 4
     assert (held.status_code, held.json()["code"]) == (409, OnHold.code)
-    told, done = planned.json()["data"], erased.json()["data"]
+    told, done = planned.json(), erased.json()
     assert (told["counts"], told["dry_run"]) == (done["counts"], True)
     assert (done["kind"], done["counts"]["episodes"]) == ("container", 1)
     assert done["receipt"]

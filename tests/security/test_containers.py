@@ -265,8 +265,8 @@ async def test_tasks_and_questions_of_other_rooms_are_not_there(running: Running
         hook = {"taskId": tasks[RED]["id"], "url": HOOK}
         assert (await own.result("CreateTaskPushNotificationConfig", **hook))["url"] == HOOK
 
-        questions = (await ann.get("/v1/conflicts")).json()["data"]["conflicts"]
-        mine = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
+        questions = (await ann.get("/v1/conflicts")).json()["conflicts"]
+        mine = (await http.get("/v1/conflicts")).json()["conflicts"]
         assert (len(questions), len(mine)) == (3, 1)
         for question in questions:
             body = {"id": question["id"], "choice": "keep_new"}
@@ -343,8 +343,8 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
     async with as_(running, parent) as http:
         assert (await data(http, "whoami"))["containers"] == sorted((RED, BLUE))
         for path in ("/v1/tokens", "/v1/tokens/children"):
-            made = (await http.post(path, json={"containers": [RED]})).json()["data"]
-            same = (await http.post(path, json={})).json()["data"]
+            made = (await http.post(path, json={"containers": [RED]})).json()
+            same = (await http.post(path, json={})).json()
             wider = await http.post(path, json={"containers": [RED, "green"]})
             loose = await http.post(path, json={"containers": [""]})
             wrong = await http.post(path, json={"containers": ["a room"]})
@@ -353,12 +353,12 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
             assert loose.json()["code"] == "WOULD_WIDEN"
             assert wrong.json()["code"] == "INVALID_ARGUMENT"
             async with running.http(made["token"]) as child:
-                told_ = (await child.get("/v1/whoami")).json()["data"]
+                told_ = (await child.get("/v1/whoami")).json()
                 assert told_["containers"] == made["containers"] == [RED]
                 assert rooms(await listed(child)) == {RED}
                 assert {hit["container"] for hit in await found(child, "Bea")} == {RED}
                 assert await code(child, "store_memory", text="x", container=BLUE) == "OUT_OF_REACH"
-    assert (await ann.get("/v1/whoami")).json()["data"]["containers"] is None
+    assert (await ann.get("/v1/whoami")).json()["containers"] is None
 
 
 # --- the other doors ---
@@ -382,7 +382,7 @@ async def test_a_container_is_made_by_being_named(running: Running) -> None:
         both = await http.post("/v1/search", json={"query": "Hal", "containers": ["", RED]})
         bad = await http.post("/v1/search", json={"query": "Hal", "containers": ["a room"]})
 
-    told_ = [answer.json()["data"] for answer in answers]
+    told_ = [answer.json() for answer in answers]
     assert {answer.status_code for answer in answers} == {202}
     assert [one["created_containers"] for one in told_] == [[RED], [], [], []]
     assert [one["container"] for one in told_] == [RED, RED, RED, None]
@@ -400,7 +400,7 @@ async def test_the_plain_routes_are_held_to_the_containers_of_a_token(
 ) -> None:
     query = {"query": "Bea heron otter swan quay tower path", "limit": 50}
     async with as_(running, IN_RED) as http:
-        stored = (await http.post("/v1/process", json={"text": "Ida: I ski."})).json()["data"]
+        stored = (await http.post("/v1/process", json={"text": "Ida: I ski."})).json()
         refused = await http.post("/v1/process", json={"text": "Ida: I ski.", "container": BLUE})
         found_ = await http.post("/v1/search", json={**query, "explain": True, "neighbours": 5})
         other = await http.post("/v1/search", json={**query, "containers": [BLUE, ""]})
@@ -409,7 +409,7 @@ async def test_the_plain_routes_are_held_to_the_containers_of_a_token(
 
     assert stored["container"] == RED
     assert (refused.status_code, refused.json()["code"]) == (403, "OUT_OF_REACH")
-    assert other.json()["data"]["results"] == []
+    assert other.json()["results"] == []
     for answer in (found_, mixed):
         assert set(re.findall("heron|otter|swan|quay|tower|path", answer.text)) == {"heron", "quay"}
     assert {"heron", "otter", "swan"} < set(re.findall(r"\w+", everything.text))

@@ -2,6 +2,7 @@
 is answered like garbage.
 """
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ async def _listings(http: httpx2.AsyncClient) -> dict[str, Listing]:
             )
     return {
         "audit": Listing(
-            _audit, lambda body: str(body["data"]["next_cursor"]), {"operation": "read_audit"}
+            _audit, lambda body: str(body["next_cursor"]), {"operation": "read_audit"}
         ),
         "tasks": Listing(
             _tasks, lambda body: str(body["nextPageToken"]), {"contextId": first["contextId"]}
@@ -107,7 +108,8 @@ def _altered(cursor: str) -> list[str]:
 
 
 def _plain(answer: httpx2.Response) -> tuple[int, str]:
-    return answer.status_code, answer.text
+    # A problem names its request, each another.
+    return answer.status_code, re.sub(r'"instance":"req_[0-9a-z]+"', "", answer.text)
 
 
 async def test_a_cursor_that_is_not_ones_own_is_like_garbage(

@@ -57,7 +57,7 @@ async def child(running: Running, parent: str, **asked: Any) -> Json:
         answer = await http.post("/v1/tokens/children", json=asked)
     assert answer.status_code == 201, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    found: Json = answer.json()["data"]
+    found: Json = answer.json()
     return found
 
 
@@ -88,7 +88,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
     stored = await calls(running, made["token"], "store_memory", text="Ann: I ski.", topic="sport")
     elsewhere = await calls(running, made["token"], "store_memory", text="Ann: hi", topic="home")
     reads = await calls(running, made["token"], "search_memories", query="ski")
-    whoami = (await asks(running, made["token"])).json()["data"]
+    whoami = (await asks(running, made["token"])).json()
     lines = await running.application.services.audit.newest(ALICE, 20)
 
     assert stored["status"] == "ok"
@@ -234,7 +234,7 @@ async def test_a_grandparent_takes_them_too(running: Running) -> None:
     """The tree."""
     top, info = await running.issued("alice", wanted(Scope.TOKENS, READ))
     async with running.http(top) as http:
-        issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()["data"]
+        issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()
     made = await child(running, issued["token"])
     assert await status(running, made["token"]) == 200
     await revoked(running, info)
@@ -253,7 +253,7 @@ async def test_one_child_is_taken_back_by_its_name(running: Running) -> None:
     async def ends(token: str, path: str) -> tuple[int, Any]:
         async with running.http(token) as http:
             answer = await http.delete(f"/v1/tokens/{path}")
-        return answer.status_code, answer.json().get("data", {}).get("revoked")
+        return answer.status_code, answer.json().get("revoked")
 
     by_name = f"{one['parent']}/children/{jti[2]}"
     assert (await ends(sibling, f"children/{jti[2]}"))[0] == 200  # of its own it has none of this

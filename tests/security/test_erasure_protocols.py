@@ -67,8 +67,8 @@ async def test_the_seventh_tool_erases_and_the_receipt_outlives_the_token(
     assert refused["code"] == "CONFIRM_REQUIRED"
     assert (erased["tokens_revoked"], erased["counts"]["episodes"]) == (1, 1)
     assert (gone.status_code, there.status_code) == (401, 200)
-    assert pending.json()["data"]["final"] is False
-    claims = verified(final.json()["data"]["receipt"], keys[-1], RECEIPT_TYP)
+    assert pending.json()["final"] is False
+    claims = verified(final.json()["receipt"], keys[-1], RECEIPT_TYP)
     assert (claims["jti"], claims["physical"]["state"]) == (erased["receipt_id"], "done")
     assert {answer.status_code for answer in (*wrong, again)} == {404}
     assert len({answer.content for answer in (*wrong, again)}) == 1
@@ -83,9 +83,9 @@ async def test_one_memory_is_erased_over_mcp_and_another_over_http(running: Runn
         one, other = (await data(client, "inspect_memories"))["memories"]
         forgotten = await data(client, "delete_memory", memory_id=one["id"], erase=True)
         body = {"memory_id": other["id"]}
-        planned = (await http.post("/v1/erasure", json={**body, "dry_run": True})).json()["data"]
+        planned = (await http.post("/v1/erasure", json={**body, "dry_run": True})).json()
         assert (await data(client, "get_memory_stats"))["total"] == 1
-        erased = (await http.post("/v1/erasure", json=body)).json()["data"]
+        erased = (await http.post("/v1/erasure", json=body)).json()
         missing = await http.post("/v1/erasure", json=body)
         history = await told(client, "inspect_memories", memory_id=one["id"])
         bad = [

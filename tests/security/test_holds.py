@@ -94,7 +94,7 @@ async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running
             answer = await http.post("/v1/erasure", json=body)
             assert answer.status_code == 409
             assert answer.json()["code"] == "ON_HOLD"
-            assert REASON in answer.json()["message"]
+            assert REASON in answer.json()["detail"]
         refused = await told(client, "delete_namespace_data", confirm=CONFIRM)
         assert refused["code"] == "ON_HOLD"
         await lift(running.application)

@@ -9,8 +9,7 @@ import pytest
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 
 from recall_server.api.app import create_app
-from recall_server.api.mcp import tools
-from recall_server.api.mcp.tools import TOOLS
+from recall_server.api.operations import consolidation
 from recall_server.domain.namespace import namespace
 from recall_server.server import bound, listening
 from tests.support.a2a_bindings import message, of_rpc
@@ -30,7 +29,7 @@ from tests.support.isolation import (
     unlike,
 )
 from tests.support.mcp_clients import request
-from tests.support.operations import operations
+from tests.support.operations import TOOLS, operations
 from tests.support.server import Json, Running
 
 VERSION = {"A2A-Version": "1.0"}
@@ -63,17 +62,20 @@ async def test_every_operation_of_every_door_is_held_to_the_wall(running: Runnin
         assert not {"id", "taskId", "message"} & set(params), name
     for tool in TOOLS:
         if f"mcp {tool.name}" in WITHOUT_ID:
-            taken = set(tool.face().input_schema["properties"]) - LABELS
+            taken = set(tool.shown.input_schema["properties"]) - LABELS
             assert not [one for one in taken if one.endswith(("id", "ids"))], tool.name
     # Those of the older protocol are tried beside the others of A2A.
     tried = {made("task_x").body["method"] for name, made in REQUESTS.items() if "0.3" in name}  # type: ignore[index]
     assert tried == set(JSONRPC03Adapter.METHOD_TO_MODEL) - {"agent/getAuthenticatedExtendedCard"}
 
 
-async def test_anothers_id_is_answered_like_one_that_never_was(replicas: list[Running]) -> None:
+async def test_anothers_id_is_answered_like_one_that_never_was(
+    replicas: list[Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same bytes, from whichever replica, and nothing of
     Alice's moves; what Bob gets is a line in his own book. Alice herself is served.
     """
+    monkeypatch.setattr(consolidation, "WAIT_S", 0.0)  # no worker is there to be waited for
     one, other = replicas[0], replicas[-1]
     alice = await furnished(one)
     assert {case.kind for cases in CASES.values() for case in cases} <= set(alice.ids)
@@ -113,7 +115,7 @@ async def test_what_takes_no_id_tells_nothing_of_another(
     """Neither words, ids nor counts, at any door, though the server has
     just answered Alice the same; and no cache may keep any of it.
     """
-    monkeypatch.setattr(tools, "MERGE_WAIT_S", 0.0)  # no worker is there to be waited for
+    monkeypatch.setattr(consolidation, "WAIT_S", 0.0)  # no worker is there to be waited for
     alice = await furnished(replicas[0])
     asked = [one for one in operations(replicas[0]) if one.name in WITHOUT_ID]
     seen = ""
@@ -226,19 +228,22 @@ async def test_a_namespace_that_a_request_names_is_never_authority(running: Runn
     assert all('"queued":true' in one for one in taken), taken
     assert "INVALID_ARGUMENT" in refused
     assert [one.status_code for one in tasks] == [200, 200]
-    assert (issued.status_code, issued.json()["data"]["namespace"]) == (201, "bob")
+    assert (issued.status_code, issued.json()["namespace"]) == (201, "bob")
     assert [one.status_code for one in named] == [400, 400]
     assert stats["pending_extractions"] == len(taken)
     assert await rows(running) == before
 
 
 async def test_strangers_and_errors_name_nobody(running: Running) -> None:
-    """There is no /metrics and no description of the doors to read without a token,
-    and no answer says what is inside.
+    """There are no /metrics to read without a token, the description of the API is that of the
+    program, and no answer says what is inside.
     """
     alice = await furnished(running)
-    open_ = ("/health", "/ready", "/.well-known/agent-card.json", "/.well-known/jwks.json")
-    paths = (*open_, "/", "/metrics", "/openapi.json", "/docs", "/v1/namespaces/alice", "/nothing")
+    open_ = (
+        *("/health", "/ready", "/.well-known/agent-card.json", "/.well-known/jwks.json"),
+        *("/openapi.json", "/docs"),
+    )
+    paths = (*open_, "/", "/metrics", "/v1/namespaces/alice", "/nothing")
     async with running.http() as stranger, running.http(alice.bob) as http:
         for asker in (stranger, http):
             for path in paths:

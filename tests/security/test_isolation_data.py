@@ -61,8 +61,8 @@ async def test_names_that_look_alike_are_strangers(
         found = await call(http, "search_memories", query="favourite house", limit=50)
         listed = await call(http, "inspect_memories", limit=50)
         export = (await http.get("/v1/export")).text
-        book = (await http.get("/v1/audit?limit=200")).json()["data"]["records"]
-        tokens = (await http.get("/v1/tokens")).json()["data"]["tokens"]
+        book = (await http.get("/v1/audit?limit=200")).json()["records"]
+        tokens = (await http.get("/v1/tokens")).json()["tokens"]
         told = str(found) + str(listed) + export
         assert {one for one in NEIGHBOURS if _house(one) in told} == {name}
         assert listed["total"] == found["total"] == 1

@@ -104,11 +104,11 @@ async def test_a_token_of_the_issuer_opens_what_the_operator_said(
     )
     async with trusting(corp.entry()) as running:
         async with running.http(corp.token(scope="read write")) as http:
-            whoami = (await http.get("/v1/whoami")).json()["data"]
+            whoami = (await http.get("/v1/whoami")).json()
             stored = await http.post("/mcp", headers=headers, json=body)
             forgets = await http.get("/v1/conflicts")
         async with running.http(corp.token(tenant="ACME-2")) as http:
-            other = (await http.get("/v1/whoami")).json()["data"]
+            other = (await http.get("/v1/whoami")).json()
         lines = await running.application.services.audit.newest(ALICE, 10)
 
     accessor = whoami["accessor"]
@@ -288,7 +288,7 @@ async def test_two_issuers_with_a_key_of_one_name_do_not_cross(
             "ours as theirs": other.token(key=corp.key),
         }
         await all_refused(running, corp, forged)
-        theirs = (await asks(running, other.token())).json()["data"]
+        theirs = (await asks(running, other.token())).json()
 
     assert theirs["namespace"] == "bob"
     assert theirs["accessor"].startswith("other:")
@@ -410,7 +410,7 @@ def test_a_token_of_any_size_is_refused_in_no_time() -> None:
 async def test_a_token_can_be_revoked_by_its_name(corp: Provider, trusting: Trusting) -> None:
     """By issuer, user and `jti`, however it is spelled."""
     async with trusting(corp.entry()) as running:
-        accessor = (await asks(running, corp.token())).json()["data"]["accessor"]
+        accessor = (await asks(running, corp.token())).json()["accessor"]
         services = running.application.services
         entry = services.audit.begin(ALICE, "revoke_child", "cli", None)
         assert await services.delegation.revoke(ALICE, accessor, "token-1", entry=entry)
@@ -521,7 +521,7 @@ async def test_an_identity_opens_one_namespace_by_its_exact_name(
                 "NAMESPACE_NOT_ALLOWED",
             ), claim
         assert await status(running, corp.token(namespace="bob", ns="bob")) == 200
-        named = (await asks(running, corp.token(namespace="bob"))).json()["data"]
+        named = (await asks(running, corp.token(namespace="bob"))).json()
         assert named["namespace"] == "alice"
 
 
@@ -538,7 +538,7 @@ async def test_a_scope_counts_by_its_exact_name(corp: Provider, trusting: Trusti
             assert answer.json()["code"] == "INSUFFICIENT_SCOPE", scope
             assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
         for scope in ("read", "read admin", ["read"], ["read", "admin", 7]):
-            found = (await asks(running, corp.token(scope=scope))).json()["data"]
+            found = (await asks(running, corp.token(scope=scope))).json()
             assert found["scopes"] == ["memory:read"], scope
 
 

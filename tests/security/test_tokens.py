@@ -16,7 +16,7 @@ from recall_server.domain.security.tokens import new_token
 from recall_server.services.auth.access import Wanted
 from tests.support.engines import on_sqlite
 from tests.support.runtime import NOON, Clock
-from tests.support.server import Running
+from tests.support.server import Running, unnamed
 
 ALICE = namespace("alice")
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
@@ -45,7 +45,7 @@ async def _done(running: Running, token: str, method: str, path: str, body: Any 
         answer = await http.request(method, f"/v1/tokens{path}", json=body)
     assert answer.is_success, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
-    found: Json = answer.json()["data"]
+    found: Json = answer.json()
     return found
 
 
@@ -277,8 +277,8 @@ async def test_another_tenants_token_is_as_one_that_never_was(running: Running) 
                 await http.request(method, f"/v1/tokens/{accessor}{rest}")
                 for accessor in (info.accessor, never)
             ]
-            assert (foreign.status_code, foreign.content) == (404, unknown.content)
-        listed = (await http.get("/v1/tokens")).json()["data"]["tokens"]
+            assert (foreign.status_code, unnamed(foreign)) == (404, unnamed(unknown))
+        listed = (await http.get("/v1/tokens")).json()["tokens"]
     assert {one["namespace"] for one in listed} == {"mallory"}
     assert await _status(running, manager) == 200
     shown = await _done(running, manager, "GET", f"/{info.accessor}")
@@ -310,7 +310,7 @@ async def test_whoami_tells_a_token_what_it_may_do(running: Running) -> None:
     reach = AccessScope(frozenset({"work"}), agent_id="planner")
     token, info = await running.issued("alice", wanted(Scope.READ, reach=reach, expires_in=HOUR))
 
-    assert (await _asks(running, token)).json()["data"] == {
+    assert (await _asks(running, token)).json() == {
         "namespace": "alice",
         "accessor": info.accessor,
         "scopes": ["memory:read"],

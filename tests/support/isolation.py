@@ -27,6 +27,12 @@ _ID = re.compile(r"\b(?:[a-z]+_[0-9a-z]{26}(?:\.\d+)?|[0-9a-f]{32}|[0-9a-f-]{36}
 _HEADERS = {"A2A-Version": "1.0", "MCP-Protocol-Version": "2025-11-25"}
 
 
+MEMORIES = (
+    *("memory", "memory to delete", "memory to erase", "forgotten", "receipt"),
+    *("memory to delete over HTTP", "memory to erase over HTTP"),
+)
+
+
 @dataclass(frozen=True)
 class Case:
     """One way to name one thing of Alice's, and the kind of thing."""
@@ -102,13 +108,18 @@ _NAMED: Json = {"taskId": ..., "id": CONFIG}
 # In the order in which Alice can do them all herself: what ends a thing comes last.
 CASES: dict[str, tuple[Case, ...]] = {
     "mcp inspect_memories": _tools("inspect_memories", "memory"),
+    "GET /v1/memories/{memory_id}": (_route("memory", "GET", "/v1/memories/{}"),),
+    "GET /v1/memories/{memory_id}/history": (_route("memory", "GET", "/v1/memories/{}/history"),),
+    "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
+    "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
+    "POST /v1/consolidations": (_route("plan", "POST", "/v1/consolidations", {"plan_id": ...}),),
     "GET /v1/audit": (
         _route("memory", "GET", "/v1/audit?id={}"),
         _route("accessor", "GET", "/v1/audit?accessor={}"),
     ),
     "a2a GetTask": (_a2a(of_rpc, "GetTask", id=...),),
     "GET /a2a/v1/tasks/{id}": (_a2a(of_rest, "GetTask", id=...),),
-    "GET /a2a/{id}": (_route("task", "GET", "/a2a/{}"),),
+    "GET /a2a/{task_id}": (_route("task", "GET", "/a2a/{}"),),
     "a2a ListTasks": (_a2a(of_rpc, "ListTasks", "context", contextId=...),),
     "GET /a2a/v1/tasks": (_a2a(of_rest, "ListTasks", "context", contextId=...),),
     "a2a SubscribeToTask": (_a2a(of_rpc, "SubscribeToTask", id=...),),
@@ -140,12 +151,12 @@ CASES: dict[str, tuple[Case, ...]] = {
     "a2a SendStreamingMessage": _sends(of_rpc, "SendStreamingMessage"),
     "POST /a2a/v1/message:send": _sends(of_rest, "SendMessage"),
     "POST /a2a/v1/message:stream": _sends(of_rest, "SendStreamingMessage"),
-    "a2a plain": (
+    "POST /a2a": (
         _route(
             "plan", "POST", "/a2a", {"skill": "consolidate_memories", "input": {"plan_id": ...}}
         ),
     ),
-    "POST /a2a/{id}/resume": (
+    "POST /a2a/{task_id}/resume": (
         _route("task", "POST", "/a2a/{}/resume", {"resolution": "hm"}),
         _route("task", "POST", "/a2a/{}/resume", {"resolutions": [{}]}),
     ),
@@ -172,7 +183,13 @@ CASES: dict[str, tuple[Case, ...]] = {
     "POST /v1/quarantine/{id}/reject": (
         _route("suspect to reject", "POST", "/v1/quarantine/{}/reject", {}),
     ),
-    "POST /v1/memories/{id}/restore": (_route("forgotten", "POST", "/v1/memories/{}/restore", {}),),
+    "POST /v1/memories/{memory_id}/restore": (
+        _route("forgotten", "POST", "/v1/memories/{}/restore", {}),
+    ),
+    "DELETE /v1/memories/{memory_id}": (
+        _route("memory to delete over HTTP", "DELETE", "/v1/memories/{}"),
+        _route("memory to erase over HTTP", "DELETE", "/v1/memories/{}?erase=true"),
+    ),
     "mcp delete_memory": (
         *_tools("delete_memory", "turn", "memory to delete"),
         *_tools("delete_memory", "memory to erase", "episode's turn", erase=True),
@@ -196,7 +213,10 @@ WITHOUT_ID = {
     "a2a GetExtendedAgentCard",
     "GET /a2a/v1/extendedAgentCard",
     "POST /v1/process",
+    "POST /v1/memories",
+    "GET /v1/memories",
     "POST /v1/search",
+    "GET /v1/stats",
     "GET /v1/conflicts",
     "GET /v1/tokens",
     "POST /v1/tokens",
@@ -227,7 +247,7 @@ async def furnished(running: Running) -> Alice:
     ids: dict[str, str] = {"subject": "Quentin", "container": "projects/red"}
     async with running.http(token) as http:
         wire = Wire(http)
-        for name in ("memory", "memory to delete", "memory to erase", "forgotten", "receipt"):
+        for name in MEMORIES:
             word = name.replace(" ", "")
             await store(http, f"User: My favourite {word} {WORD} is teal.", topic=name)
         await store(http, f"Ana: I like jam.\nMallory: {ORDER}\nAna: I ski.", topic="suspect")
@@ -247,24 +267,25 @@ async def furnished(running: Running) -> Alice:
             ids.setdefault(memory["topic"], memory["id"])
         await call(http, "delete_memory", memory_id=ids["forgotten"])
         erased = await http.post("/v1/erasure", json={"memory_id": ids.pop("receipt")})
-        ids["receipt"] = erased.json()["data"]["receipt_id"]
+        ids["receipt"] = erased.json()["receipt_id"]
         await running.extract()
         await call(http, "store_memory", text="Ana: I dive.", container=ids["container"])
         await store(http, f"Nobody knows what the {WORD} thinks.", topic="open")
-        await store(http, f"Nobody knows where the {WORD} lives.", topic="open")
+        stored = await store(http, f"Nobody knows where the {WORD} lives.", topic="open")
+        ids["job"] = stored["job_id"]
         found = await call(http, "search_memories", query=f"nobody knows {WORD}", mode="keyword")
         turns = [hit["id"] for hit in found["results"] if hit["id"].startswith("ep_")]
         ids["turn"], ids["episode's turn"] = turns[:2]
-        held = (await http.get("/v1/quarantine")).json()["data"]["suspects"]
+        held = (await http.get("/v1/quarantine")).json()["suspects"]
         ids["suspect"], ids["suspect to reject"] = [one["id"] for one in held]
-        waiting = (await http.get("/v1/conflicts")).json()["data"]["conflicts"]
+        waiting = (await http.get("/v1/conflicts")).json()["conflicts"]
         asked = [one["id"] for one in waiting if one["task_id"] == ids["task"]]
         ids["question"] = asked[0]
         minted = await http.post("/v1/tokens/children", json={"scopes": ["memory:read"]})
-        child = minted.json()["data"]
+        child = minted.json()
         ids["child"] = child["accessor"].partition("/")[2]
         ids["accessor"] = (await running.issued("alice"))[1].accessor
-    return Alice(token, bob, ids, erased.json()["data"]["receipt_secret"], child["token"])
+    return Alice(token, bob, ids, erased.json()["receipt_secret"], child["token"])
 
 
 async def call(http: httpx2.AsyncClient, tool: str, **arguments: Any) -> Json:

@@ -1,5 +1,6 @@
-"""Every operation of every protocol, found at run time, and a request for each."""
+"""Every operation of every protocol, from the registry, and a request for each."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,9 @@ from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.routing import Mount, Route
 
 from recall_server.api.app import create_app
-from recall_server.api.mcp.tools import TOOLS
+from recall_server.api.mcp.tools import tools_of
+from recall_server.api.operations import OPERATIONS
+from recall_server.api.operations.operation import Operation as Registered
 from tests.support.a2a_bindings import HOOK, message, of_rpc
 from tests.support.mcp_clients import request
 from tests.support.server import Running
@@ -17,27 +20,32 @@ Json = dict[str, Any]
 
 PUBLIC = {
     *("/health", "/ready", "/.well-known/agent-card.json", "/.well-known/jwks.json"),
-    "/v1/receipts/{id}",  # opened by a secret of its own
+    *("/openapi.json", "/docs"),
+    "/v1/receipts/{receipt_id}",  # opened by a secret of its own
 }
 # Where many operations share an endpoint: their names are asked for instead.
 SHARED = {"/mcp", "/a2a", "/a2a/"}
 BODIES: dict[str, Json] = {
     "/a2a": {"skill": "consolidate_memories", "input": {"text": "Ann: I ski.", "topic": "sport"}},
     "/v1/tokens": {"scopes": ["memory:read"]},
-    "/v1/process": {"text": "x"},
-    "/v1/search": {"query": "x"},
+    "/v1/conflicts": {"id": "x", "choice": "keep_new"},
 }
+TOOLS = tools_of(OPERATIONS)
+_PART = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One way to ask for something: `name` is the door and what it calls it."""
+    """One way to ask for something: `name` is the protocol and what it calls it, `registered` the
+    operation of the registry.
+    """
 
     name: str
     method: str
     path: str
     body: Json | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    registered: Registered | None = None
 
     async def ask(self, http: httpx2.AsyncClient) -> httpx2.Response:
         headers = dict(self.headers)
@@ -48,21 +56,25 @@ class Operation:
 
 
 def operations(running: Running) -> list[Operation]:
-    """Those of MCP by their tools, of A2A by its methods, of HTTP by their routes."""
-    return [*_tools(), *_methods(), *_routes(running)]
+    """Those of the registry as tools and routes, and the methods of A2A that the SDK serves."""
+    return [*_tools(), *_methods(), *_routes(), *_rest(running)]
 
 
 def _tools() -> list[Operation]:
     found = []
     for tool in TOOLS:
-        given = dict.fromkeys(tool.face().input_schema.get("required", ()), "x")
+        given = dict.fromkeys(tool.shown.input_schema.get("required", ()), "x")
         headers, body = request("tools/call", {"name": tool.name, "arguments": given}, modern=False)
-        found.append(Operation(f"mcp {tool.name}", "POST", "/mcp", body, tuple(headers.items())))
+        found.append(
+            Operation(
+                f"mcp {tool.name}", "POST", "/mcp", body, tuple(headers.items()), tool.operation
+            )
+        )
     return found
 
 
 def _methods() -> list[Operation]:
-    found = [Operation("a2a plain", "POST", "/a2a", BODIES["/a2a"])]
+    found = []
     given = {"id": "task_x", "taskId": "task_x", "url": HOOK}
     models: dict[str, Any] = dict(JsonRpcDispatcher.METHOD_TO_MODEL)
     for name, model in models.items():
@@ -71,33 +83,58 @@ def _methods() -> list[Operation]:
         if "message" in fields:
             params["message"] = message()
         body = of_rpc(name, **params).body
-        found.append(Operation(f"a2a {name}", "POST", "/a2a", body, (("A2A-Version", "1.0"),)))
+        version = (("A2A-Version", "1.0"),)
+        found.append(Operation(f"a2a {name}", "POST", "/a2a", body, version, method_of(name)))
     return found
 
 
-def _routes(running: Running) -> list[Operation]:
+def method_of(name: str) -> Registered:
+    """The operation that a method of A2A is."""
+    [operation] = [one for one in OPERATIONS if name in one.a2a]
+    return operation
+
+
+def _routes() -> list[Operation]:
+    found = []
+    for operation in OPERATIONS:
+        for route in operation.http:
+            if route.path in PUBLIC:
+                continue
+            path = _PART.sub(lambda part: "acc_x" if part[1] == "accessor" else "x", route.path)
+            body = None
+            if route.method == "POST":
+                fields = (route.arguments or operation.arguments).model_fields.items()
+                needed = [name for name, field in fields if field.is_required()]
+                in_body = [name for name in needed if f"{{{name}}}" not in route.path]
+                body = BODIES.get(route.path, dict.fromkeys(in_body, "x"))
+            name = f"{route.method} {route.path}"
+            found.append(Operation(name, route.method, path, body, registered=operation))
+    return found
+
+
+def _rest(running: Running) -> list[Operation]:
+    """The routes that the SDK makes for A2A's methods."""
     app: Any = create_app(running.application)
     while not hasattr(app, "routes"):
         app = app._app
+    known = {route.path for operation in OPERATIONS for route in operation.http}
     found = []
     for route, prefix in _flat(app.routes, ""):
         path = prefix + route.path
-        if path in PUBLIC | SHARED or "{tenant}" in path:
+        if not prefix or "{tenant}" in path:
+            assert path in known | PUBLIC | SHARED or prefix, f"{path} is not in the registry"
             continue
-        for method in sorted(route.methods or {"GET"}):
-            if method == "HEAD":
-                continue
-            body = BODIES.get(path) if method == "POST" else None
+        for method in sorted((route.methods or {"GET"}) - {"HEAD"}):
+            body: Json | None = {} if method == "POST" else None
             if "message:" in path:
                 body = {"message": message()}
             elif path.endswith("Configs") and method == "POST":
                 body = {"url": HOOK}
-            elif method == "POST" and body is None:
-                body = {}
-            for part in ("id", "accessor", "push_id", "jti"):
-                path = path.replace(f"{{{part}}}", "acc_x" if part == "accessor" else "x")
-            headers = (("A2A-Version", "1.0"),) if prefix else ()
-            found.append(Operation(f"{method} {prefix + route.path}", method, path, body, headers))
+            asked = _PART.sub("x", path)
+            card = "extendedAgentCard" in path
+            registered = method_of("GetExtendedAgentCard" if card else "SendMessage")
+            version = (("A2A-Version", "1.0"),)
+            found.append(Operation(f"{method} {path}", method, asked, body, version, registered))
     return found
 
 

@@ -105,3 +105,10 @@ def serve(open_app: Open) -> Serve:
             yield Running(built, address)
 
     return served
+
+
+def unnamed(answer: httpx2.Response) -> Json:
+    """A problem without the id of its request, which no two answers share."""
+    problem: Json = answer.json()
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    return {key: value for key, value in problem.items() if key != "instance"}

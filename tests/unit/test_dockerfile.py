@@ -3,7 +3,7 @@
 import json
 import re
 
-from recall_server.api.http.performing import OPEN_PATHS
+from recall_server.api.app import OPEN_PATHS
 from tests.support.paths import ROOT
 
 LINES = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ").splitlines()

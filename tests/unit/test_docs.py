@@ -42,7 +42,10 @@ def test_every_tool_has_a_row_with_the_data_of_its_answer(tool: Tool) -> None:
     lines = page("docs/reference/tools.md").splitlines()
     row = next(line for line in lines if line.startswith(f"| `{tool.name}` |"))
 
-    assert [name for name in tool.data if f"`{name}`" not in row] == []
+    assert tool.operation.mcp is not None
+    returns = tool.operation.mcp.returns
+    names = tool.operation.returns if returns is None else returns
+    assert [name for name in names if f"`{name}`" not in row] == []
 
 
 async def test_every_route_is_in_the_reference_and_no_other(open_app: Open) -> None:

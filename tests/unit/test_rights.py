@@ -11,7 +11,6 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import (
     FULL_ACCESS,
-    NEEDED,
     AccessScope,
     Refusal,
     Rights,
@@ -37,11 +36,14 @@ def test_admin_stands_for_every_scope_and_no_other_stands_for_another() -> None:
         )
 
 
-def test_an_operation_that_nobody_named_is_allowed_to_nobody() -> None:
+def test_rights_without_the_scope_are_refused_and_so_are_those_to_a_part_of_the_whole() -> None:
     with pytest.raises(InsufficientScope):
-        rights(*Scope).require("read_minds")
-    for operation in NEEDED:
-        rights(Scope.ADMIN).require(operation)
+        rights(Scope.READ).require(Scope.WRITE, whole_namespace=False)
+    with pytest.raises(OutOfReach):
+        rights(Scope.ERASE, reach=WORK).require(Scope.ERASE, whole_namespace=True)
+    rights(Scope.ERASE, reach=WORK).require(Scope.ERASE, whole_namespace=False)
+    rights(Scope.ERASE).require(Scope.ERASE, whole_namespace=True)
+    rights().require(None, whole_namespace=True)
 
 
 @pytest.mark.parametrize(

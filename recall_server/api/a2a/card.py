@@ -23,6 +23,7 @@ from starlette.types import Scope
 
 from recall_server import __version__
 from recall_server.api.a2a.card_keys import CardKey, card_keys
+from recall_server.api.operations import tasks
 from recall_server.domain.errors import Invalid
 from recall_server.integrations.crypto.keys import Jwk
 from recall_server.resources import shipped
@@ -31,7 +32,7 @@ CARD_PATH = "/.well-known/agent-card.json"
 JWKS_PATH = "/.well-known/jwks.json"
 JSONRPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
-SKILL = "consolidate_memories"
+SKILL = tasks.SKILL
 CONTRADICTIONS = "https://recall-server.dev/a2a/extensions/contradictions/v1"
 
 MAX_AGE_S = 300
@@ -50,7 +51,7 @@ Json = dict[str, Any]
 
 
 class Card:
-    """What the server says of itself, at each address by which it is reached."""
+    """The card of the server, at each address by which it is reached."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Card:
         return cls(card, public_url, keys, also)
 
     def routes(self) -> list[Route]:
-        """Both answer anybody; the keys are there only where there is one."""
+        """Both need no token; the keys are there only where there is one."""
         found = [Route(CARD_PATH, self._serve_card)]
         if self._keys or self._also:
             found.append(Route(JWKS_PATH, self._serve_keys))
@@ -129,7 +130,7 @@ class Card:
 
     async def _serve_card(self, request: Request) -> Response:
         """With an ETag of our own: the SDK's stands for the card without its signatures, so a
-        client would be told to keep those of a key that is no longer published.
+        client would keep those of a key that is no longer published.
         """
         # With the fields that clients of 0.3 look for.
         shown = agent_card_to_dict(self.at(self.base(request.scope)))
@@ -170,7 +171,7 @@ def _parsed(path: Path) -> AgentCard:
 
 def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[str]) -> None:
     """Raise `Invalid` where the card says anything else than what this server is."""
-    told = {
+    claims = {
         "version": (card.version, __version__),
         "supportedInterfaces": (
             [
@@ -181,7 +182,7 @@ def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[s
         ),
         "skills": (sorted(one.id for one in card.skills), sorted(skills)),
         "extensions": (sorted(one.uri for one in card.capabilities.extensions), sorted(extensions)),
-        # What the guard asks for, of everybody (`api/middleware/auth.py`).
+        # The authentication of every request (`api/middleware/auth.py`).
         "securitySchemes": (
             {
                 name: scheme.http_auth_security_scheme.scheme.lower()
@@ -194,13 +195,13 @@ def _check(card: AgentCard, *, skills: Collection[str], extensions: Collection[s
             [{"bearer"}],
         ),
     }
-    for field, (said, true) in told.items():
+    for field, (said, true) in claims.items():
         if said != true:
             raise _untrue(f"{field} says {said}, but it is {true}")
 
 
 def _check_covered(card: AgentCard) -> None:
-    """Raise `Invalid` on values that a signature would not cover, which anybody could add or take
+    """Raise `Invalid` on values that a signature would not cover, which any proxy could add or take
     away: A2A signs the card without what is empty (specification 8.4.1).
     """
     for path, value in _leaves(json_format.MessageToDict(card), ""):

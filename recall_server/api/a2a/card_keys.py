@@ -57,7 +57,7 @@ def _key(path: Path, block: bytes) -> CardKey:
     try:
         key = load_pem_private_key(block, None)
     except TypeError:
-        raise _unusable(path, "is encrypted, and there is nobody to ask for the password") from None
+        raise _unusable(path, "is encrypted, and no password can be asked for") from None
     except (ValueError, UnsupportedAlgorithm):
         raise _unusable(path, "holds a private key that cannot be read") from None
     if isinstance(key, Ed25519PrivateKey):

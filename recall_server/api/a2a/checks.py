@@ -1,4 +1,4 @@
-"""What a request must be before the SDK reads it: the SDK's own refusals repeat what was sent, to
+"""Checks of a request before the SDK reads it: the SDK's own refusals repeat what was sent, to
 the client and to the log, and it takes a state that does not exist for none.
 """
 
@@ -35,7 +35,7 @@ from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter  # isort: skip
 
 OLD = "0.3"
 # Of a request, and enough for the longest answer that is taken. The SDK reads each value several
-# times over, a tenth of a millisecond in all, while nobody else is served.
+# times over, a tenth of a millisecond in all, while no other request is served.
 VALUES_MAX = 4_000
 _VERSION = re.compile(r"(0\.3|1\.0)(?:\.[0-9]{1,3})?", re.ASCII)
 _FIELD = re.compile(r"Failed to parse (\w+) field: ")

@@ -29,9 +29,9 @@ from a2a.utils.errors import (
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from recall_server.api import answers
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.middleware.request_validation import MalformedBody, UnsupportedMedia
+from recall_server.api.problems import problem
 from recall_server.domain.errors import (
     Denied,
     Invalid,
@@ -83,13 +83,13 @@ def translated(error: RecallError) -> A2AError:
 
 
 def invalid(field: str, why: str) -> InvalidParamsError:
-    """What is wrong with one field, in a sentence and for programs."""
+    """An error about one field, in a sentence and for programs."""
     return InvalidParamsError(f"{field}: {why}", {"errors": [{"field": field, "message": why}]})
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """The SDK tells a client what an exception says, so it gets none but those of A2A."""
+def _as_a2a_errors() -> Iterator[None]:
+    """The SDK shows a client the text of an exception, so it gets none but those of A2A."""
     try:
         yield
     except A2AError:
@@ -105,12 +105,12 @@ def _told() -> Iterator[None]:
 def answered(
     method: Callable[P, Coroutine[Any, Any, T]],
 ) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A method of the door: required fields are there, and what it raises is an error of A2A."""
+    """A method of A2A: required fields are there, and what it raises is an error of A2A."""
     checked = validate_request_params(method)
 
     @functools.wraps(method)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _told():
+        with _as_a2a_errors():
             result: T = await checked(*args, **kwargs)
             return result
 
@@ -123,7 +123,7 @@ def streamed(method: Callable[P, AsyncGenerator[T]]) -> Callable[P, AsyncGenerat
 
     @functools.wraps(method)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T]:
-        with _told():
+        with _as_a2a_errors():
             async with aclosing(checked(*args, **kwargs)) as events:
                 async for event in events:
                     yield event
@@ -149,7 +149,7 @@ def unreadable(message: str) -> JSONResponse:
 
 def refusal(scope: Scope, error: RecallError) -> JSONResponse:
     """The answer to a request that the edge refuses, as the binding at its path spells errors."""
-    plain = answers.http_error(error)
+    plain = problem(error)
     path = scope["path"]
     if path in (JSONRPC_PATH, f"{JSONRPC_PATH}/") and isinstance(
         error, MalformedBody | InvalidText

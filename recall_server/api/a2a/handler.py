@@ -1,4 +1,4 @@
-"""The A2A door: the SDK's request handler interface over our runs.
+"""A2A: the SDK's request handler interface over our tasks.
 
 The SDK speaks the bindings (JSON-RPC, REST, v0.3); tasks are rows of ours, worked on by whichever
 process claims their job. So nothing is kept in this process between two calls: a task may pause for
@@ -39,20 +39,23 @@ from google.protobuf.json_format import MessageToDict
 
 from recall_server.api.a2a import wire
 from recall_server.api.a2a.errors import answered, streamed, translated
-from recall_server.api.a2a.input import answer_of, checked, checked_id, request_of
+from recall_server.api.a2a.input import answer_of, checked, request_of
 from recall_server.api.a2a.push import PushConfigs, wanted
+from recall_server.api.arguments import checked_id
 from recall_server.api.caller import Caller
 from recall_server.api.middleware.request_validation import UnsupportedMedia
+from recall_server.api.operations import tasks
+from recall_server.api.operations.consolidation import CONSOLIDATE_MEMORIES
+from recall_server.api.operations.operation import Operation
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
 from recall_server.domain.task import Message as Said
 from recall_server.domain.task import Task
-from recall_server.services import Services
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import Filter
 
-DOOR = "a2a"
+PROTOCOL = "a2a"
 PAGE_SIZE = 50
 CALLER, BASE, TURN = "recall.caller", "recall.base", "recall.turn"
 _STATE_OF = {shown: state for state, shown in wire.STATES.items()}
@@ -61,23 +64,22 @@ T = TypeVar("T")
 
 
 class A2AHandler(RequestHandler):
-    """Every method: who calls is in the context, as the guard found out; what is not theirs is not
-    found. `card_at` gives the card of this server at an address.
+    """Every method: the caller is in the context, as authentication found out; the tasks of others
+    are not found. `card_at` gives the card of this server at an address.
     """
 
     def __init__(
         self,
-        services: Services,
         calls: Calls,
         *,
         card_at: Callable[[str], AgentCard],
         wait_s: float,
     ) -> None:
-        self._services = services
+        self._services = calls.services
         self._calls = calls
         self._card_at = card_at
         self._wait = timedelta(seconds=wait_s)
-        self._push = PushConfigs(services, self._perform)
+        self._push = PushConfigs(calls.services, self._perform)
 
     @answered
     async def on_message_send(
@@ -85,17 +87,17 @@ class A2AHandler(RequestHandler):
     ) -> A2ATask:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
-        run = await self._perform(context, "send_message", self._taken(caller, params))
+        task = await self._perform(context, tasks.SEND_MESSAGE, self._taken(caller, params))
         if not params.configuration.return_immediately:
-            context.state[TURN].end()  # who waits leaves room for who works
+            context.state[TURN].end()  # a call that waits takes no place of one that works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
-                    run = await self._services.tasks.rested(
-                        caller.namespace, run, reach=caller.reach
+                    task = await self._services.tasks.rested(
+                        caller.namespace, task, reach=caller.reach
                     )
             except TimeoutError:  # it goes on; the caller can ask again
-                run = await self._services.tasks.get(caller.namespace, run.id, reach=caller.reach)
-        return apply_history_length(wire.task(run, modes=modes), params.configuration)
+                task = await self._services.tasks.get(caller.namespace, task.id, reach=caller.reach)
+        return apply_history_length(wire.task(task, modes=modes), params.configuration)
 
     @streamed
     async def on_message_send_stream(
@@ -103,12 +105,12 @@ class A2AHandler(RequestHandler):
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
-        run = await self._perform(context, "send_message", self._taken(caller, params))
-        yield apply_history_length(wire.task(run, modes=modes), params.configuration)
-        if run.status.state.resting:
+        task = await self._perform(context, tasks.SEND_MESSAGE, self._taken(caller, params))
+        yield apply_history_length(wire.task(task, modes=modes), params.configuration)
+        if task.status.state.resting:
             return
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
+            self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield wire.update(event, modes)
@@ -118,26 +120,26 @@ class A2AHandler(RequestHandler):
     def _taken(
         self, caller: Caller, params: SendMessageRequest
     ) -> Callable[[AuditEntry], Awaitable[Task]]:
-        """The message as a new run, or as the answer to what one asks."""
+        """The message as a new task, or as the answer to what one asks."""
         push = params.configuration.task_push_notification_config
 
         async def work(entry: AuditEntry) -> Task:
             message = checked(params.message)
             if message.task_id:
-                run = await self._services.tasks.get(
+                task = await self._services.tasks.get(
                     caller.namespace, message.task_id, reach=caller.reach
                 )
-                if message.context_id not in ("", run.context_id):
+                if message.context_id not in ("", task.context_id):
                     raise Invalid("The contextId is not that of the task. Leave it out.")
-                if run.status.state.final:
+                if task.status.state.final:
                     raise TaskEnded
                 return await self._services.tasks.answer(
                     caller.namespace,
-                    run.id,
+                    task.id,
                     answer_of(message),
-                    messages=lambda run: (
-                        wire.asked_message(run),
-                        _said(message, run.id, run.context_id),
+                    messages=lambda task: (
+                        wire.asked_message(task),
+                        _said(message, task.id, task.context_id),
                     ),
                     reach=caller.reach,
                     entry=entry,
@@ -147,9 +149,9 @@ class A2AHandler(RequestHandler):
                 request = wanted(push)
                 await self._services.push.check(request)
 
-                async def also(tx: Transaction, run: Task) -> None:
+                async def also(tx: Transaction, task: Task) -> None:
                     await self._services.push.keep(
-                        tx, caller.namespace, run.id, request, after=run.events
+                        tx, caller.namespace, task.id, request, after=task.events
                     )
 
             return await self._services.consolidate.start(
@@ -167,8 +169,8 @@ class A2AHandler(RequestHandler):
     @answered
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         validate_history_length(params)
-        run = await self._run(context, "get_task", params.id, params.tenant)
-        return apply_history_length(wire.task(run), params)
+        task = await self._run(context, tasks.GET_TASK, params.id, params.tenant)
+        return apply_history_length(wire.task(task), params)
 
     @answered
     async def on_list_tasks(
@@ -199,15 +201,15 @@ class A2AHandler(RequestHandler):
                 reach=caller.reach,
             )
             entry.counts["tasks"] = len(page.runs)
-            tasks = [wire.task(run, artifacts=params.include_artifacts) for run in page.runs]
+            shown = [wire.task(task, artifacts=params.include_artifacts) for task in page.runs]
             return ListTasksResponse(
-                tasks=[apply_history_length(task, params) for task in tasks],
+                tasks=[apply_history_length(task, params) for task in shown],
                 next_page_token=page.next or "",
                 page_size=size,
                 total_size=page.total,
             )
 
-        return await self._perform(context, "list_tasks", work)
+        return await self._perform(context, tasks.LIST_TASKS, work)
 
     @answered
     async def on_cancel_task(
@@ -222,7 +224,7 @@ class A2AHandler(RequestHandler):
             )
 
         try:
-            return wire.task(await self._perform(context, "cancel_task", work))
+            return wire.task(await self._perform(context, tasks.CANCEL_TASK, work))
         except UnsupportedOperationError as error:
             raise TaskNotCancelableError(error.message, error.data) from None
 
@@ -231,27 +233,27 @@ class A2AHandler(RequestHandler):
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
-        run = await self._run(context, "subscribe_to_task", params.id, params.tenant)
-        if run.status.state.final:
+        task = await self._run(context, tasks.SUBSCRIBE_TO_TASK, params.id, params.tenant)
+        if task.status.state.final:
             raise TaskEnded
-        yield wire.task(run)
+        yield wire.task(task)
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
+            self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield wire.update(event)
 
     async def _run(
-        self, context: ServerCallContext, operation: str, run_id: str, tenant: str
+        self, context: ServerCallContext, operation: Operation, run_id: str, tenant: str
     ) -> Task:
         caller = _caller(context, tenant)
         checked_id(run_id, "id")
 
         async def work(entry: AuditEntry) -> Task:
-            run = await self._services.tasks.get(caller.namespace, run_id, reach=caller.reach)
-            entry.ids.append(run.id)
-            return run
+            task = await self._services.tasks.get(caller.namespace, run_id, reach=caller.reach)
+            entry.ids.append(task.id)
+            return task
 
         return await self._perform(context, operation, work)
 
@@ -286,30 +288,29 @@ class A2AHandler(RequestHandler):
         """The card, with the skills that the token may use."""
         rights = _caller(context, params.tenant).rights
         card = self._card_at(context.state[BASE])
-        if all(rights.may(skill.id) for skill in card.skills):
+        if CONSOLIDATE_MEMORIES.allowed(rights):
             return card
         shown = AgentCard()
         shown.CopyFrom(card)
-        # A signature covers the skills; this card is shown to whoever asks, not published.
+        # A signature covers the skills; this card is shown to one caller, not published.
         del shown.skills[:], shown.signatures[:]
-        shown.skills.extend(skill for skill in card.skills if rights.may(skill.id))
         return shown
 
     async def _perform(
         self,
         context: ServerCallContext,
-        operation: str,
+        operation: Operation,
         work: Callable[[AuditEntry], Awaitable[T]],
     ) -> T:
         caller = _caller(context)
         try:
-            return await self._calls.perform(caller, DOOR, operation, work)
+            return await self._calls.perform(caller, PROTOCOL, operation, work)
         except RecallError as error:
             raise translated(error) from None
 
 
 def _caller(context: ServerCallContext, tenant: str = "") -> Caller:
-    """Who calls. The SDK puts the `tenant` of a path into the context; that of a body stands in
+    """The caller. The SDK puts the `tenant` of a path into the context; that of a body stands in
     the parameters.
     """
     caller = context.state[CALLER]

@@ -13,8 +13,10 @@ from a2a.types import (
     TaskPushNotificationConfig,
 )
 
-from recall_server.api.a2a.input import checked_id
+from recall_server.api.arguments import checked_id
 from recall_server.api.caller import Caller
+from recall_server.api.operations import tasks
+from recall_server.api.operations.operation import Operation
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import Invalid
 from recall_server.services import Services
@@ -23,12 +25,12 @@ from recall_server.storage.tables.push import CONFIGS_MAX, PushConfig
 
 
 class Perform(Protocol):
-    """Runs an operation of the door's and leaves its line in the book."""
+    """Runs an operation of A2A and leaves its record in the audit log."""
 
     async def __call__(
         self,
         context: ServerCallContext,
-        operation: str,
+        operation: Operation,
         work: Callable[[AuditEntry], Awaitable[Any]],
     ) -> Any: ...
 
@@ -62,7 +64,7 @@ class PushConfigs:
                 entry=entry,
             )
 
-        return _shown(await self._perform(context, "create_push_config", work))
+        return _shown(await self._perform(context, tasks.CREATE_PUSH_CONFIG, work))
 
     async def get(
         self,
@@ -79,7 +81,7 @@ class PushConfigs:
                 entry=entry,
             )
 
-        return _shown(await self._perform(context, "get_push_config", work))
+        return _shown(await self._perform(context, tasks.GET_PUSH_CONFIG, work))
 
     async def list(
         self,
@@ -100,7 +102,7 @@ class PushConfigs:
                 entry=entry,
             )
 
-        page = await self._perform(context, "list_push_configs", work)
+        page = await self._perform(context, tasks.LIST_PUSH_CONFIGS, work)
         return ListTaskPushNotificationConfigsResponse(
             configs=[_shown(config) for config in page.configs], next_page_token=page.next or ""
         )
@@ -122,7 +124,7 @@ class PushConfigs:
                 entry=entry,
             )
 
-        await self._perform(context, "delete_push_config", work)
+        await self._perform(context, tasks.DELETE_PUSH_CONFIG, work)
 
 
 def _shown(config: PushConfig) -> TaskPushNotificationConfig:

@@ -1,4 +1,4 @@
-"""Where A2A is served: JSON-RPC and the plain body at `/a2a`, REST under `/a2a/v1`."""
+"""The routes of A2A: JSON-RPC and the plain body at `/a2a`, REST under `/a2a/v1`."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,20 @@ from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import A2AError
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
 from recall_server.api.a2a.checks import check_call, check_new_enough, check_rest, version_of
 from recall_server.api.a2a.errors import rpc_error, unreadable
 from recall_server.api.a2a.handler import BASE, CALLER, TURN, A2AHandler, check_tenant
-from recall_server.api.a2a.plain import PlainTasks
 from recall_server.api.caller import caller_of
+from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.middleware.limits import turn_of
 
 
 class Context(DefaultServerCallContextBuilder):
-    """What the SDK's handlers know of a request: the caller whom the guard admitted."""
+    """The context of the SDK's handlers: the caller that authentication admitted."""
 
     def __init__(self, base: Callable[[Scope], str]) -> None:
         self._base = base
@@ -40,7 +39,7 @@ class Context(DefaultServerCallContextBuilder):
 
 
 class RestContext(Context):
-    """The same, for requests that nobody has looked at yet."""
+    """The same, for requests that have not been checked yet."""
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
@@ -49,19 +48,21 @@ class RestContext(Context):
         return context
 
 
-def routes(door: A2AHandler, plain: PlainTasks, base: Callable[[Scope], str]) -> list[BaseRoute]:
-    """JSON-RPC and the plain body share a path: the key "jsonrpc" tells them apart. `base` is the
-    address by which a request reached the server.
+def routes(
+    handler: A2AHandler, create_task: Endpoint, base: Callable[[Scope], str]
+) -> list[BaseRoute]:
+    """JSON-RPC and the plain body of `create_task` share a path: the key "jsonrpc" tells them
+    apart. `base` is the address by which a request reached the server.
     """
-    rpc = JsonRpcDispatcher(door, context_builder=Context(base), enable_v0_3_compat=True)
-    rest = create_rest_routes(door, context_builder=RestContext(base))
+    rpc = JsonRpcDispatcher(handler, context_builder=Context(base), enable_v0_3_compat=True)
+    rest = create_rest_routes(handler, context_builder=RestContext(base))
 
-    async def post(request: Request) -> Response:
+    async def post(request: Request) -> ASGIApp:
         if "recall.json" not in request.scope:
             return unreadable("The body is empty. Send a JSON-RPC 2.0 request.")
         body = request.scope["recall.json"]
         if isinstance(body, dict) and "skill" in body and "jsonrpc" not in body:
-            return await plain.create(request, body)
+            return create_task
         try:
             check_call(body, version_of(request))
         except A2AError as error:
@@ -72,6 +73,4 @@ def routes(door: A2AHandler, plain: PlainTasks, base: Callable[[Scope], str]) ->
         Route(JSONRPC_PATH, post, methods=["POST"]),
         Route(f"{JSONRPC_PATH}/", post, methods=["POST"]),
         Mount(REST_PATH, Router(rest, redirect_slashes=False)),
-        Route(f"{JSONRPC_PATH}/{{id}}", plain.get, methods=["GET"]),
-        Route(f"{JSONRPC_PATH}/{{id}}/resume", plain.resume, methods=["POST"]),
     ]

@@ -1,4 +1,4 @@
-"""What agents may send to the skill, what it asks, and what answers it takes: published as JSON
+"""The input of the skill, its questions and the answers that it takes: published as JSON
 schemas in the agent card, and with every question.
 """
 
@@ -90,4 +90,4 @@ EXTENSIONS: dict[str, Json] = {
         "response_schema": RESPONSE_SCHEMA,
     }
 }
-"""What the card publishes for each extension."""
+"""The parameters that the card publishes for each extension."""

@@ -42,21 +42,21 @@ STATES = {
 JSON_MODE, TEXT_MODE = "application/json", "text/plain"
 
 
-def task(run: Task, *, artifacts: bool = True, modes: Sequence[str] = ()) -> A2ATask:
-    """The run as a task; its parts limited to the output `modes` that were accepted, if any."""
+def task(task: Task, *, artifacts: bool = True, modes: Sequence[str] = ()) -> A2ATask:
+    """The task as a task; its parts limited to the output `modes` that were accepted, if any."""
     return A2ATask(
-        id=run.id,
-        context_id=run.context_id,
-        status=_status(run.id, run.context_id, run.status, run.outcome),
-        artifacts=[artifact(run.id, run.outcome, modes)] if run.outcome and artifacts else [],
-        history=[ParseDict(dict(message.document), Message()) for message in run.messages],
+        id=task.id,
+        context_id=task.context_id,
+        status=_status(task.id, task.context_id, task.status, task.outcome),
+        artifacts=[artifact(task.id, task.outcome, modes)] if task.outcome and artifacts else [],
+        history=[ParseDict(dict(message.document), Message()) for message in task.messages],
     )
 
 
 def update(
     event: Event, modes: Sequence[str] = ()
 ) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
-    """What happened to a run, for whoever watches it."""
+    """An event of a task, for clients that watch it."""
     if event.outcome is not None:
         return TaskArtifactUpdateEvent(
             task_id=event.run_id,
@@ -73,7 +73,7 @@ def update(
 
 
 def pushed(event: Event) -> bytes:
-    """What happened to a run, as a receiver of pushes gets it."""
+    """An event of a task, as a receiver of pushes gets it."""
     response = to_stream_response(update(event))
     return plain_json(json.dumps(MessageToDict(response), ensure_ascii=False)).encode()
 
@@ -116,9 +116,9 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
     return []
 
 
-def asked_message(run: Task) -> Said:
-    """What a paused run asks, for its history: as its status says it, with the same id."""
-    message = _status(run.id, run.context_id, run.status, None).message
+def asked_message(task: Task) -> Said:
+    """The questions of a paused task, for its history: as its status has them, with the same id."""
+    message = _status(task.id, task.context_id, task.status, None).message
     return Said(message.message_id, MessageToDict(message))
 
 

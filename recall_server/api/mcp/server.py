@@ -1,6 +1,7 @@
-"""The MCP door: tools over streamable HTTP, stateless, in both protocol eras."""
+"""MCP: the tools of the registry over streamable HTTP, stateless, in both protocol eras."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from mcp import MCPError
@@ -22,16 +23,19 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from recall_server import __version__
-from recall_server.api import answers, presenters
+from recall_server.api import presenters
 from recall_server.api.caller import caller_of
-from recall_server.api.mcp.tools import Call, Tool, screened
+from recall_server.api.mcp.tools import Tool, tools_of
 from recall_server.api.middleware.request_validation import MalformedBody
+from recall_server.api.operations import UNKNOWN_TOOL
+from recall_server.api.operations.operation import Operation
 from recall_server.api.perform import Calls
+from recall_server.api.problems import MethodNotAllowed, NotAcceptable, problem
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import InsufficientScope, RecallError, UnknownTool
-from recall_server.services import Services
 
-DOOR = "mcp"
+PROTOCOL = "mcp"
+_JSON_KINDS = {b"", b"*/*", b"application/*", b"application/json"}
 INSTRUCTIONS = (
     "Recall is a memory that lasts between conversations. search_memories finds what is known "
     "about the user, the project and earlier decisions. store_memory keeps a conversation or a "
@@ -44,13 +48,9 @@ Context = ServerRequestContext[dict[str, Any], Request]
 class McpServer:
     """The endpoint `/mcp`. Its session manager must be running while it serves."""
 
-    def __init__(
-        self, services: Services, calls: Calls, tools: tuple[Tool, ...], body_bytes_max: int
-    ) -> None:
-        self._services = services
+    def __init__(self, calls: Calls, operations: Iterable[Operation], body_bytes_max: int) -> None:
         self._calls = calls
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in screened(tools)}
-        self._faces = [tool.face() for tool in tools]
+        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools_of(operations)}
         server: Server[dict[str, Any]] = Server(
             "recall",
             version=__version__,
@@ -59,8 +59,8 @@ class McpServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        # Stateless: nothing of one request can be met by another, whoever sends it.
-        # The edge has checked Host, Origin and size for every door.
+        # Stateless: nothing of one request can be met by another, from whichever client.
+        # Host, Origin and size were checked for every protocol.
         self.manager = StreamableHTTPSessionManager(
             server,
             json_response=True,
@@ -71,15 +71,18 @@ class McpServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
-            response = answers.http_error(answers.MethodNotAllowed(), {"Allow": "POST"})
+            response = problem(MethodNotAllowed(), {"Allow": "POST"})
             await response(scope, receive, send)
             return
         if "recall.json" not in scope:
-            await answers.http_error(MalformedBody())(scope, receive, send)
+            await problem(MalformedBody())(scope, receive, send)
+            return
+        if not _takes_json(scope):
+            await problem(NotAcceptable())(scope, receive, send)
             return
         if not _is_message(scope["recall.json"]):
             # The SDK would answer with what pydantic says of it, input and all.
-            response = JSONResponse(
+            answer = JSONResponse(
                 {
                     "jsonrpc": "2.0",
                     "id": None,
@@ -87,44 +90,64 @@ class McpServer:
                 },
                 400,
             )
-            await response(scope, receive, send)
+            await answer(scope, receive, send)
             return
         await self.manager.handle_request(scope, receive, send)
 
     async def _list_tools(
         self, context: Context, _: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """Those that the token may call."""
+        """The tools that the token may call."""
         assert context.request is not None
         rights = caller_of(context.request.scope).rights
-        return ListToolsResult(tools=[face for face in self._faces if rights.may(face.name)])
+        return ListToolsResult(
+            tools=[one.shown for one in self._tools.values() if one.operation.allowed(rights)]
+        )
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         assert context.request is not None
         caller = caller_of(context.request.scope)
         tool = self._tools.get(params.name)
-
-        async def work(entry: AuditEntry) -> dict[str, Any]:
-            if tool is None:
-                raise UnknownTool
-            given = tool.parse(params.arguments or {})
-            client = _client_name(context)
-            return await tool.run(Call(self._services, caller, client, entry), given)
-
         try:
-            data = await self._calls.perform(caller, DOOR, _operation(tool, params), work)
+            if tool is None:
+                await self._calls.perform(caller, PROTOCOL, UNKNOWN_TOOL, _unknown)
+            else:
+                read = partial(tool.arguments.parse, params.arguments or {}, tool.name)
+                client = _client_name(context)
+                data = await self._calls.run(
+                    caller,
+                    PROTOCOL,
+                    tool.operation,
+                    read=read,
+                    present=tool.present,
+                    client=client,
+                )
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
         except InsufficientScope as error:
-            told = {"code": error.code, "scope": error.scope}
-            raise MCPError(INVALID_REQUEST, error.message, told) from None
+            details = {"code": error.code, "scope": error.scope}
+            raise MCPError(INVALID_REQUEST, error.message, details) from None
         except RecallError as error:
             return _result(presenters.failed(error), is_error=True)
         return _result(presenters.ok(data))
 
 
-def _operation(tool: Tool | None, params: CallToolRequestParams) -> str:
-    return tool.operation(params.arguments or {}) if tool else "unknown_tool"
+async def _unknown(_: AuditEntry) -> None:
+    raise UnknownTool
+
+
+def _takes_json(scope: Scope) -> bool:
+    """Whether the client takes JSON, or does not say. The SDK refuses a request that does not name
+    both JSON and event streams, although it answers with JSON alone: it is shown that the client
+    takes both.
+    """
+    headers = [(name, value) for name, value in scope["headers"] if name != b"accept"]
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept").lower()
+    kinds = {kind.partition(b";")[0].strip() for kind in accepted.split(b",")}
+    if not kinds & _JSON_KINDS:
+        return False
+    scope["headers"] = [*headers, (b"accept", b"application/json, text/event-stream")]
+    return True
 
 
 def _is_message(value: Any) -> bool:
@@ -146,7 +169,7 @@ def _result(envelope: dict[str, Any], *, is_error: bool = False) -> CallToolResu
 
 
 def _client_name(context: Context) -> str | None:
-    """What the client calls itself: told with each request of the newer era only."""
-    told = (context.meta or {}).get("io.modelcontextprotocol/clientInfo")
-    name = told.get("name") if isinstance(told, dict) else None
+    """The name of the client, which is sent with each request of the newer era only."""
+    info = (context.meta or {}).get("io.modelcontextprotocol/clientInfo")
+    name = info.get("name") if isinstance(info, dict) else None
     return name[:128] if isinstance(name, str) and name.isprintable() else None

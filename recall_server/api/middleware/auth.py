@@ -1,4 +1,4 @@
-"""The guard: no bearer token, no entry. Pure ASGI, so every door has the same one."""
+"""Bearer tokens: without a good one a request goes no further. Pure ASGI, for all protocols."""
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -9,11 +9,13 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.authentication import AuthCredentials
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api import answers
 from recall_server.api.caller import Caller, admit
 from recall_server.api.middleware.challenges import Challenges
+from recall_server.api.middleware.limits import FailedAuthThrottle
+from recall_server.api.problems import problem
 from recall_server.domain.errors import Invalid, RecallError, Unauthenticated
 from recall_server.domain.permissions import Scope as Needed
 from recall_server.domain.permissions import TokenInfo
@@ -34,14 +36,17 @@ class BearerAuth:
         self,
         app: ASGIApp,
         verify: Callable[[str], Awaitable[TokenInfo]],
-        open_paths: frozenset[str],
+        throttle: FailedAuthThrottle,
         challenges: Challenges,
+        *,
+        open_paths: frozenset[str],
         open_under: tuple[str, ...] = (),
     ) -> None:
         self._app = app
         self._verify = verify
-        self._open_paths = open_paths
+        self._throttle = throttle
         self._challenges = challenges
+        self._open_paths = open_paths
         self._open_under = open_under
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,10 +58,9 @@ class BearerAuth:
         if scope["path"] in self._open_paths or scope["path"].startswith(self._open_under):
             await self._app(scope, receive, send)
             return
-        shown = False
+        token = None
         try:
             token = _bearer(scope)
-            shown = bool(token)
             if token is None:
                 raise Unauthenticated(
                     "Send the header 'Authorization: Bearer TOKEN'. A token is made with "
@@ -65,15 +69,15 @@ class BearerAuth:
             info = await self._verify(token)
         except RecallError as error:
             log.info("refused", code=error.code)
-            headers = self._challenges.headers(scope, error, shown=shown)
-            await answers.http_error(error, headers)(scope, receive, send)
+            refusal = await self._refusal(scope, error, shown=bool(token))
+            await refusal(scope, receive, send)
             return
         caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at, token=info)
         admit(scope, caller)
         scopes = sorted(info.rights.scopes)
         user = AuthenticatedUser(
             AccessToken(
-                token=info.accessor,  # whoever logs it logs no secret
+                token=info.accessor,  # where it is logged, no secret is
                 client_id=info.accessor,
                 scopes=list(scopes),
                 subject=info.namespace,
@@ -82,52 +86,48 @@ class BearerAuth:
         )
         scope["user"] = user
         scope["auth"] = AuthCredentials(list(scopes))
+
+        async def marked(message: Message) -> None:
+            """No cache on the way may give an answer to another client (RFC 9111, 5.2.2.5). Where
+            the token lacked a scope, each protocol says so in its own words, and this in HTTP's,
+            with the scope that is needed (RFC 6750, 3.1).
+            """
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Cache-Control"] = "no-store"
+                if caller.refused:
+                    message["status"] = HTTPStatus.FORBIDDEN.value
+                    needed = Needed(caller.refused[-1].scope)
+                    headers["WWW-Authenticate"] = self._challenges.lacking(scope, needed)
+            await send(message)
+
         reset = auth_context_var.set(user)
         try:
-            await self._app(scope, receive, _uncached(self._challenging(scope, caller, send)))
+            await self._app(scope, receive, marked)
         finally:
             auth_context_var.reset(reset)
 
-    def _challenging(self, scope: Scope, caller: Caller, send: Send) -> Send:
-        """`send`, for answers that are 403 where the token lacked a scope: each door says so in its
-        protocol's words, and this in HTTP's, with the scope that is needed (RFC 6750, 3.1).
-        """
-
-        async def challenged(message: Message) -> None:
-            if message["type"] == "http.response.start" and caller.refused:
-                message["status"] = HTTPStatus.FORBIDDEN.value
-                needed = Needed(caller.refused[-1].scope)
-                MutableHeaders(scope=message)["WWW-Authenticate"] = self._challenges.lacking(
-                    scope, needed
-                )
-            await send(message)
-
-        return challenged
+    async def _refusal(self, scope: Scope, error: RecallError, *, shown: bool) -> Response:
+        """The answer to a request that is not let in; `shown`: with a token."""
+        answer = problem(error, self._challenges.headers(scope, error, shown=shown))
+        if answer.status_code == HTTPStatus.UNAUTHORIZED:
+            return await self._throttle.count(scope) or answer
+        return answer
 
 
 def _bearer(scope: Scope) -> str | None:
-    """The token; None where none is shown, and none that there can be where something else is.
-    Raises on more than one header.
+    """The token; None without an Authorization header, and "" where it cannot hold a token. Raises
+    on more than one header.
     """
-    shown = [value for name, value in scope["headers"] if name == b"authorization"]
-    if not shown:
+    shown = None
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            if shown is not None:
+                raise Invalid("The request has two Authorization headers. Send one.")
+            shown = value
+    if shown is None:
         return None
-    if len(shown) > 1:
-        raise Invalid("The request has two Authorization headers. Send one.")
-    header: str = shown[0].decode("latin-1")
+    header: str = shown.decode("latin-1")
     if not header.lower().startswith(_SCHEME) or len(header) > TOKEN_CHARS_MAX:
         return ""
     return header[len(_SCHEME) :].lstrip(" ")
-
-
-def _uncached(send: Send) -> Send:
-    """`send`, for answers that are the caller's alone: no cache on the way may give them to another
-    (RFC 9111, 5.2.2.5).
-    """
-
-    async def marked(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message)["Cache-Control"] = "no-store"
-        await send(message)
-
-    return marked

@@ -1,4 +1,4 @@
-"""How a client without a token, or with too small a one, learns where to get one: the metadata of a
+"""Tell a client without a token, or with too small a one, where to get one: the metadata of a
 protected resource (RFC 9728), and the `WWW-Authenticate` of a refusal (RFC 6750 3).
 """
 
@@ -21,8 +21,8 @@ _MAX_AGE_S = 300
 
 
 class Challenges:
-    """`base` is the address by which a request reached us. Without issuers there is nowhere to send
-    anybody, so there is no metadata and no word of it.
+    """`base` is the address by which a request reached us. Without issuers there is no
+    metadata.
     """
 
     def __init__(self, issuers: Sequence[Issuer], base: Callable[[AsgiScope], str]) -> None:
@@ -63,7 +63,7 @@ class Challenges:
         return "Bearer " + ", ".join(parts)
 
     def _names_for(self, scope: Scope) -> list[str]:
-        """What to ask the issuers for: of each the scope that gives this and least besides."""
+        """The scope of each issuer that gives this one, and least besides."""
         return sorted({name for one in self._issuers if (name := one.name_for(scope)) is not None})
 
     async def _metadata(self, request: Request) -> JSONResponse:

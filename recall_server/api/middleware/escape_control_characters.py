@@ -1,9 +1,7 @@
-"""What leaves by any door as JSON is safe to print: control characters, bidi marks and the like
-stand in it as JSON's own escapes, so that the data is exact and `curl` in a terminal obeys nothing
-(SECURITY LLM-12, LOG-05).
+"""Every JSON answer is safe to print: control characters, bidi marks and the like stand in it as
+JSON's own escapes, so that the data is exact and a terminal that shows it obeys nothing.
 
-Data stays data: what a program reads from the JSON is what was stored, to the character. What is
-shown as text - the text parts of A2A, the tables of the command line - goes through
+What is shown as text, as the text parts of A2A and the tables of the command line, goes through
 `domain.text.visible` instead, where it is made.
 """
 
@@ -11,11 +9,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recall_server.domain.text.cleaning import plain_json
 
-_JSON = (b"application/json", b"application/a2a+json", b"text/event-stream")
+_JSON = (
+    b"application/json",
+    b"application/problem+json",
+    b"application/a2a+json",
+    b"text/event-stream",
+)
 
 
 class EscapeControlCharacters:
-    """Pure ASGI, around all doors."""
+    """Pure ASGI, around all protocols."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -26,7 +29,7 @@ class EscapeControlCharacters:
 
 class _Answer:
     """One answer on its way out. Of a stream each event comes whole, in one chunk, and goes at
-    once; what states its length waits until the length is known.
+    once; an answer that states its length waits until the length is known.
     """
 
     def __init__(self, send: Send) -> None:
@@ -37,35 +40,40 @@ class _Answer:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = {name.lower(): value for name, value in message["headers"]}
-            self._json = headers.get(b"content-type", b"").lower().startswith(_JSON)
-            if self._json and b"content-length" in headers:
+            measured = False
+            for name, value in message["headers"]:
+                lower = name.lower()
+                if lower == b"content-type":
+                    self._json = value.lower().startswith(_JSON)
+                measured = measured or lower == b"content-length"
+            if self._json and measured:
                 self._start = message
                 return
-        elif message["type"] == "http.response.body" and self._start is not None:
-            self._body += message.get("body", b"")
-            if message.get("more_body", False):
-                return
-            body = _plain(self._body)
-            await self._send(_measured(self._start, len(body)))
-            message = {**message, "body": body}
         elif message["type"] == "http.response.body" and self._json:
-            message = {**message, "body": _plain(message.get("body", b""))}
+            self._body += message.get("body", b"")
+            if self._start is not None and message.get("more_body", False):
+                return
+            body = self._body
+            if not body.isascii() or b"\x7f" in body:
+                body = _escaped(body)
+            if self._start is not None:
+                if len(body) != len(self._body):
+                    _set_length(self._start, len(body))
+                await self._send(self._start)
+            message = {**message, "body": body}
+            self._body = b""
         await self._send(message)
 
 
-def _plain(body: bytes) -> bytes:
-    if body.isascii() and b"\x7f" not in body:
-        return body
+def _escaped(body: bytes) -> bytes:
     try:
         return plain_json(body.decode()).encode()
     except UnicodeDecodeError:
         return body
 
 
-def _measured(start: Message, length: int) -> Message:
-    headers = [
+def _set_length(start: Message, length: int) -> None:
+    start["headers"] = [
         (name, str(length).encode() if name.lower() == b"content-length" else value)
         for name, value in start["headers"]
     ]
-    return {**start, "headers": headers}

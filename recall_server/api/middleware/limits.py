@@ -1,5 +1,5 @@
-"""How much one caller may ask for: calls a minute, and how many are worked on at once. Pure ASGI,
-between the guard and the doors, so that every door has the same.
+"""Limits of one caller: calls a minute, and calls that are worked on at once. Pure ASGI,
+behind authentication, the same for all protocols.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.caller import Caller, admitted
+from recall_server.api.caller import admitted
 from recall_server.domain.errors import Busy, RateLimited, RecallError
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
@@ -26,8 +26,8 @@ _TURN = "recall.turn"
 
 
 class Turn:
-    """Of a call, while it is worked on. It ends as the answer begins, or before, where the call
-    only waits for something to happen.
+    """The place of a call among those that are worked on. It ends as the answer begins, or before,
+    where the call only waits for something to happen.
     """
 
     def __init__(self, turns: FairSemaphore, namespace: Namespace) -> None:
@@ -73,15 +73,20 @@ class Limits:
             await self._app(scope, receive, send)
             return
         try:
-            await self._rates.call(caller.namespace, _issuer(caller))
-            turn = await self._turn(caller.namespace)
-        except RecallError as error:
+            # A token does not get more calls by delegating itself.
+            await self._rates.call(caller.namespace, caller.accessor.partition("/")[0])
+            if self._turns.waiting(caller.namespace) >= WAITING_MAX:
+                raise Busy
+            async with asyncio.timeout(self._wait_s):
+                await self._turns.take(caller.namespace)
+        except (RecallError, TimeoutError) as raised:
+            error = raised if isinstance(raised, RecallError) else Busy()
             log.info("refused", code=error.code, accessor=caller.accessor)
             response = self._refusal(scope, error)
             response.headers.update(again(error))
             await response(scope, receive, send)
             return
-        scope[_TURN] = turn
+        turn = scope[_TURN] = Turn(self._turns, caller.namespace)
 
         async def ending(message: Message) -> None:
             turn.end()
@@ -93,44 +98,25 @@ class Limits:
         finally:
             turn.end()
 
-    async def _turn(self, namespace: Namespace) -> Turn:
-        if self._turns.waiting(namespace) >= WAITING_MAX:
-            raise Busy
-        try:
-            async with asyncio.timeout(self._wait_s):
-                await self._turns.take(namespace)
-        except TimeoutError:
-            raise Busy from None
-        return Turn(self._turns, namespace)
-
 
 class FailedAuthThrottle:
-    """Answers 429 instead of 401 to an address that has shown too many bad tokens. A good one gets
-    in from there as ever: nobody can lock out another. Outside of the guard.
+    """Answers 429 instead of 401 to an address that has shown too many bad tokens. A good one is
+    let in from there as ever: no client can lock out another.
     """
 
-    def __init__(self, app: ASGIApp, rates: Rates, refusal: Refusal) -> None:
-        self._app = app
+    def __init__(self, rates: Rates, refusal: Refusal) -> None:
         self._rates = rates
         self._refusal = refusal
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = False
-
-        async def counted(message: Message) -> None:
-            nonlocal refused
-            if message["type"] == "http.response.start" and message["status"] == 401:
-                try:
-                    await self._rates.bad_token(_address(scope))
-                except RateLimited as error:
-                    refused = True
-                    response = self._refusal(scope, error)
-                    response.headers.update(again(error))
-                    await response(scope, receive, send)
-            if not refused:
-                await send(message)
-
-        await self._app(scope, receive, counted)
+    async def count(self, scope: Scope) -> Response | None:
+        """Count one bad token. The answer to give instead of 401, where it was one too many."""
+        try:
+            await self._rates.bad_token(_address(scope))
+        except RateLimited as error:
+            response = self._refusal(scope, error)
+            response.headers.update(again(error))
+            return response
+        return None
 
 
 def again(error: RecallError) -> dict[str, str]:
@@ -150,8 +136,3 @@ def _address(scope: Scope) -> str:
     """Of the connection. What a header says of it could be anything."""
     client = scope.get("client")
     return client[0] if client else ""
-
-
-def _issuer(caller: Caller) -> str:
-    """Whose calls they are: a token does not get more by handing itself on."""
-    return caller.accessor.partition("/")[0]

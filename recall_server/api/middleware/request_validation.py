@@ -1,4 +1,4 @@
-"""The outer wall: what a request may look like before anybody reads it."""
+"""Limits and form of a request, checked before any other part of the server reads it."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ JSON_KINDS = ("application/json", "application/a2a+json")
 HEADER_BYTES_MAX = 32_768
 HEADERS_MAX = 100
 URL_BYTES_MAX = 8_192
-# Of a body: a parser in C lets nobody else go on until it is done.
+# Of a body: a parser in C blocks the event loop until it is done.
 JSON_VALUES_MAX = 100_000
 # What is longer is checked beside the event loop.
 INLINE_UP_TO_BYTES = 32_768
@@ -107,8 +107,7 @@ class RequestValidation:
             await self._app(scope, receive, send)
             return
         try:
-            _check_size(scope)
-            self._check_headers(scope)
+            self._check_head(scope)
             body = None
             if scope["method"] == "POST":
                 body = await self._body(scope, receive)
@@ -123,12 +122,34 @@ class RequestValidation:
             response.headers["Connection"] = "close"
             await response(scope, receive, send)
             return
-        await self._app(scope, receive if body is None else _replayed(body, receive), send)
+        if body is None:
+            await self._app(scope, receive, send)
+            return
+        unread = True
 
-    def _check_headers(self, scope: Scope) -> None:
+        async def replayed() -> Message:
+            """`receive` as if the body had not been read."""
+            nonlocal unread
+            if unread:
+                unread = False
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        await self._app(scope, replayed, send)
+
+    def _check_head(self, scope: Scope) -> None:
+        if len(scope["raw_path"]) + len(scope["query_string"]) > URL_BYTES_MAX:
+            raise UrlTooLong(f"A URL may have {URL_BYTES_MAX} bytes. Send long texts in the body.")
+        size = 0
         headers: dict[bytes, list[str]] = {}
         for name, value in scope["headers"]:
+            size += len(name) + len(value)
             headers.setdefault(name, []).append(value.decode("latin-1"))
+        if len(scope["headers"]) > HEADERS_MAX or size > HEADER_BYTES_MAX:
+            raise HeadersTooLarge(
+                f"A request may have {HEADERS_MAX} headers and {HEADER_BYTES_MAX} bytes of them. "
+                "Send fewer."
+            )
         hosts = headers.get(b"host", [])
         match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         if match is None or match[1].strip("[]") not in self._hosts:
@@ -141,18 +162,11 @@ class RequestValidation:
         if lengths and b"transfer-encoding" in headers:
             # Two lengths, two readings: a proxy may take the rest for the next request.
             raise Invalid("The request has Content-Length and Transfer-Encoding. Send one.")
-        if any(int(length) > self._body_bytes_max for length in lengths):
-            raise BodyTooLarge(
-                f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
-            )
-
-    def _check_kind(self, scope: Scope) -> None:
-        headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
-        kind = headers.get(b"content-type", "").partition(";")[0].strip()
-        if kind not in JSON_KINDS:
-            raise UnsupportedMedia
-        if headers.get(b"content-encoding", "identity") not in ("", "identity"):
-            raise UnsupportedMedia
+        for length in lengths:
+            if int(length) > self._body_bytes_max:
+                raise BodyTooLarge(
+                    f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
+                )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body, checked; None where the client has gone before its end: half a request asks
@@ -175,7 +189,7 @@ class RequestValidation:
         body = b"".join(parts)
         if not body:
             return body  # the path says it all, as to cancel a task
-        self._check_kind(scope)
+        _check_kind(scope)
         if len(body) > INLINE_UP_TO_BYTES:
             check = asyncio.to_thread(check_json, body, self._json_depth_max)
             scope["recall.json"] = await check
@@ -184,16 +198,15 @@ class RequestValidation:
         return body
 
 
-def _check_size(scope: Scope) -> None:
-    headers = scope["headers"]
-    size = sum(len(name) + len(value) for name, value in headers)
-    if len(headers) > HEADERS_MAX or size > HEADER_BYTES_MAX:
-        raise HeadersTooLarge(
-            f"A request may have {HEADERS_MAX} headers and {HEADER_BYTES_MAX} bytes of them. "
-            "Send fewer."
-        )
-    if len(scope["raw_path"]) + len(scope["query_string"]) > URL_BYTES_MAX:
-        raise UrlTooLong(f"A URL may have {URL_BYTES_MAX} bytes. Send long texts in the body.")
+def _check_kind(scope: Scope) -> None:
+    kind, encoding = "", "identity"
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value.decode("latin-1").lower().partition(";")[0].strip()
+        elif name == b"content-encoding":
+            encoding = value.decode("latin-1").lower()
+    if kind not in JSON_KINDS or encoding not in ("", "identity"):
+        raise UnsupportedMedia
 
 
 def check_json(body: bytes, depth_max: int) -> Any:
@@ -205,7 +218,10 @@ def check_json(body: bytes, depth_max: int) -> Any:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise MalformedBody("The body is not UTF-8. Send it in UTF-8.") from None
-    _check_structure(body, depth_max)
+    opened = body.count(b"[") + body.count(b"{")
+    # So few can be neither too deep nor too many, in a string or not.
+    if opened > depth_max or opened + body.count(b",") > JSON_VALUES_MAX:
+        _check_structure(body, depth_max)
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -219,10 +235,6 @@ def check_json(body: bytes, depth_max: int) -> Any:
 
 
 def _check_structure(body: bytes, depth_max: int) -> None:
-    # So few that they can be neither too deep nor too many, in a string or not.
-    opened = body.count(b"[") + body.count(b"{")
-    if opened <= depth_max and opened + body.count(b",") <= JSON_VALUES_MAX:
-        return
     depth = values = 0
     for match in _STRUCTURE.finditer(body):
         token = match[0]
@@ -248,17 +260,3 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is not a number")
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """`receive` as if nobody had read the body."""
-    first = True
-
-    async def replay() -> Message:
-        nonlocal first
-        if first:
-            first = False
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await receive()
-
-    return replay

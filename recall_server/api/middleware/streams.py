@@ -59,7 +59,9 @@ class Streams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = admitted(scope)
-        if caller is None or not opens_stream(scope):
+        # Most requests are none of A2A.
+        is_a2a = scope["type"] == "http" and scope["path"].startswith(JSONRPC_PATH)
+        if caller is None or not is_a2a or not opens_stream(scope):
             await self._app(scope, receive, send)
             return
         if self._open[caller.namespace] >= self._each:
@@ -102,7 +104,7 @@ class Streams:
                     log.info("streams_ended", accessor=token.accessor)
                     over.set()
             except RecallError as error:
-                # A stream reads the same database: without it, nothing is told.
+                # A stream reads the same database: without it, no event is sent.
                 log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 

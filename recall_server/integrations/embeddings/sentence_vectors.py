@@ -28,17 +28,30 @@ class _Encoder(Protocol):
 
 
 class SentenceEmbedder:
-    """The port `Embedder` over one model, from its package, a folder, its cache or the hub; `batch`
-    texts are one piece of work.
+    """The port `Embedder` over one model, from its package, a folder, its cache or, if allowed, the
+    hub; `batch` texts are one piece of work.
 
     A text has the same vector in every batch but for the last places of its numbers.
     """
 
-    def __init__(self, model_name: str, *, threads: int, timeout_s: float, batch: int) -> None:
+    def __init__(
+        self,
+        model_name: str,
+        *,
+        threads: int,
+        timeout_s: float,
+        batch: int,
+        download: bool = False,
+    ) -> None:
         self._model_name = model_name
         self._batch = batch
         self._thread = ModelThread(
-            model_name, _made, EmbedderUnavailable, threads=threads, timeout_s=timeout_s
+            model_name,
+            _made,
+            EmbedderUnavailable,
+            threads=threads,
+            timeout_s=timeout_s,
+            download=download,
         )
         self._dimensions = 0
 
@@ -74,8 +87,8 @@ class SentenceEmbedder:
         return [(start, start + self._batch) for start in range(0, count, self._batch)]
 
 
-def _made(package: ModuleType, place: str) -> _Encoder:
-    return cast("_Encoder", package.SentenceTransformer(place))
+def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
+    return cast("_Encoder", package.SentenceTransformer(place, local_files_only=local))
 
 
 def _rows(encoder: _Encoder, texts: list[str]) -> Vectors:

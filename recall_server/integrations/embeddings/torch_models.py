@@ -26,29 +26,31 @@ class ModelThread(Generic[M]):
     """A model in a thread of its own. Work waits in a queue of pieces, so that a short question
     never waits for more than the pieces before it.
 
-    Loads on first use, which may take many seconds, or minutes from the hub. Raises `failure` where
-    the package is missing, the model can be had neither from the disk nor from the hub, it fails,
-    or a piece is not done within `timeout_s` seconds, its time in the queue included; a piece that
-    has not begun by then is dropped.
+    Loads on first use, which may take many seconds, or minutes from the hub; the hub is asked only
+    where `download` allows it. Raises `failure` where the package is missing, the model cannot be
+    loaded, it fails, or a piece is not done within `timeout_s` seconds, its time in the queue
+    included; a piece that has not begun by then is dropped.
     """
 
     def __init__(
         self,
         name: str,
-        make: Callable[[ModuleType, str], M],
+        make: Callable[[ModuleType, str, bool], M],
         failure: type[Unavailable],
         *,
         threads: int,
         timeout_s: float,
+        download: bool,
     ) -> None:
-        """`make` is given the package and where the model is; `threads` is how many the arithmetic
-        of one piece may use, 0 for half of the processors.
+        """`make` is given the package, where the model is and whether it must be on this machine;
+        `threads` is how many the arithmetic of one piece may use, 0 for half of the processors.
         """
         self.name = name
         self._make = make
         self._failure = failure
         self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
         self._timeout_s = timeout_s
+        self._download = download
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         self._model: M | None = None
 
@@ -85,10 +87,13 @@ class ModelThread(Generic[M]):
         if self._model is None:
             package = self._imported()
             try:
-                self._model = self._make(package, _place(self.name))
+                self._model = self._make(package, _place(self.name), not self._download)
             except Exception:  # noqa: BLE001 - the hub's client fails in a dozen unrelated ways
                 raise self._failure(
                     f"The model {self.name} is neither on this machine nor to be had from the hub."
+                    if self._download
+                    else f"The model {self.name} is not on this machine, and no hub is asked. Name "
+                    "a folder that has it, or set RECALL_ALLOW_DOWNLOADS=true."
                 ) from None
         return self._model
 

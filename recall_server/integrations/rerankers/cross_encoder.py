@@ -32,9 +32,16 @@ class CrossEncoderReranker:
 
     judges = True
 
-    def __init__(self, model_name: str, *, threads: int, timeout_s: float) -> None:
+    def __init__(
+        self, model_name: str, *, threads: int, timeout_s: float, download: bool = False
+    ) -> None:
         self._thread = ModelThread(
-            model_name, _made, RerankerUnavailable, threads=threads, timeout_s=timeout_s
+            model_name,
+            _made,
+            RerankerUnavailable,
+            threads=threads,
+            timeout_s=timeout_s,
+            download=download,
         )
 
     @property
@@ -56,8 +63,8 @@ class CrossEncoderReranker:
         await self._thread.close()
 
 
-def _made(package: ModuleType, place: str) -> _Encoder:
-    return cast("_Encoder", package.CrossEncoder(place))
+def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
+    return cast("_Encoder", package.CrossEncoder(place, local_files_only=local))
 
 
 def _scores(encoder: _Encoder, pairs: list[tuple[str, str]]) -> list[float]:

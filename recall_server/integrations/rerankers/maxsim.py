@@ -67,10 +67,21 @@ class MaxSimReranker:
     judges = False
 
     def __init__(
-        self, model_name: str, *, threads: int, timeout_s: float, cache_bytes_max: int
+        self,
+        model_name: str,
+        *,
+        threads: int,
+        timeout_s: float,
+        cache_bytes_max: int,
+        download: bool = False,
     ) -> None:
         self._thread = ModelThread(
-            model_name, _made, RerankerUnavailable, threads=threads, timeout_s=timeout_s
+            model_name,
+            _made,
+            RerankerUnavailable,
+            threads=threads,
+            timeout_s=timeout_s,
+            download=download,
         )
         self.held = TokenVectors(cache_bytes_max)
 
@@ -106,8 +117,8 @@ def word_weights(query: str, weights: Mapping[str, float]) -> list[tuple[int, in
     return found
 
 
-def _made(package: ModuleType, place: str) -> _Encoder:
-    encoder = cast("_Encoder", package.SentenceTransformer(place))
+def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
+    encoder = cast("_Encoder", package.SentenceTransformer(place, local_files_only=local))
     encoder.max_seq_length = min(encoder.max_seq_length or TOKENS_MAX, TOKENS_MAX)
     return encoder
 

@@ -8,7 +8,6 @@ from time import perf_counter
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import NamespaceNotFound
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import READS
 from recall_server.services.audit.read_log import ReadLog
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.storage.store import Store
@@ -36,9 +35,15 @@ class Audit:
     reads: ReadLog
 
     def begin(
-        self, namespace: Namespace, operation: str, door: str, accessor: str | None
+        self,
+        namespace: Namespace,
+        operation: str,
+        door: str,
+        accessor: str | None,
+        *,
+        read_only: bool = False,
     ) -> AuditEntry:
-        """A line for an operation that starts now."""
+        """A record for an operation that starts now."""
         started = perf_counter()
         return AuditEntry(
             id=self.new_id("rec"),
@@ -49,18 +54,19 @@ class Audit:
             request_id=self.new_id("req"),
             started_at=self.now(),
             elapsed_ms=lambda: (perf_counter() - started) * 1000,
+            read_only=read_only,
         )
 
     def check(self, entry: AuditEntry) -> None:
         """Raise `AuditUnavailable` where `entry` is of a read, and reads cannot be recorded."""
-        if entry.operation in READS:
+        if entry.read_only:
             self.reads.check_for(entry.namespace)
 
     async def note(self, entry: AuditEntry) -> None:
         """Take in the record of an operation that changed nothing, or failed: that of a read is
         written behind the reply. Raises `AuditUnavailable`.
         """
-        if entry.operation in READS:
+        if entry.read_only:
             self.reads.add(entry)
         else:
             await self.write(entry)

@@ -13,14 +13,14 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.containers import NONE, container
 from recall_server.domain.episode import Episode, Source
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import IdempotencyConflict
+from recall_server.domain.errors import IdempotencyConflict, NotFound
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.ids import new_id
-from recall_server.domain.job import Job
+from recall_server.domain.job import Job, TextJob
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Policy, Settling
-from recall_server.domain.text.cleaning import clean_label, clean_text
+from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
@@ -69,6 +69,14 @@ class Accepted:
     cached: bool
     container: str = NONE
     new_room: bool = False
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The job of a stored text, and the active memories that were made of it."""
+
+    job: TextJob
+    memory_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -167,6 +175,24 @@ class Ingest:
             source=submission.source,
             container=submission.container,
         )
+
+    async def extracted(
+        self,
+        namespace: Namespace,
+        job_id: str,
+        *,
+        reach: AccessScope = FULL_ACCESS,
+        entry: AuditEntry,
+    ) -> Extracted:
+        """How far the job of a text has come. Raises `NotFound`, also for a text out of reach."""
+        storable(job_id)
+        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            job = await tx.jobs.of_text(job_id)
+            memories = await tx.memories.of_episode(job.episode_id) if job else []
+        if job is None:
+            raise NotFound("No job has this id. Take the job_id that a store has answered with.")
+        entry.ids.append(job.id)
+        return Extracted(job, tuple(one.id for one in memories))
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Work through an episode, passage by passage, each with its memories in one transaction

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.job import Job, JobState
+from recall_server.domain.job import Job, JobState, TextJob
 from recall_server.domain.namespace import Namespace
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment
+from recall_server.storage.rows import document, moment, moment_or_none
 
 
 class Fenced(Exception):
@@ -86,6 +86,11 @@ class Jobs:
         rows = await self._handle.fetch("job", id=job_id)
         return JobState(rows[0]["state"]) if rows else None
 
+    async def of_text(self, job_id: str) -> TextJob | None:
+        """A job about a text that is within the access scope."""
+        rows = await self._handle.fetch("job_of_text", id=job_id)
+        return _text_job(rows[0]) if rows else None
+
 
 def _counts(rows: Any) -> dict[tuple[str, JobState], int]:
     return {(row["kind"], JobState(row["state"])): int(row["jobs"]) for row in rows}
@@ -100,4 +105,18 @@ def _job(row: Row) -> Job:
         attempt=row["attempt"],
         failures=row["failures"],
         created_at=moment(row["created_at"]),
+    )
+
+
+def _text_job(row: Row) -> TextJob:
+    return TextJob(
+        id=row["id"],
+        kind=row["kind"],
+        state=JobState(row["state"]),
+        attempts=row["attempt"],
+        failures=row["failures"],
+        created_at=moment(row["created_at"]),
+        finished_at=moment_or_none(row["finished_at"]),
+        error_code=row["error_code"],
+        episode_id=row["episode_id"],
     )

@@ -8,6 +8,7 @@ import socket
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -207,3 +208,29 @@ async def test_the_hashing_double_likes_shared_stems_and_can_fail() -> None:
     assert not blank.any()
     with pytest.raises(EmbedderUnavailable):
         await embedder.embed(["tea"])
+
+
+@pytest.mark.parametrize("download", [False, True])
+async def test_the_hub_is_asked_for_a_model_only_with_leave(
+    monkeypatch: pytest.MonkeyPatch, *, download: bool
+) -> None:
+    """The libraries are not installed here: what they are told is what decides."""
+    told: list[bool] = []
+
+    def load(place: str, *, local_files_only: bool) -> None:
+        told.append(local_files_only)
+        raise OSError(place)
+
+    libraries = ("sentence_transformers", "torch", "transformers", "transformers.utils.logging")
+    for name in libraries:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["sentence_transformers"], "SentenceTransformer", load, False)
+    monkeypatch.setattr(sys.modules["torch"], "set_num_threads", lambda _: None, raising=False)
+    logging = sys.modules["transformers.utils.logging"]
+    monkeypatch.setattr(logging, "disable_progress_bar", lambda: None, raising=False)
+    embedder = SentenceEmbedder("some/model", threads=1, timeout_s=30, batch=1, download=download)
+    words = "to be had from the hub" if download else "RECALL_ALLOW_DOWNLOADS=true"
+
+    with pytest.raises(EmbedderUnavailable, match=words):
+        await embedder.load()
+    assert told == [not download]

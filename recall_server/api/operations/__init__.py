@@ -1,0 +1,60 @@
+"""The registry of operations: one entry for each, one module a feature.
+
+MCP tools, HTTP routes, the OpenAPI document, required scopes and audit names derive from it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from recall_server.api.operations import (
+    audit,
+    conflicts,
+    consolidation,
+    erasure,
+    jobs,
+    memories,
+    quarantine,
+    search,
+    stats,
+    tasks,
+    tokens,
+    transfer,
+)
+from recall_server.api.operations.operation import Operation
+
+UNKNOWN_TOOL = Operation(
+    "unknown_tool", None, "A call of an MCP tool that does not exist.", read_only=True
+)
+
+# In this order clients list the tools.
+OPERATIONS: tuple[Operation, ...] = (
+    memories.STORE_MEMORY,
+    *search.OPERATIONS,
+    *(one for one in memories.OPERATIONS if one is not memories.STORE_MEMORY),
+    *erasure.OPERATIONS,
+    *consolidation.OPERATIONS,
+    *stats.OPERATIONS,
+    *tokens.OPERATIONS,
+    *jobs.OPERATIONS,
+    *conflicts.OPERATIONS,
+    *tasks.OPERATIONS,
+    *audit.OPERATIONS,
+    *quarantine.OPERATIONS,
+    *transfer.OPERATIONS,
+    UNKNOWN_TOOL,
+)
+
+
+def by_name(operations: Iterable[Operation]) -> Mapping[str, Operation]:
+    """The operations by their names. Raises `ValueError` where two share a name or a route."""
+    found: dict[str, Operation] = {}
+    routes: set[tuple[str, str]] = set()
+    for operation in operations:
+        of_operation = {(route.method, route.path) for route in operation.http}
+        if operation.name in found or of_operation & routes:
+            raise ValueError(f"{operation.name} or one of its routes is registered twice")
+        found[operation.name] = operation
+        routes |= of_operation
+    return found
+
+
+BY_NAME = by_name(OPERATIONS)

@@ -1,0 +1,187 @@
+"""Erasure: destroy a memory, a subject, a container or everything, and collect the receipt."""
+
+from pydantic import Field
+
+from recall_server.api import presenters
+from recall_server.api.arguments import Arguments
+from recall_server.api.caller import Caller
+from recall_server.api.operations.operation import Call, Http, Mcp, Operation
+from recall_server.domain.erasure import CONFIRMATION
+from recall_server.domain.errors import Invalid
+from recall_server.domain.permissions import NONE, Scope
+from recall_server.services import Services
+from recall_server.services.erasure.erase import Collected, Erased
+
+TARGETS = frozenset({"memory_id", "subject", "container"})
+RECEIPT_HEADER = "Recall-Receipt-Secret"
+
+
+class DeleteNamespaceData(Arguments):
+    confirm: str = Field("", description=CONFIRMATION)
+
+
+class Erase(Arguments):
+    """One of the first four; `dry_run` shows what any but the first would reach."""
+
+    # One that went missing must not turn into everything.
+    empty_is_given = TARGETS
+
+    confirm: str = ""
+    memory_id: str | None = None
+    subject: str | None = None
+    container: str | None = None
+    dry_run: bool = False
+
+
+class CollectReceipt(Arguments):
+    receipt_id: str
+    secret: str = ""
+
+
+async def erase(call: Call, given: Erase) -> Erased:
+    service, namespace, entry = call.services.erase, call.namespace, call.entry
+    named = [one for one in (given.memory_id, given.subject, given.container) if one]
+    mixed = bool(given.confirm) and bool(given.model_fields_set & TARGETS)
+    if len(named) > 1 or mixed or (given.dry_run and not named):
+        raise Invalid(
+            f"Send one of memory_id, subject, container, or confirm: {CONFIRMATION}. dry_run goes "
+            "with the first three."
+        )
+    if given.memory_id:
+        return await service.memory(namespace, given.memory_id, dry_run=given.dry_run, entry=entry)
+    if given.subject:
+        return await service.subject(namespace, given.subject, dry_run=given.dry_run, entry=entry)
+    if given.container:
+        return await service.container(
+            namespace, given.container, dry_run=given.dry_run, reach=call.reach, entry=entry
+        )
+    return await service.namespace(namespace, given.confirm, entry=entry)
+
+
+async def delete_namespace(call: Call, given: DeleteNamespaceData) -> Erased:
+    return await call.services.erase.namespace(call.namespace, given.confirm, entry=call.entry)
+
+
+async def holder(services: Services, given: CollectReceipt) -> Caller:
+    """The holder of the secret of a receipt, to whose namespace the record belongs."""
+    namespace = await services.erase.find_receipt(given.receipt_id, given.secret)
+    return Caller(namespace, given.receipt_id, NONE)
+
+
+async def collect(call: Call, given: CollectReceipt) -> Collected:
+    return await call.services.erase.collect(
+        call.namespace, given.receipt_id, given.secret, entry=call.entry
+    )
+
+
+def _erase_what(given: Erase) -> Operation:
+    if given.memory_id:
+        return ERASE_MEMORY
+    if given.subject:
+        return ERASE_SUBJECT
+    return ERASE_CONTAINER if given.container else DELETE_NAMESPACE_DATA
+
+
+ERASE_MEMORY = Operation(
+    "erase_memory",
+    Scope.ERASE,
+    "Destroy a memory, and all that could show it.",
+    whole_namespace=True,
+    cli="recall erase --memory",
+)
+ERASE_SUBJECT = Operation(
+    "erase_subject",
+    Scope.ERASE,
+    "Destroy all that is known of a subject.",
+    whole_namespace=True,
+    cli="recall erase --subject",
+)
+ERASE_CONTAINER = Operation(
+    "erase_container",
+    Scope.ERASE,
+    "Destroy all that is in a container.",
+    cli="recall erase --container",
+)
+DELETE_NAMESPACE_DATA = Operation(
+    "delete_namespace_data",
+    Scope.ERASE,
+    "Destroy everything, and revoke all tokens.",
+    DeleteNamespaceData,
+    delete_namespace,
+    lambda erased, _: {"deleted": True, **presenters.erased(erased)},
+    ("tokens_revoked", "receipt_id"),
+    whole_namespace=True,
+    mcp=Mcp(
+        "Delete all data",
+        "Erase everything and revoke all tokens, for good.",
+        destructive=True,
+        idempotent=True,
+    ),
+    cli="recall erase",
+)
+ERASE = Operation(
+    "erase",
+    Scope.ERASE,
+    "Destroy a memory, a subject, a container or everything; a receipt says what was destroyed.",
+    Erase,
+    erase,
+    lambda erased, _: presenters.erased(erased),
+    ("kind", "counts", "dry_run"),
+    becomes=_erase_what,
+    http=(Http("POST", "/v1/erasure"),),
+)
+COLLECT_RECEIPT = Operation(
+    "collect_receipt",
+    None,
+    "Collect the receipt of an erasure, with its secret instead of a token.",
+    CollectReceipt,
+    collect,
+    lambda found, _: {"receipt": found.receipt, "final": found.final},
+    ("receipt", "final"),
+    http=(
+        Http(
+            "GET",
+            "/v1/receipts/{receipt_id}",
+            headers={"secret": RECEIPT_HEADER},
+            holder=holder,
+        ),
+    ),
+)
+ERASE_AGAIN = Operation(
+    "erase_again",
+    Scope.ADMIN,
+    "Erase what a database that was restored from a backup holds again.",
+    cli="recall erase-again",
+)
+ALLOW_ERASED = Operation(
+    "allow_erased",
+    Scope.ADMIN,
+    "Let a text that was erased be stored again.",
+    cli="recall erase-allow",
+)
+PURGE_SOURCE = Operation(
+    "purge_source",
+    Scope.ADMIN,
+    "Take back what a bad source has brought about.",
+    cli="recall purge-source",
+)
+SET_HOLD = Operation(
+    "set_hold", Scope.ADMIN, "Keep a namespace from being erased.", cli="recall hold set"
+)
+LIFT_HOLD = Operation(
+    "lift_hold", Scope.ADMIN, "Let a namespace be erased again.", cli="recall hold lift"
+)
+
+OPERATIONS = (
+    ERASE,
+    DELETE_NAMESPACE_DATA,
+    ERASE_MEMORY,
+    ERASE_SUBJECT,
+    ERASE_CONTAINER,
+    COLLECT_RECEIPT,
+    ERASE_AGAIN,
+    ALLOW_ERASED,
+    PURGE_SOURCE,
+    SET_HOLD,
+    LIFT_HOLD,
+)

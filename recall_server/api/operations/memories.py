@@ -1,0 +1,256 @@
+"""Memories: store a text, list, get, forget and restore."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from recall_server.api import presenters
+from recall_server.api.arguments import Arguments
+from recall_server.api.operations.erasure import ERASE_MEMORY
+from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
+from recall_server.domain.episode import Source
+from recall_server.domain.errors import MemoryNotFound
+from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.permissions import Scope
+from recall_server.services.erasure.erase import Erased
+from recall_server.services.memory.ingest import Accepted, Submission
+from recall_server.services.search.recall import History, Page
+
+ACCEPTED = 202
+
+
+class StoreMemory(Arguments):
+    text: str
+    topic: str = Field("general", description="context label")
+    idempotency_key: str = Field("", description="same key and text: stored once")
+    session_id: str = ""
+    agent_id: str = ""
+    container: str = Field("", description="a container to keep it in")
+
+    def submission(self, client: str | None) -> Submission:
+        source = Source(self.session_id or None, self.agent_id or None, client)
+        return Submission(
+            self.text, self.topic, self.idempotency_key or None, source, self.container
+        )
+
+
+class ListMemories(Arguments):
+    limit: int = Field(20, ge=1, le=50)
+    offset: int = Field(0, ge=0, le=INT64_MAX)
+    type: Annotated[MemoryType | None, Field(strict=False)] = None
+    topic: str = ""
+    container: str = ""
+
+
+class InspectMemories(ListMemories):
+    memory_id: str = Field("", description="show the history of this one")
+
+
+class OneMemory(Arguments):
+    memory_id: str
+
+
+class DeleteMemory(OneMemory):
+    erase: bool = Field(default=False, description="destroy it")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A text that was accepted, and when."""
+
+    accepted: Accepted
+    at: datetime
+
+
+async def store(call: Call, given: StoreMemory) -> Stored:
+    accepted = await call.services.ingest.remember(
+        call.namespace, given.submission(call.client), reach=call.reach, entry=call.entry
+    )
+    return Stored(accepted, call.entry.started_at)
+
+
+def _queued(stored: Stored, _: StoreMemory) -> Json:
+    if stored.accepted.cached:
+        return {"queued": False, "cached": True, "job_id": stored.accepted.job_id}
+    return {"queued": True, "job_id": stored.accepted.job_id}
+
+
+def _processed(stored: Stored, _: StoreMemory) -> Json:
+    """As aCMF answers; no user is ever created, since a namespace exists by its tokens."""
+    accepted = stored.accepted
+    return {
+        "accepted": True,
+        "cached": accepted.cached,
+        "job_id": accepted.job_id,
+        "container": accepted.container or None,
+        "created_user": False,
+        "created_containers": [accepted.container] if accepted.new_room else [],
+        "accepted_at": presenters.moment(stored.at),
+    }
+
+
+async def list_page(call: Call, given: ListMemories) -> Page:
+    return await call.services.recall.inspect(
+        call.namespace,
+        limit=given.limit,
+        offset=given.offset,
+        type_=given.type or "",
+        topic=given.topic,
+        containers=[given.container] if given.container else None,
+        reach=call.reach,
+        entry=call.entry,
+    )
+
+
+async def history(call: Call, given: OneMemory | InspectMemories) -> History:
+    return await call.services.recall.history(
+        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
+    )
+
+
+async def inspect(call: Call, given: ListMemories) -> Page | History:
+    """One page; over MCP also the history of one memory, which saves clients a tool."""
+    if isinstance(given, InspectMemories) and given.memory_id:
+        return await history(call, given)
+    return await list_page(call, given)
+
+
+def _inspected(found: Page | History, _: ListMemories) -> Json:
+    return presenters.page(found) if isinstance(found, Page) else presenters.history(found)
+
+
+async def get(call: Call, given: OneMemory) -> Memory:
+    found = (await history(call, given)).chain
+    memory = next((one for one in found if one.id == given.memory_id), None)
+    if memory is None:
+        raise MemoryNotFound
+    return memory
+
+
+async def delete(call: Call, given: DeleteMemory) -> Erased | None:
+    if given.erase:
+        return await call.services.erase.memory(call.namespace, given.memory_id, entry=call.entry)
+    await call.services.recall.forget(
+        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
+    )
+    return None
+
+
+def _deleted(erased: Erased | None, given: DeleteMemory) -> Json:
+    return {"deleted": given.memory_id, **(presenters.erased(erased) if erased else {})}
+
+
+def _forget_or_erase(given: DeleteMemory) -> Operation:
+    return ERASE_MEMORY if given.erase else DELETE_MEMORY
+
+
+async def restore(call: Call, given: OneMemory) -> Json:
+    await call.services.recall.restore(
+        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
+    )
+    return {"restored": given.memory_id}
+
+
+STORE_MEMORY = Operation(
+    "store_memory",
+    Scope.WRITE,
+    "Store a text; memories are extracted from it in the background.",
+    StoreMemory,
+    store,
+    _queued,
+    ("queued", "job_id"),
+    http=(
+        Http("POST", "/v1/memories", ACCEPTED),
+        Http(
+            "POST",
+            "/v1/process",
+            ACCEPTED,
+            present=_processed,
+            returns=("accepted", "job_id", "created_user", "created_containers", "accepted_at"),
+        ),
+    ),
+    mcp=Mcp(
+        "Store memory",
+        "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
+        "can be searched meanwhile. Transcripts read best as lines of 'Name: words'.",
+        idempotent=True,
+    ),
+)
+INSPECT_MEMORIES = Operation(
+    "inspect_memories",
+    Scope.READ,
+    "List the active memories, newest first.",
+    ListMemories,
+    inspect,
+    _inspected,
+    ("memories", "total", "has_more", "next_offset"),
+    http=(Http("GET", "/v1/memories"),),
+    mcp=Mcp(
+        "Inspect memories",
+        "List the active memories, newest first; or, given a memory_id, what it replaced and what "
+        "replaced it, each with the words it cites.",
+        InspectMemories,
+        idempotent=True,
+    ),
+    read_only=True,
+)
+GET_MEMORY = Operation(
+    "get_memory",
+    Scope.READ,
+    "Get one memory, with the words it cites.",
+    OneMemory,
+    get,
+    lambda memory, _: presenters.memory(memory),
+    ("id", "text", "topic", "type", "status", "source"),
+    http=(Http("GET", "/v1/memories/{memory_id}"),),
+    read_only=True,
+)
+GET_MEMORY_HISTORY = Operation(
+    "get_memory_history",
+    Scope.READ,
+    "List what a memory replaced and what replaced it, oldest first, with the decisions on each.",
+    OneMemory,
+    history,
+    lambda found, _: presenters.history(found),
+    ("memories", "total", "has_more", "next_offset"),
+    http=(Http("GET", "/v1/memories/{memory_id}/history"),),
+    read_only=True,
+)
+DELETE_MEMORY = Operation(
+    "delete_memory",
+    Scope.FORGET,
+    "Forget one memory; with erase, destroy it and all that could show it.",
+    DeleteMemory,
+    delete,
+    _deleted,
+    ("deleted",),
+    becomes=_forget_or_erase,
+    http=(Http("DELETE", "/v1/memories/{memory_id}"),),
+    mcp=Mcp(
+        "Delete memory",
+        "Forget one memory: it is never found again.",
+        destructive=True,
+        idempotent=True,
+    ),
+)
+RESTORE_MEMORY = Operation(
+    "restore_memory",
+    Scope.FORGET,
+    "Restore a memory that was forgotten not too long ago.",
+    OneMemory,
+    restore,
+    returns=("restored",),
+    http=(Http("POST", "/v1/memories/{memory_id}/restore"),),
+    cli="recall restore",
+)
+
+OPERATIONS = (
+    STORE_MEMORY,
+    INSPECT_MEMORIES,
+    GET_MEMORY,
+    GET_MEMORY_HISTORY,
+    DELETE_MEMORY,
+    RESTORE_MEMORY,
+)

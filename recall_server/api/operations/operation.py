@@ -1,0 +1,126 @@
+"""An operation: one entry of the registry, from which every protocol derives its own form.
+
+A protocol knows how to read arguments and write answers; which operations there are, what they
+need and what they do stands here.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recall_server.api.arguments import Arguments, NoArguments
+from recall_server.api.caller import Caller
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import AccessScope, Rights, Scope
+from recall_server.services import Services
+
+Json = dict[str, Any]
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, as a handler knows it besides its arguments; `client` is what the client calls
+    itself, or else its protocol.
+    """
+
+    services: Services
+    caller: Caller
+    entry: AuditEntry
+    client: str | None = None
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.caller.namespace
+
+    @property
+    def reach(self) -> AccessScope:
+        return self.caller.reach
+
+
+Handler = Callable[[Call, Any], Awaitable[Any]]
+# Of what the handler returns and the arguments, the data of the answer.
+Presenter = Callable[[Any, Any], Any]
+
+
+def as_is(value: Any, _: Any) -> Any:
+    """The presenter of a handler that returns the data itself."""
+    return value
+
+
+@dataclass(frozen=True)
+class Download:
+    """The answer of an operation that gives a file: its first piece, and those that follow."""
+
+    name: str
+    media_type: str
+    first: bytes
+    pieces: AsyncGenerator[bytes, None]
+
+
+@dataclass(frozen=True)
+class Http:
+    """A route. Arguments stand in the path, the rest of them in the JSON body of a POST or in the
+    query of any other method, and in `headers` by the names of their arguments.
+
+    `arguments`, `present` and `returns` are given where they differ from those of the operation;
+    `holder` finds the caller of a request that needs no token.
+    """
+
+    method: str
+    path: str
+    status: int = 200
+    arguments: type[Arguments] | None = None
+    present: Presenter | None = None
+    returns: tuple[str, ...] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    holder: Callable[[Services, Any], Awaitable[Caller]] | None = None
+
+
+@dataclass(frozen=True)
+class Mcp:
+    """A tool, named as its operation; its description is what a model reads of it. `arguments`,
+    `present` and `returns` are given where they differ from those of the operation.
+    """
+
+    title: str
+    description: str
+    arguments: type[Arguments] | None = None
+    present: Presenter | None = None
+    returns: tuple[str, ...] | None = None
+    destructive: bool = False
+    idempotent: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One entry of the registry. `name` stands in the audit log, `scope` is what a token needs
+    (None: any token will do), and `whole_namespace` means that a token which is limited to a part
+    of its namespace may not call it. One that is `read_only` changes nothing: its audit record is
+    written behind the reply.
+
+    `returns` names what the data of the answer always has. `becomes` says which operation these
+    arguments ask for, where that is another one, with another scope. `a2a` are methods of A2A and
+    `cli` is a command: their code is with their protocol, their name and scope stand here.
+    """
+
+    name: str
+    scope: Scope | None
+    summary: str
+    arguments: type[Arguments] = NoArguments
+    handler: Handler | None = None
+    present: Presenter = as_is
+    returns: tuple[str, ...] = ()
+    whole_namespace: bool = False
+    read_only: bool = False
+    becomes: "Callable[[Any], Operation] | None" = None
+    http: tuple[Http, ...] = ()
+    mcp: Mcp | None = None
+    a2a: tuple[str, ...] = ()
+    cli: str | None = None
+
+    def allowed(self, rights: Rights) -> bool:
+        """Whether `rights` have the scope of this operation."""
+        return rights.allows(self.scope)

@@ -1,0 +1,82 @@
+"""Search what is remembered."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from recall_server.api import presenters
+from recall_server.api.arguments import Arguments
+from recall_server.api.operations.operation import INT64_MAX, Call, Http, Mcp, Operation
+from recall_server.domain.permissions import Scope
+from recall_server.domain.query import Query, SearchMode
+from recall_server.services.auth.access import CONTAINERS_MAX
+from recall_server.services.search.recall import Found
+
+
+class SearchMemories(Arguments):
+    query: str
+    limit: int = Field(20, ge=1, le=50)
+    recency_weight: float = Field(0.3, ge=0, le=1)
+    mmr_lambda: float = Field(0.5, ge=0, le=1, description="0 diverse, 1 relevance only")
+    score_threshold: float = Field(0.0, ge=0, le=1)
+    max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
+    mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
+    neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
+    container: str = Field("", description="this container only")
+    explain: bool = Field(default=False, description="add scores and the cited words")
+
+    def to_query(self) -> Query:
+        return Query(
+            text=self.query,
+            limit=self.limit,
+            mode=self.mode,
+            neighbours=self.neighbours,
+            recency_weight=self.recency_weight,
+            mmr_lambda=self.mmr_lambda,
+            score_threshold=self.score_threshold,
+            max_tokens=self.max_tokens or None,
+            containers=frozenset({self.container}) if self.container else None,
+        )
+
+
+class SearchContainers(SearchMemories):
+    """With several containers, of which "" is what is in none; a model is spared the argument."""
+
+    containers: list[str] | None = Field(None, min_length=1, max_length=CONTAINERS_MAX)
+
+    def to_query(self) -> Query:
+        query = super().to_query()
+        if self.containers is None:
+            return query
+        return replace(query, containers=(query.containers or frozenset()).union(self.containers))
+
+
+async def search(call: Call, given: SearchMemories) -> Found:
+    return await call.services.recall.search(
+        call.namespace, given.to_query(), cite=given.explain, reach=call.reach, entry=call.entry
+    )
+
+
+SEARCH_MEMORIES = Operation(
+    "search_memories",
+    Scope.READ,
+    "Find what is remembered about a question, best first.",
+    SearchContainers,
+    search,
+    lambda found, given: presenters.found(found, explain=given.explain),
+    ("results", "total", "weak_evidence", "degraded"),
+    http=(Http("POST", "/v1/search"),),
+    mcp=Mcp(
+        "Search memories",
+        "Find what is remembered about a question, best first: memories, and passages that no "
+        "memory has been made of. With 'weak_evidence' the answer is likely not among them; "
+        "'degraded' says what was missing.",
+        SearchMemories,
+        idempotent=True,
+    ),
+    cli="recall search",
+    read_only=True,
+)
+
+OPERATIONS = (SEARCH_MEMORIES,)

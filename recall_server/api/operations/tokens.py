@@ -1,0 +1,278 @@
+"""Tokens: what a token may do, and the tokens that it looks after."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, TypeVar
+
+from pydantic import Field
+
+from recall_server.api import presenters
+from recall_server.api.arguments import Arguments, NoArguments
+from recall_server.api.caller import Caller
+from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
+from recall_server.services.auth.access import Wanted
+
+T = TypeVar("T")
+Made = tuple[str, TokenInfo]
+
+CREATED = 201
+YEAR_S = 366 * 86_400
+OVERLAP_S = 3_600.0
+
+
+class DelegateToken(Arguments):
+    """An argument that is left out, or null, is as with the token that issues: its topics, its
+    types, its agent, its containers. An empty limit is refused where it is checked: one that was
+    computed and came to nothing must not be no limit.
+    """
+
+    empty_is_given = frozenset({"agent_id"})
+
+    scopes: list[Annotated[Scope, Field(strict=False)]] | None = None
+    topics: list[str] | None = None
+    types: list[Annotated[MemoryType, Field(strict=False)]] | None = None
+    agent_id: str | None = None
+    containers: list[str] | None = None
+    expires_in_s: float | None = Field(None, ge=0, le=YEAR_S)
+
+    def wanted(self, issuer: Rights) -> Wanted:
+        scopes = self.scopes
+        if scopes is None:
+            scopes = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
+        reach = issuer.reach
+        reach = AccessScope(
+            _limit(self.topics, reach.topics),
+            _limit(self.types, reach.types),
+            reach.agent_id if self.agent_id is None else self.agent_id,
+            _limit(self.containers, reach.containers),
+        )
+        life = None if self.expires_in_s is None else timedelta(seconds=self.expires_in_s)
+        return Wanted(Rights(frozenset(scopes), reach), life)
+
+
+class IssueToken(DelegateToken):
+    label: str = ""
+    uses: int | None = None
+
+    def wanted(self, issuer: Rights) -> Wanted:
+        return replace(super().wanted(issuer), uses=self.uses)
+
+
+class OneToken(Arguments):
+    accessor: str
+
+
+class RotateToken(OneToken):
+    overlap_s: float = Field(OVERLAP_S, ge=0, le=30 * 86_400)
+
+
+class RevokeToken(OneToken):
+    # An unclear one must not end the token itself.
+    empty_is_given = frozenset({"children_only"})
+
+    children_only: bool = False
+
+
+class OwnChild(Arguments):
+    jti: str
+
+
+class Child(OwnChild):
+    accessor: str
+
+
+def _limit(given: list[T] | None, issuers: frozenset[T] | None) -> frozenset[T] | None:
+    return issuers if given is None else frozenset(given)
+
+
+async def whoami(call: Call, _: NoArguments) -> Caller:
+    return call.caller
+
+
+async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
+    found = await call.services.access.tokens(call.namespace)
+    call.entry.counts["tokens"] = len(found)
+    return found
+
+
+async def issue(call: Call, given: IssueToken) -> Made:
+    return await call.services.access.issue(
+        call.namespace,
+        label=given.label,
+        wanted=given.wanted(call.caller.rights),
+        by=call.caller.accessor,
+        entry=call.entry,
+    )
+
+
+async def show(call: Call, given: OneToken) -> TokenInfo:
+    found = await call.services.access.find(given.accessor, call.namespace)
+    call.entry.ids.append(found.accessor)
+    return found
+
+
+async def rotate(call: Call, given: RotateToken) -> Made:
+    access = call.services.access
+    return await access.rotate(
+        await access.find(given.accessor, call.namespace),
+        timedelta(seconds=given.overlap_s),
+        by=call.caller.accessor,
+        entry=call.entry,
+    )
+
+
+async def revoke(call: Call, given: RevokeToken) -> Json:
+    access = call.services.access
+    info = await access.find(given.accessor, call.namespace)
+    revoked = await access.revoke(info, children_only=given.children_only, entry=call.entry)
+    return {"revoked": revoked}
+
+
+async def delegate(call: Call, given: DelegateToken) -> Made:
+    return await call.services.delegation.mint(
+        call.namespace, call.caller.accessor, given.wanted(call.caller.rights), entry=call.entry
+    )
+
+
+async def revoke_own_child(call: Call, given: OwnChild) -> Json:
+    return await _revoke_child(call, call.caller.accessor, given.jti)
+
+
+async def revoke_child(call: Call, given: Child) -> Json:
+    return await _revoke_child(call, given.accessor, given.jti)
+
+
+async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
+    ended = await call.services.delegation.revoke(call.namespace, parent, jti, entry=call.entry)
+    return {"revoked": [f"{parent}/{jti}"] if ended else []}
+
+
+def _made(made: Made, _: Arguments) -> Json:
+    token, info = made
+    return {"token": token, **presenters.token(info)}
+
+
+_TOKEN = ("accessor", "namespace", "scopes", "expires_at")
+
+WHOAMI = Operation(
+    "whoami",
+    None,
+    "Show what this token may do.",
+    NoArguments,
+    whoami,
+    lambda caller, _: presenters.whoami(caller),
+    ("namespace", "accessor", "scopes"),
+    http=(Http("GET", "/v1/whoami"),),
+    mcp=Mcp("Who am I", "Your rights.", returns=(), idempotent=True),
+    read_only=True,
+)
+LIST_TOKENS = Operation(
+    "list_tokens",
+    Scope.TOKENS,
+    "List the tokens of the namespace.",
+    NoArguments,
+    list_all,
+    lambda found, _: {"tokens": [presenters.token(one) for one in found]},
+    ("tokens",),
+    http=(Http("GET", "/v1/tokens"),),
+    cli="recall tokens list",
+    read_only=True,
+)
+ISSUE_TOKEN = Operation(
+    "issue_token",
+    Scope.TOKENS,
+    "Issue a token that may do no more than the one that asks.",
+    IssueToken,
+    issue,
+    _made,
+    ("token", *_TOKEN),
+    http=(Http("POST", "/v1/tokens", CREATED),),
+)
+SHOW_TOKEN = Operation(
+    "show_token",
+    Scope.TOKENS,
+    "Show what a token may do, and when it was last used.",
+    OneToken,
+    show,
+    lambda info, _: presenters.token(info),
+    _TOKEN,
+    http=(Http("GET", "/v1/tokens/{accessor}"),),
+    cli="recall tokens show",
+    read_only=True,
+)
+ROTATE_TOKEN = Operation(
+    "rotate_token",
+    Scope.TOKENS,
+    "Issue a token that takes the place of another, which ends after overlap_s seconds.",
+    RotateToken,
+    rotate,
+    _made,
+    ("token", *_TOKEN),
+    http=(Http("POST", "/v1/tokens/{accessor}/rotate", CREATED),),
+    cli="recall tokens rotate",
+)
+REVOKE_TOKEN = Operation(
+    "revoke_token",
+    Scope.TOKENS,
+    "Revoke a token and all that it issued; with children_only, only what it issued.",
+    RevokeToken,
+    revoke,
+    returns=("revoked",),
+    http=(Http("DELETE", "/v1/tokens/{accessor}"),),
+    cli="recall tokens revoke",
+)
+DELEGATE_TOKEN = Operation(
+    "delegate_token",
+    None,
+    "Make a child of the token that asks, for a sub-agent.",
+    DelegateToken,
+    delegate,
+    _made,
+    ("token", *_TOKEN),
+    http=(Http("POST", "/v1/tokens/children", CREATED),),
+    cli="recall tokens delegate",
+)
+REVOKE_OWN_CHILD = Operation(
+    "revoke_own_child",
+    None,
+    "Revoke a child of the token that asks.",
+    OwnChild,
+    revoke_own_child,
+    returns=("revoked",),
+    http=(Http("DELETE", "/v1/tokens/children/{jti}"),),
+)
+REVOKE_CHILD = Operation(
+    "revoke_child",
+    Scope.TOKENS,
+    "Revoke a child of any token of the namespace.",
+    Child,
+    revoke_child,
+    returns=("revoked",),
+    http=(Http("DELETE", "/v1/tokens/{accessor}/children/{jti}"),),
+    cli="recall tokens revoke",
+)
+CREATE_TOKEN = Operation(
+    "create_token", Scope.ADMIN, "Make a token for a namespace.", cli="recall create-token"
+)
+TOKENS_NOT_BEFORE = Operation(
+    "tokens_not_before",
+    Scope.ADMIN,
+    "Refuse all tokens that were made earlier.",
+    cli="recall tokens not-before",
+)
+
+OPERATIONS = (
+    WHOAMI,
+    LIST_TOKENS,
+    ISSUE_TOKEN,
+    DELEGATE_TOKEN,
+    REVOKE_OWN_CHILD,
+    SHOW_TOKEN,
+    ROTATE_TOKEN,
+    REVOKE_TOKEN,
+    REVOKE_CHILD,
+    CREATE_TOKEN,
+    TOKENS_NOT_BEFORE,
+)

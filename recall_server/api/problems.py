@@ -1,0 +1,91 @@
+"""Errors as HTTP answers: problem details (RFC 9457) with our code."""
+
+from http import HTTPStatus
+
+from starlette.responses import JSONResponse
+
+from recall_server.domain.errors import (
+    Denied,
+    Invalid,
+    LimitReached,
+    NotFound,
+    RecallError,
+    Stale,
+    Unauthenticated,
+    Unavailable,
+)
+
+MEDIA_TYPE = "application/problem+json"
+DOCS_PATH = "/docs"
+
+_STATUS = (
+    (Unauthenticated, HTTPStatus.UNAUTHORIZED),
+    (Invalid, HTTPStatus.BAD_REQUEST),
+    (Denied, HTTPStatus.FORBIDDEN),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (Stale, HTTPStatus.CONFLICT),
+    (LimitReached, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+# Codes whose kind does not tell the status.
+_STATUS_OF_CODE = {
+    "HOST_NOT_ALLOWED": HTTPStatus.MISDIRECTED_REQUEST,
+    "UNSUPPORTED_MEDIA": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "METHOD_NOT_ALLOWED": HTTPStatus.METHOD_NOT_ALLOWED,
+    "NOT_ACCEPTABLE": HTTPStatus.NOT_ACCEPTABLE,
+    "RATE_LIMITED": HTTPStatus.TOO_MANY_REQUESTS,
+    "QUOTA_EXCEEDED": HTTPStatus.INSUFFICIENT_STORAGE,
+    "TOO_MANY_STREAMS": HTTPStatus.TOO_MANY_REQUESTS,
+    "HEADERS_TOO_LARGE": HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "URL_TOO_LONG": HTTPStatus.REQUEST_URI_TOO_LONG,
+    "REQUEST_TOO_SLOW": HTTPStatus.REQUEST_TIMEOUT,
+    "STORAGE_FULL": HTTPStatus.INSUFFICIENT_STORAGE,
+}
+
+
+class MethodNotAllowed(Invalid):
+    """This endpoint takes POST only; it keeps no session and no stream."""
+
+    code = "METHOD_NOT_ALLOWED"
+
+
+class NotAcceptable(Invalid):
+    """Answers at this path are JSON. Send 'Accept: application/json', or no Accept header."""
+
+    code = "NOT_ACCEPTABLE"
+
+
+class Problem(JSONResponse):
+    media_type = MEDIA_TYPE
+
+
+def status_of(kind: type[RecallError]) -> HTTPStatus:
+    return _STATUS_OF_CODE.get(kind.code) or next(
+        (status for general, status in _STATUS if issubclass(kind, general)),
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    )
+
+
+def title_of(kind: type[RecallError]) -> str:
+    """The first sentence of what an error says by default."""
+    return " ".join((kind.__doc__ or "").split()).split(". ")[0].removesuffix(".") + "."
+
+
+def problem(error: RecallError, headers: dict[str, str] | None = None) -> Problem:
+    """`type` leads to the code on the page of this server; `instance` is the id of the request in
+    the audit log, where it got that far.
+    """
+    kind = type(error)
+    status = status_of(kind)
+    details = {
+        "type": f"{DOCS_PATH}#{error.code}",
+        "title": title_of(kind),
+        "status": status.value,
+        "detail": error.message,
+        "code": error.code,
+    }
+    if error.request_id is not None:
+        details["instance"] = error.request_id
+    return Problem(details, status, headers={**(headers or {}), "Cache-Control": "no-store"})
