@@ -5,7 +5,7 @@ stand first, one for each page, so that they can be pointed at another source.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def _tool(tool: Tool) -> str:
     offered = tool.operation.mcp
     assert offered is not None
     hints = [
-        "reads only" if offered.read_only else "writes",
+        "reads only" if tool.operation.read_only else "writes",
         *(["destructive"] if offered.destructive else []),
         *(["idempotent"] if offered.idempotent else []),
     ]
@@ -220,8 +220,8 @@ def errors_page() -> str:
     return _table(("Code", "HTTP", "Message, where the error says nothing more exact"), rows)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines: list[tuple[str, ...]] = [head, ("---",) * len(head), *rows]
     return "".join(
         f"| {' | '.join(c.replace('|', chr(92) + '|') for c in row)} |\n" for row in lines
     )

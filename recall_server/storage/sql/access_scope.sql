@@ -49,7 +49,4 @@ SELECT o.id, o.kind, o.state, o.attempt, o.failures, o.created_at, o.finished_at
   e.id AS episode_id
 FROM operations o JOIN episodes e
   ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
-WHERE o.namespace = :namespace AND o.id = :id
-  AND (:any_topic OR e.topic IN (:topics...)) AND :any_type
-  AND (:any_agent OR e.agent_id = :agent)
-  AND (:any_container OR e.container IN (:containers...))
+WHERE o.namespace = :namespace AND o.id = :id AND {{untyped_scope:e}}
