@@ -23,8 +23,8 @@ _ANY_SCOPE = re.compile(r"^-- any scope: \S", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _SCOPED_READ = re.compile(rf"(?<!DELETE )(?:FROM|JOIN)\s+(?:{'|'.join(registry.SCOPED)})\b")
 _FRAGMENT = re.compile(r"\{\{(\w+)(?::(\w+))?\}\}")
-# `@` is the alias of the table. What has no type is outside of every scope limited to types, and
-# what is in a container that is being erased is outside of all.
+# `@` is the alias of the table. Rows without a type are outside of every scope limited to types;
+# those in a container that is being erased are outside of all.
 _CLOSED = "@container NOT IN (SELECT container FROM closed_containers WHERE namespace = :namespace)"
 _FRAGMENTS = {
     "scope": f"""(:any_topic OR @topic IN (:topics...)) AND (:any_type OR @type IN (:types...))

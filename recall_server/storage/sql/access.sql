@@ -77,7 +77,7 @@ WHERE namespace = :namespace AND parent = :accessor
 
 -- query: entrance
 -- across namespaces: a signed token is checked before the namespace is opened
--- What a signed token is checked against, in one query: its namespace, its parent if it is a
+-- All that a signed token is checked against, in one query: its namespace, its parent if it is a
 -- child of ours, and whether it was revoked by its name.
 SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server,
   EXISTS (

@@ -1,6 +1,6 @@
 -- query: slots_in_reach
--- Those behind a slot that a limited token may be shown, in one row. What has no type is outside of
--- a scope with types.
+-- Those behind a slot that a limited token may be shown, in one row. Turns, which have no type, are
+-- outside of a scope with types.
 -- in: sqlite
 WITH fresh AS MATERIALIZED (
   SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable

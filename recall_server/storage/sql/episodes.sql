@@ -51,7 +51,7 @@ UPDATE turns SET state = :state
 WHERE namespace = :namespace AND id = :id AND state = 'open'
 
 -- query: open_turn
--- What was held back is found again: the one way out of being hidden.
+-- The only way in which a hidden turn is found again.
 UPDATE turns SET state = 'open'
 WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 RETURNING id

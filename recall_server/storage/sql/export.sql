@@ -1,7 +1,7 @@
 -- any scope: an export or an import is of the whole namespace.
 
 -- query: export_extractions
--- What is still to be read of texts, by the ids of their jobs.
+-- Extractions that are still to be done, by the ids of their jobs.
 SELECT id, state, payload, error_code FROM operations
 WHERE namespace = :namespace AND kind = 'extract' AND id IN (:ids...)
 

@@ -1,6 +1,6 @@
 -- query: findable
 -- any scope: the word index holds all items; what is shown of them is read again
--- What these items are found by: memories by their own words and those of the turn that they rest on
+-- The words that these items are found by: memories by their own words and those of the turn that they rest on
 -- first, turns by theirs. In whatever state they are: what was put into an index must come out.
 -- The turn is looked up before it is joined: Postgres would look it up for each turn of an episode.
 WITH cited AS MATERIALIZED (
@@ -92,7 +92,7 @@ DELETE FROM postings WHERE namespace = :namespace
 DELETE FROM terms WHERE namespace = :namespace
 
 -- query: placed
--- What ranking needs of what search finds at these slots: no text, which lies far from the row.
+-- The columns that ranking needs of the items at these slots: no text, which lies far from the row.
 -- The turn of a memory is looked up as in findable.
 WITH wanted AS MATERIALIZED (
   SELECT slot, item_id FROM documents

@@ -82,7 +82,7 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND {{scope:m}}
 
 -- query: memory_items
--- What ranking needs of the active ones among these.
+-- The columns that ranking needs, of the active ones among these.
 SELECT id, text, type, topic, container, attribute, recorded_at, valid_from, importance,
   access_count
 FROM memories

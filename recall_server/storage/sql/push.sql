@@ -1,5 +1,5 @@
 -- query: put_push
--- What was delivered stays delivered; a sender to the old address loses its claim.
+-- Delivered events stay delivered; a sender to the old address loses its claim.
 INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq, created_at)
 VALUES (:namespace, :run_id, :id, :url, :scheme, :secret, :delivered_seq, :now)
 ON CONFLICT (namespace, run_id, id) DO UPDATE

@@ -25,7 +25,7 @@ FOR UPDATE
 UPDATE runs SET state = :state, version = version + 1, round = :round, events = :events,
   changed_at = :changed_at, expires_at = :expires_at, work = :work, status = :status,
   messages = :messages, outcome = :outcome,
-  -- What it has shown once, its history goes on to show.
+  -- Its history goes on to show what it has shown once.
   topic = CASE WHEN topic IS NULL THEN NULL ELSE :topic END,
   agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE :agent_id END,
   container = CASE WHEN container IS NULL THEN NULL ELSE :container END
