@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 SHARE = 0.3
 """The share of the hits that is reserved for other sources, if there are so many: a source is a
-session, or a text that came without one. The answers often stand in one session: on LoCoMo half of ten
+session, or a text that came without one. Answers often stand in one session: on LoCoMo half of ten
 hits for others cost 1 point of recall@10, and these cost .1 to .3."""
 
 
