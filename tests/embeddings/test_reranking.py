@@ -133,7 +133,7 @@ async def test_to_maxsim_who_asks_does_not_say_it(maxsim: MaxSimReranker) -> Non
 
 async def test_maxsim_scores_alike_what_it_holds_and_what_it_reads(maxsim: MaxSimReranker) -> None:
     first = await maxsim.scores(look(), PASSAGES)
-    held = maxsim.held
+    held = maxsim.cache
     again = await maxsim.scores(look(), PASSAGES)
     longer = await maxsim.scores(look(), [*PASSAGES, Passage("Ana is here " * 300)])
     erased = await maxsim.scores(look(epoch=1), PASSAGES)

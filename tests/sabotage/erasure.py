@@ -238,7 +238,7 @@ RETURNING accessor"""),
     Breakage(
         "shown-unread",
         "that what a search shows is read where it is shown, whatever was read before",
-        "recall_server.services.search.search:shown",
+        "recall_server.services.search.search:finalize",
         Argument("replace", "items", None),
         (
             "tests/integration/search/test_search_races.py::test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor_noted[sqlite]",

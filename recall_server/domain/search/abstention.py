@@ -36,7 +36,7 @@ class Weights(NamedTuple):
 
 
 WORDS_ALONE = Weights(-2.82, 6.14)
-# What a cosine is worth differs by model: here by a part of its name.
+# The meaning of a cosine differs by model; the keys are parts of model names.
 WITH_VECTORS: Mapping[str, Weights] = {
     "wordllama": Weights(-4.22, 4.78, 4.58),
     "minilm-l6": Weights(-5.23, 4.67, 6.24),
@@ -52,8 +52,8 @@ def evidence(coverage: float, cosine: float | None, model: str | None) -> float:
     """
     weights = WORDS_ALONE
     if cosine is not None and model is not None:
-        known = (of for name, of in WITH_VECTORS.items() if name in model.lower())
-        weights = next(known, WORDS_ALONE)
+        fitting = (of for name, of in WITH_VECTORS.items() if name in model.lower())
+        weights = next(fitting, WORDS_ALONE)
     score = weights.constant + weights.coverage * coverage + weights.cosine * (cosine or 0.0)
     return 1.0 / (1.0 + math.exp(-score))
 

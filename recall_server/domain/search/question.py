@@ -44,11 +44,11 @@ class Question:
         "What did my son say". A name draws a vector to every text that has it; without, MiniLM
         found 58.1 instead of 38.6 % of the evidence in LoCoMo. Roles stay.
         """
-        known = set(speakers) - ROLES
+        people = set(speakers) - ROLES
         said: list[str] = []
         end = 0
-        for name in _names(self.text) if known else ():
-            if known.isdisjoint(name.terms):
+        for name in _names(self.text) if people else ():
+            if people.isdisjoint(name.terms):
                 continue
             between = self.text[end : name.start]
             if said[-1:] == ["I"] and between.isspace():

@@ -98,8 +98,8 @@ def bm25plus_of(words: Words, *, idf: Mapping[str, float], average_length: float
 
 
 def saturated(times: Numbers, lengths: Numbers, average_length: float) -> Row:
-    """What occurrences of a term are worth in BM25, by documents: the more, the less each adds, and
-    less in a longer one than in a shorter one.
+    """The worth of the occurrences of a term in BM25, by documents: the more, the less each adds,
+    and less in a longer one than in a shorter one.
     """
     worth: Row = times * (K1 + 1) / (times + K1 * (1 - B + B * lengths / average_length))
     return worth
@@ -117,7 +117,7 @@ def bm25(words: Words, *, idf: Mapping[str, float], average_length: float) -> Ro
 
 def ranks(values: Row) -> Row:
     """The rank of each value, from 1 for the greatest; equal ones share the mean of their ranks.
-    What is not a number has no rank.
+    A value that is not a number has no rank.
 
     So no accident of ids or of row order decides, and a crowd that the list cannot tell apart
     neither counts as all first nor as all last.
@@ -131,10 +131,10 @@ def ranks(values: Row) -> Row:
 
 
 def reciprocal_ranks(ranked: Row) -> Row:
-    """What each rank of a list adds to reciprocal rank fusion (Cormack et al. 2009).
+    """The share of each rank of a list in reciprocal rank fusion (Cormack et al. 2009).
 
-    `1 / (k + rank)`, scaled so that the first has 1 and what stands just past the end of the list
-    0: unscaled, rank 10 would be worth 0.87 of rank 1 and any other signal would decide.
+    `1 / (k + rank)`, scaled so that the first has 1 and a place just past the end of the list 0:
+    unscaled, rank 10 would be worth 0.87 of rank 1 and any other signal would decide.
     """
     end = 1 / (RRF_K + np.count_nonzero(~np.isnan(ranked)) + 1)
     return (1 / (RRF_K + ranked) - end) / (1 / (RRF_K + 1) - end)
@@ -222,7 +222,7 @@ def diversify(finals: Sequence[float], alike: Matrix, mmr_lambda: float) -> Iter
 
 
 def tokens(hit: Hit) -> int:
-    """What a hit's text costs: 4 characters a token, rounded up."""
+    """The tokens of a hit's text: one for 4 characters, rounded up."""
     return text_tokens(hit.item.text)
 
 

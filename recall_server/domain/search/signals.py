@@ -70,7 +70,7 @@ class Evidence(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """What a signal counts for, on a line over `Query.recency_weight`."""
+    """The weight of a signal, on a line over `Query.recency_weight`."""
 
     base: float
     per_recency: float = 0.0
@@ -266,7 +266,7 @@ SIGNALS: tuple[Signal, ...] = (
 COLUMNS: tuple[Column, ...] = tuple(
     dict.fromkeys(column for signal in SIGNALS for column in signal.columns)
 )
-"""What search holds of each item for the signals."""
+"""The columns that search holds in memory for the signals."""
 
 PARTS: tuple[str, ...] = (*(signal.name for signal in SIGNALS), *Step)
 """The names that `Query.without` takes."""

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Sequence
 
 SHARE = 0.3
 """The share of the hits that is reserved for other sources, if there are so many: a source is a
-session, or a text that came without one. What is asked for often stands in one session: on LoCoMo
-half of ten hits for others cost 1 point of recall@10, and these cost .1 to .3."""
+session, or a text that came without one. Answers often stand in one session: on LoCoMo half of ten
+hits for others cost 1 point of recall@10, and these cost .1 to .3."""
 
 
 def others(limit: int) -> int:
@@ -20,8 +20,8 @@ def spread(
     places: Iterable[int], sources: Sequence[Hashable], size: int, reserved: int
 ) -> list[int]:
     """The first `size` of `places`, in their order, with `reserved` of them kept from each source
-    for the others; `sources` has the source at each place. What the others do not need goes to the
-    best of those left out, behind them. No more is looked at than it takes.
+    for the others; `sources` has the source at each place. Places that the others do not need go to
+    the best of those left out, behind them. No more is looked at than it takes.
     """
     seen: Counter[Hashable] = Counter()
     kept, left_out = list[int](), list[int]()

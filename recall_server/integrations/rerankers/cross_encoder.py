@@ -57,7 +57,7 @@ class CrossEncoderReranker:
         return await self._thread.run(partial(_scores, pairs=pairs)) if pairs else []
 
     def forget(self, namespace: Namespace) -> None:
-        """Nothing is held."""
+        """Nothing is cached."""
 
     async def close(self) -> None:
         await self._thread.close()

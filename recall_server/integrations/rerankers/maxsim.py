@@ -56,12 +56,12 @@ class MaxSimReranker:
 
     Half of a score is the mean of these. The other half is the mean of how far each is above what
     the other passages have, so that a word to which all are near does not decide. Both go from the
-    least of the passages to the greatest. Who asks a thing does not say it: what share of a text is
-    questions is taken off.
+    least of the passages to the greatest. A text that asks does not answer: the share of
+    questions in it is taken off.
 
     On LoCoMo, with MiniLM for both, 83.8 of the evidence are among ten hits, and 81.1 without it.
-    Token vectors of what was read are held in memory, up to `cache_bytes_max`: a question takes 54
-    ms of one processor where all is held, and 1.6 s where nothing is.
+    Token vectors of texts are cached, up to `cache_bytes_max`: a question takes 54 ms of one
+    processor where all are cached, and 1.6 s where none is.
     """
 
     judges = False
@@ -83,7 +83,7 @@ class MaxSimReranker:
             timeout_s=timeout_s,
             download=download,
         )
-        self.held = TokenVectors(cache_bytes_max)
+        self.cache = TokenVectors(cache_bytes_max)
 
     @property
     def name(self) -> str:
@@ -96,11 +96,11 @@ class MaxSimReranker:
         if not passages:
             return []
         return await self._thread.run(
-            partial(_scores, query=query, passages=passages, held=self.held)
+            partial(_scores, query=query, passages=passages, cache=self.cache)
         )
 
     def forget(self, namespace: Namespace) -> None:
-        self.held.forget(namespace)
+        self.cache.forget(namespace)
 
     async def close(self) -> None:
         await self._thread.close()
@@ -112,8 +112,8 @@ def word_weights(query: str, weights: Mapping[str, float]) -> list[tuple[int, in
     most = max(weights.values(), default=1.0)
     found = []
     for word in _WORD.finditer(query):
-        known = [weights.get(term, most) for term in terms(word[0]) if term in asked]
-        found.append((*word.span(), max(known, default=0.0)))
+        of_word = [weights.get(term, most) for term in terms(word[0]) if term in asked]
+        found.append((*word.span(), max(of_word, default=0.0)))
     return found
 
 
@@ -124,7 +124,7 @@ def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
 
 
 def _scores(
-    encoder: _Encoder, query: RerankQuery, passages: Sequence[Passage], held: TokenVectors
+    encoder: _Encoder, query: RerankQuery, passages: Sequence[Passage], cache: TokenVectors
 ) -> list[float]:
     question = query.in_first_person[:TEXT_CHARS_MAX]
     weights = _token_weights(encoder, question, query.weights)
@@ -136,7 +136,7 @@ def _scores(
     own = [_own(one) for one in passages]
     around = [[text[:TEXT_CHARS_MAX] for text in one.around] for one in passages]
     texts = list(dict.fromkeys(chain(*own, *around)))
-    read = held.of(query.namespace, query.epoch, texts, partial(_token_vectors, encoder))
+    read = cache.of(query.namespace, query.epoch, texts, partial(_token_vectors, encoder))
     wanted = weights > 0
     near = dict(zip(texts, _nearest(asked[wanted], read), strict=True))
     scores = _weighed(
@@ -153,7 +153,7 @@ def _scores(
 
 
 def _own(passage: Passage) -> list[str]:
-    """What was said, and what is remembered of it where that is in other words."""
+    """The turn of a passage, and the text of the memory where its words are others."""
     said = (passage.said or passage.text)[:TEXT_CHARS_MAX]
     text = passage.text[:TEXT_CHARS_MAX]
     return [said] if text in said else [said, text]
@@ -187,13 +187,13 @@ def _to_one(values: Floats) -> Floats:
 
 
 def _asking(text: str) -> float:
-    """What share of a text is questions."""
+    """The share of questions in a text."""
     asked = sum(len(one[0]) for one in _SENTENCE.finditer(text) if "?" in one[0])
     return asked / max(len(text), 1)
 
 
 def _token_weights(encoder: _Encoder, query: str, weights: Mapping[str, float]) -> Floats:
-    """What each token of the question weighs; marks such as the beginning weigh nothing."""
+    """The weight of each token of the question; marks such as the beginning weigh nothing."""
     words = word_weights(query, weights)
     read = encoder.tokenizer(
         query, truncation=True, max_length=encoder.max_seq_length, return_offsets_mapping=True

@@ -50,8 +50,8 @@ class TokenVectors:
         texts: Sequence[str],
         make: Callable[[list[str]], Sequence[Tokens]],
     ) -> list[Tokens]:
-        """The token vectors of `texts`, in their order; `make` makes those that are not held.
-        Nothing is held that was made before the epoch that is known last.
+        """The token vectors of `texts`, in their order; `make` makes those that are not
+        cached. Nothing stays cached from before the latest epoch.
         """
         tokens = self._of(namespace, epoch)
         keys = [blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest() for text in texts]
@@ -65,7 +65,7 @@ class TokenVectors:
         return found
 
     def forget(self, namespace: Namespace) -> None:
-        """Hold nothing of a namespace."""
+        """Cache nothing of a namespace."""
         self._namespaces.pop(namespace, None)
 
     def _of(self, namespace: Namespace, epoch: int) -> _NamespaceTokens:
@@ -73,7 +73,7 @@ class TokenVectors:
         if tokens is None or tokens.epoch < epoch:
             tokens = self._namespaces[namespace] = _NamespaceTokens(epoch)
         elif tokens.epoch > epoch:
-            # Who still sees the state before the erasure must not put it back for the others.
+            # A reader that still sees the state before the erasure must not bring it back.
             return _NamespaceTokens(epoch)
         self._namespaces.move_to_end(namespace)
         return tokens

@@ -277,7 +277,7 @@ async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candid
 
 async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidates:
     """The hits, with their items loaded here: what was loaded before may have been erased since.
-    What cannot be read any more leaves its place to another.
+    An item that cannot be read any more leaves its place to another.
     """
     while True:
         best = _chosen(found, query)

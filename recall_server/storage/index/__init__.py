@@ -1,1 +1,1 @@
-"""The search index and what of it is held in memory."""
+"""The search index: its tables, and the caches of them in memory."""

@@ -22,7 +22,10 @@ class NamespaceIndex:
         return self.documents.bytes + sum(cache.bytes for cache in self._vectors.values())
 
     def vectors(self, model: str, dimensions: int) -> VectorCache:
-        return self._vectors.setdefault(model, VectorCache(dimensions))
+        cache = self._vectors.get(model)
+        if cache is None:
+            cache = self._vectors[model] = VectorCache(dimensions)
+        return cache
 
 
 class Cache:
@@ -35,11 +38,11 @@ class Cache:
 
     def of(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
         """The index of a namespace as of `epoch`."""
-        index = self._indexes.setdefault(namespace, NamespaceIndex(epoch))
-        if index.epoch > epoch:
+        index = self._indexes.get(namespace)
+        if index is not None and index.epoch > epoch:
             # A reader that still sees the state before the erasure must not bring it back.
             return NamespaceIndex(epoch)
-        if index.epoch < epoch:
+        if index is None or index.epoch < epoch:
             self.drop(namespace)
             index = self._indexes[namespace] = NamespaceIndex(epoch)
         self._indexes.move_to_end(namespace)
