@@ -83,7 +83,7 @@ def _app(application: Application) -> ASGIApp:
 
 
 def main() -> None:
-    Shelf.record = Shelf.record_all = _unwritten  # type: ignore[method-assign]
+    Shelf.record = Shelf.record_all = _unwritten  # type: ignore[assignment,method-assign]
     settings = Settings()
     logs.configure(settings.log_level)
     asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=_app))

@@ -181,7 +181,7 @@ class Erase:
         size: Mapping[str, int] | None = None,
     ) -> Erased:
         """Erase what is found, or tell what that is. Looked for at first where nobody waits."""
-        await looking.look(self.store.alone(tenant))
+        await looking.look(self.store.autocommit(tenant))
         async with self.store.transaction(tenant, entry=job.entry, erasing=True) as tx:
             await tx.lock()
             affected = await looking.look(tx)
