@@ -140,7 +140,7 @@ async def test_a_million_strangers_fill_no_memory(
     rates = Rates(store, clock, token_calls=1, namespace_calls=1, bad_tokens=1)
     for number in range(1_000):
         await rates.bad_token(f"10.0.{number // 250}.{number % 250}")
-    known = len(rates._strangers._windows)
+    known = len(rates._addresses.windows)
     for number in range(5):
         # One who has an address of IPv6 has a network of them.
         if number:
