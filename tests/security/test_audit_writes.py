@@ -1,4 +1,4 @@
-"""How the book is written (SECURITY LOG-04, LOG-06): with the effect or not at all, one after the
+"""How the book is written: with the effect or not at all, one after the
 other, and never again touched.
 """
 
@@ -26,27 +26,17 @@ from recall_server.server import bound, listening
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
-from tests.conftest import NOON, Open, settings_for
-from tests.engines import ENGINES, Postgres
-from tests.fakes import Reply
-from tests.processes import until
-from tests.receiver import Receiver
-from tests.security.books import ALICE, BOB, Database, enter, line, more, recall
-from tests.surface.conftest import Running, request
+from tests.support.application import Open, settings_for
+from tests.support.audit import ALICE, ALLOW, BOB, REFUSE, Database, enter, line, more, recall
+from tests.support.engines import ENGINES, Postgres, on_postgres
+from tests.support.mcp_clients import request
+from tests.support.models import Reply
+from tests.support.processes import until
+from tests.support.receivers import Receiver
+from tests.support.runtime import NOON
+from tests.support.server import Running
 
 WITHIN_S = 20.0
-REFUSE = {
-    "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
-    "BEGIN SELECT RAISE(ABORT, 'canary'); END",
-    "postgres": "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN RAISE EXCEPTION 'canary'; END $$; "
-    "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
-    "FOR EACH ROW EXECUTE FUNCTION refuse()",
-}
-ALLOW = {
-    "sqlite": "DROP TRIGGER refuse",
-    "postgres": "DROP TRIGGER refuse ON tool_call_records",
-}
 
 
 async def _script(built: Application, statements: dict[str, str]) -> None:
@@ -113,7 +103,7 @@ async def test_what_cannot_be_recorded_neither_happens_nor_is_answered(open_app:
     assert [answer["status"] for answer in control] == ["ok"] * len(CALLS)
 
 
-@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@on_postgres
 async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
     open_app: Open,
 ) -> None:
@@ -141,7 +131,7 @@ async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
 
 
 async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_app: Open) -> None:
-    """LOG-06, in two processes' worth of houses, beside another tenant's chain."""
+    """In two processes' worth of houses, beside another tenant's chain."""
     async with (
         open_app() as one,
         open_application(settings_for(database, embedder="none")) as two,

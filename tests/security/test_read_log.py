@@ -18,15 +18,15 @@ from recall_server.server import bound, listening
 from recall_server.services.audit.read_log import ReadLog
 from recall_server.storage.driver import Connection
 from recall_server.storage.store import Store
-from tests.conftest import NOON, Clock, Open
-from tests.processes import until
-from tests.security.books import ALICE, BOB, enter
-from tests.security.erasing import select
-from tests.security.test_audit_writes import ALLOW, REFUSE
-from tests.services.conversation import drained, remember
-from tests.surface.conftest import Running, request
+from tests.support.application import Open
+from tests.support.audit import ALICE, ALLOW, BOB, REFUSE, enter
+from tests.support.conversation import drained, remember
+from tests.support.erasure import select
+from tests.support.mcp_clients import request
+from tests.support.processes import until
+from tests.support.runtime import NOON, Clock
+from tests.support.server import WITHIN_S, Running
 
-WITHIN_S = 20.0
 # Longer than a test lasts: only a flush writes.
 NEVER_S = 3_600.0
 

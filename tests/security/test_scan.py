@@ -17,10 +17,12 @@ from recall_server.domain.security.leak_patterns import LeakPatterns
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import NOON, Open
-from tests.security.erasing import candidate, erase_all, select
-from tests.services.conversation import ALICE, drained, enter, entry
-from tests.services.extractors import Scripted
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.erasure import candidate, erase_all, select
+from tests.support.extractors import Scripted
+from tests.support.runtime import NOON
+from tests.support.vector_scan import scan_vectors
 
 
 def canaries(*stores: str) -> dict[str, str]:
@@ -51,12 +53,12 @@ def test_a_word_is_found_in_every_disguise(disguise: object) -> None:
     (word,) = canaries("one").values()
     hidden = disguise(word)  # type: ignore[operator]
 
-    assert LeakPatterns([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
-    assert not LeakPatterns([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
+    assert LeakPatterns.of([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
+    assert not LeakPatterns.of([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
 
 
 def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
-    needles = LeakPatterns(["Ærøskøbing-Straße"])
+    needles = LeakPatterns.of(["Ærøskøbing-Straße"])
 
     for text in (json.dumps("Ærøskøbing-Straße"), "ÆRØSKØBING-STRASSE", quote("Straße-øøø")):
         assert bool(needles.find(text.encode())) == ("øøø" not in text and "%" not in text)
@@ -67,7 +69,7 @@ def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
 def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
     before: bytes, after: bytes
 ) -> None:
-    needles = LeakPatterns(["Zanzibar"])
+    needles = LeakPatterns.of(["Zanzibar"])
 
     assert needles.find(b"-" * 9 + base64.b64encode(before + b"Zanzibar" + after) + b"-" * 9)
     assert not needles.find(b"-" * 9 + base64.b64encode(before + b"Portugal" + after) + b"-" * 9)
@@ -75,11 +77,11 @@ def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
 
 def test_a_word_too_short_to_tell_is_refused() -> None:
     with pytest.raises(Invalid):
-        LeakPatterns(["tea"])
+        LeakPatterns.of(["tea"])
 
 
 async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """ERS-01. The control: before, each canary is found on its own."""
+    """The control: before, each canary is found on its own."""
     words = canaries(
         "text", "topic", "session", "agent", "client", "key", "speaker", "memory", "entity",
         "value", "retired", "run", "label",
@@ -123,7 +125,7 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
 
 
 async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """ERS-01: numbers tell what was said, too. The control: before, each vector is found."""
+    """Numbers tell what was said, too. The control: before, each vector is found."""
     async with open_app() as application:
         await enter(application)
         for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
@@ -133,10 +135,10 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
         await drained(application)
         kept = await select(application.store, "SELECT vector FROM embeddings")
         vectors = [bytes(row["vector"]) for row in kept]
-        control = await scan(application.store, [], [], vectors)
+        control = await scan_vectors(application.store, vectors)
         await erase_all(application)
         await drained(application)
-        after = await scan(application.store, [], [], vectors)
+        after = await scan_vectors(application.store, vectors)
 
     assert len(vectors) > 1
     assert {place.word for place in control.places} == set(range(len(vectors)))
@@ -145,7 +147,7 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
 
 
 async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_path: Path) -> None:
-    """ERS-01: what has no name any more is still on the disk. Once it is let go of, it is not."""
+    """What has no name any more is still on the disk. Once it is let go of, it is not."""
     (word,) = canaries("held").values()
     async with open_app() as application:
         await enter(application)
@@ -165,7 +167,7 @@ async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_
 async def test_another_process_that_holds_the_database_open_is_looked_at(
     open_app: Open, tmp_path: Path
 ) -> None:
-    """ERS-01: on SQLite any that has the file open; one that has not is nobody's business."""
+    """On SQLite any that has the file open; one that has not is nobody's business."""
     (word,) = canaries("other").values()
     script = (
         "import os, sys; held = [open(path, 'rb') for path in sys.argv[3:]];"

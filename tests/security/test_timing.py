@@ -1,6 +1,6 @@
 """What time could tell, by what takes it: the same is asked of the database, whatever the secret.
 
-The times themselves are measured by `recall bench timing`.
+The times themselves are measured by `python -m benchmarks timing`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
+from benchmarks.measure import Measured
+from benchmarks.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, mann_whitney, report
 from recall_server.application import Application
-from recall_server.bench.load import Measured
-from recall_server.bench.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, Run, mann_whitney
-from recall_server.bench.timing_report import met
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.tokens import new_token
 from recall_server.services.auth.access import Wanted
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
-from tests.conftest import Clock, Open
-from tests.services.conversation import ALICE, drained, enter, entry
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.runtime import Clock
 
 BOB = Namespace("bob")
 
@@ -66,7 +66,7 @@ class Asked:
 async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AUTH-02, AUTH-11: unknown, revoked and expired ones cost the one look-up that a good one
+    """Unknown, revoked and expired ones cost the one look-up that a good one
     does; one that cannot be ours costs none.
     """
     async with open_app() as built:
@@ -100,7 +100,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
 
 
 async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> None:
-    """AUTH-11: never by going through them."""
+    """Never by going through them."""
     async with (
         open_app() as built,
         built.store.driver.transaction(namespace=None, write=False) as connection,
@@ -123,7 +123,7 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
 async def test_to_store_what_another_has_is_to_store_what_nobody_has(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ISO-14: the same statements and the same work, to the last job; no look-up of a text, a
+    """The same statements and the same work, to the last job; no look-up of a text, a
     vector or an answer goes beyond the namespace. What oneself has is another matter.
     """
     async with open_app() as built:
@@ -163,14 +163,14 @@ async def test_to_store_what_another_has_is_to_store_what_nobody_has(
     assert again != fresh  # the positive control: what was stored before is known by its key
 
 
-def _run(p_of: tuple[list[float], list[float]], revoked: float) -> Run:
+def _missed(p_of: tuple[list[float], list[float]], revoked: float) -> list[str]:
     times = {UNKNOWN: 1.0, REVOKED: revoked, EXPIRED: 1.0}
-    tokens = tuple(Measured(kind, "socket", 1, 1.0, [took]) for kind, took in times.items())
-    stores = Measured(OTHERS, "socket", 1, 1.0, p_of[0]), Measured(FRESH, "socket", 1, 1.0, p_of[1])
-    return Run("sqlite", tokens, stores, mann_whitney(*p_of))
+    tokens = [Measured(kind, 1.0, [took]) for kind, took in times.items()]
+    stores = [Measured(OTHERS, 1.0, p_of[0]), Measured(FRESH, 1.0, p_of[1])]
+    return report("sqlite", tokens, stores).missed
 
 
-def test_the_bench_tells_what_time_tells() -> None:
+def test_the_benchmark_misses_where_times_tell_a_secret() -> None:
     same = [float(number) for number in range(40)]
     later = [number + 15.0 for number in same]
 
@@ -179,6 +179,6 @@ def test_the_bench_tells_what_time_tells() -> None:
     # As scipy 1's mannwhitneyu(..., method="asymptotic") has them.
     assert mann_whitney(same, later) == pytest.approx(2.774470447699586e-06)
     assert mann_whitney(same, [one + 4 for one in same]) == pytest.approx(0.14480827378712163)
-    assert met(_run((same, same), 1.05))
-    assert not met(_run((same, same), 1.15))
-    assert not met(_run((same, later), 1.0))
+    assert _missed((same, same), 1.05) == []
+    assert _missed((same, same), 1.15) == ["revoked token: p50 apart from unknown"]
+    assert _missed((same, later), 1.0) == ["another's text or fresh text: p of no difference"]

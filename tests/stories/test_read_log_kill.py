@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.processes import Database, Server, calling, new_token, recall
-from tests.stories.book import ALICE, fact, opened, select
+from tests.support.processes import Database, Server, calling, new_token, recall
+from tests.support.stored import ALICE, fact, opened, select
 
 SEARCHES = 1_000
 STORES = 100

@@ -1,12 +1,13 @@
-"""What to look for when a word should be gone: it may be left in part, in another case, encoding or
-order, or as its digest (SECURITY 6.3). Looking for the whole word alone gives a false "clean".
+"""The forms in which an erased word may be left: in part, in another case, encoding or order, or as
+its digest. A search for the whole word alone gives a false "clean".
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.text.cleaning import storable
 
 WINDOW = 8
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,24 @@ class Trace:
 
 
 class LeakPatterns:
-    """All forms of some words, and all parts of some vectors (float32, as they are stored), which
-    count on from the words. Bytes are compared without regard to the case of ASCII letters.
+    """Byte strings of `WINDOW` bytes or more, each with the number of its word and its form. Bytes
+    are compared without regard to the case of ASCII letters.
     """
 
-    def __init__(self, words: Sequence[str], vectors: Sequence[bytes] = ()) -> None:
-        self._forms: dict[bytes, tuple[int, str]] = {}
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Self:
+        """All forms of these words. Raises `Invalid` on a word too short to tell."""
+        forms: dict[bytes, tuple[int, str]] = {}
         for number, word in enumerate(words):
             storable(word)
             if len(word.encode()) < WINDOW:
                 raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
             for form, needle in _forms(word):
-                self._forms.setdefault(needle.lower(), (number, form))
-        for number, vector in enumerate(vectors, len(words)):
-            for part in _parts(vector):
-                self._forms.setdefault(part.lower(), (number, "vector"))
+                forms.setdefault(needle.lower(), (number, form))
+        return cls(forms)
+
+    def __init__(self, forms: Mapping[bytes, tuple[int, str]]) -> None:
+        self._forms = {needle.lower(): origin for needle, origin in forms.items()}
         self._beginning: dict[bytes, list[bytes]] = {}
         # Whether a pair of bytes stands at this place of any needle: so one look at each byte
         # tells, however many needles there are.
@@ -101,14 +104,6 @@ def _forms(word: str) -> Iterator[tuple[str, bytes]]:
             yield "base64", _inner_base64(plain, offset)
         yield "sha256", hashlib.sha256(plain).digest()
         yield "sha256", hashlib.sha256(plain).hexdigest().encode()
-
-
-def _parts(vector: bytes) -> Iterator[bytes]:
-    """Each four numbers that follow each other, but for such as any vector may have: zeros."""
-    for start in range(0, len(vector) - 4 * FLOAT_BYTES + 1, FLOAT_BYTES):
-        part = vector[start : start + 4 * FLOAT_BYTES]
-        if len(set(part)) >= WINDOW:
-            yield part
 
 
 def _units(text: str) -> list[str]:

@@ -11,9 +11,8 @@ import structlog
 
 from recall_server.domain.errors import RateLimited, RecallError
 from recall_server.domain.namespace import Namespace
-from recall_server.services.limits.sliding_window import MINUTE_S, Key, SlidingWindow, Told
+from recall_server.services.limits.sliding_window import MINUTE_S, SlidingWindow
 from recall_server.storage.store import Store
-from recall_server.storage.tables.rates import Counted
 
 log = structlog.get_logger()
 
@@ -22,16 +21,17 @@ _BITS_OF_A_NETWORK = 64
 
 
 class _Limit:
-    """So many a minute of each key; 0: any number."""
+    """So many calls a minute of each key; 0: any number."""
 
     def __init__(self, windows: SlidingWindow, per_minute: int) -> None:
-        self.windows = windows
+        self._windows = windows
         self._per_minute = per_minute
 
-    def count(self, key: Key) -> None:
+    def count(self, *key: str) -> None:
         """Count one more. Raises `RateLimited`, and does not count, where it is one too many."""
-        if self._per_minute and (wait_s := self.windows.hit(key, self._per_minute)):
-            raise RateLimited(retry_after_s=wait_s, limit=self._per_minute)
+        limit = self._per_minute
+        if limit and not self._windows.take(key, limit):
+            raise RateLimited(retry_after_s=self._windows.wait_s(key, limit), limit=limit)
 
 
 class Rates:
@@ -54,17 +54,17 @@ class Rates:
         self._windows = SlidingWindow(now, shared=self.shared)
         self._token = _Limit(self._windows, token_calls)
         self._namespace = _Limit(self._windows, namespace_calls)
-        self._addresses = _Limit(SlidingWindow(now), bad_tokens)
+        self._strangers = _Limit(SlidingWindow(now), bad_tokens)
         self._forgotten = 0
 
     async def call(self, namespace: Namespace, accessor: str) -> None:
         """A call by a token. Raises `RateLimited`."""
-        self._token.count((namespace, accessor))
-        self._namespace.count((namespace, ""))
+        self._token.count(namespace, accessor)
+        self._namespace.count(namespace, "")
 
     async def bad_token(self, address: str) -> None:
         """A call from `address` with a token that is none. Raises `RateLimited`."""
-        self._addresses.count((_network(address), ""))
+        self._strangers.count(_network(address))
 
     async def run(self) -> None:
         """Share what is counted, until cancelled."""
@@ -83,9 +83,7 @@ class Rates:
         untold = self._windows.untold()
         if not untold:
             return
-        keys: dict[Counted, Told] = {
-            (Namespace(key[0]), key[1], minute): (key, minute) for key, minute in untold
-        }
+        keys = {(Namespace(key[0]), key[1], minute): (key, minute) for key, minute in untold}
         minute = int(self._now().timestamp() // MINUTE_S)
         try:
             async with self._store.transaction(None) as tx:

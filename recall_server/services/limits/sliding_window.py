@@ -1,19 +1,18 @@
-"""Counts of calls in this minute and the last: in memory, bounded, and open to what other replicas
-have counted.
+"""Calls of each key within a sliding minute: in memory, bounded, and open to the counts of other
+replicas.
 """
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 MINUTE_S = 60
 KEYS_MAX = 100_000
 
-Key = tuple[str, str]
-"""A namespace and one of its tokens (or '' for all of them); or a network, and ''."""
-Told = tuple[Key, int]
+Key = tuple[str, ...]
+Counted = tuple[Key, int]
 """A key and the number of a minute."""
 
 
@@ -28,58 +27,42 @@ class _Count:
 class SlidingWindow:
     """Windows of a minute. Of more than `KEYS_MAX` keys, the one not met for longest is forgotten.
 
-    With `shared`, what is counted here is kept for `untold` until somebody tells it to the others,
-    and `learn` takes the sums that they told.
+    With `shared`, counts of this server are kept for `untold` until they are published to the
+    replicas, and `learn` takes the published sums.
     """
 
     def __init__(self, now: Callable[[], datetime], *, shared: bool = False) -> None:
         self._now = now
         self._shared = shared
         self._counts: OrderedDict[Key, _Count] = OrderedDict()
-        self._untold: dict[Told, int] = {}
+        self._untold: dict[Counted, int] = {}
 
     def __len__(self) -> int:
         return len(self._counts)
 
-    def hit(self, key: Key, limit: int) -> int:
-        """Count one call; 0. Where it is one too many it is not counted: the whole seconds until
-        one fits. The last minute counts for as much of it as the window of 60 s still covers.
+    def take(self, key: Key, limit: int) -> bool:
+        """Count one more call, unless that is one too many: those of this minute, and as large a
+        share of the last minute's as it still reaches into the sliding window.
         """
-        count, (minute, left) = self._count(key), self._at()
-        if int(count.before * left / MINUTE_S + count.calls) < limit:
-            count.calls += 1
-            if self._shared:
-                self._untold[key, minute] = self._untold.get((key, minute), 0) + 1
-            return 0
+        count = self._count(key)
+        minute, left = self._at()
+        if int(count.before * left / MINUTE_S + count.calls) + 1 > limit:
+            return False
+        count.calls += 1
+        if self._shared:
+            self._untold[key, minute] = self._untold.get((key, minute), 0) + 1
+        return True
+
+    def wait_s(self, key: Key, limit: int) -> int:
+        """Whole seconds until one more call fits: the last minute's share shrinks as this one
+        goes by.
+        """
+        count, (_, left) = self._count(key), self._at()
         if count.calls < limit:
             # before * rest / minute + calls < limit
             rest = MINUTE_S * (limit - count.calls) / count.before if count.before else MINUTE_S
             return max(1, math.floor(left - rest) + 1)
         return math.floor(left + MINUTE_S * (1 - limit / count.calls)) + 1
-
-    def untold(self) -> dict[Told, int]:
-        """What was counted here since this was last asked."""
-        told, self._untold = self._untold, {}
-        return told
-
-    def untell(self, counts: Mapping[Told, int]) -> None:
-        """Nobody could be told: keep what still matters for the next time."""
-        minute, _ = self._at()
-        for (key, at), calls in counts.items():
-            if at >= minute - 1:
-                self._untold[key, at] = self._untold.get((key, at), 0) + calls
-
-    def learn(self, sums: Mapping[Told, int]) -> None:
-        """Take what all have told; what was counted here meanwhile comes on top."""
-        for (key, at), calls in sums.items():
-            count = self._counts.get(key)
-            if count is None:
-                continue
-            known = calls + self._untold.get((key, at), 0)
-            if at == count.minute:
-                count.calls = known
-            elif at == count.minute - 1:
-                count.before = known
 
     def _at(self) -> tuple[int, float]:
         """The number of this minute, and the seconds that are left of it."""
@@ -102,6 +85,30 @@ class SlidingWindow:
         return count
 
     def _ask(self, key: Key, minute: int) -> None:
-        """Adding nothing tells what others have added."""
+        """Publishing zero calls returns the sum of the others."""
         if self._shared:
             self._untold.setdefault((key, minute), 0)
+
+    def untold(self) -> dict[Counted, int]:
+        """The counts of this server since the last call."""
+        counts, self._untold = self._untold, {}
+        return counts
+
+    def untell(self, counts: dict[Counted, int]) -> None:
+        """Publishing failed: keep what still matters for the next time."""
+        minute, _ = self._at()
+        for (key, at), calls in counts.items():
+            if at >= minute - 1:
+                self._untold[key, at] = self._untold.get((key, at), 0) + calls
+
+    def learn(self, sums: dict[Counted, int]) -> None:
+        """Take the sums of all replicas; calls counted here meanwhile come on top."""
+        for (key, at), calls in sums.items():
+            count = self._counts.get(key)
+            if count is None:
+                continue
+            known = calls + self._untold.get((key, at), 0)
+            if at == count.minute:
+                count.calls = known
+            elif at == count.minute - 1:
+                count.before = known

@@ -1,0 +1,31 @@
+"""The texts of the benchmarks: a task that contradicts another would pause the measurement."""
+
+from datetime import UTC, datetime
+
+from benchmarks.texts import Texts
+from recall_server.domain.text.transcript import parse_turns
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.integrations.extraction.rules import RulesExtractor
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+async def test_each_fact_is_one_memory_of_somebody_of_its_own() -> None:
+    texts = Texts(1)
+    about: list[str] = []
+    for _ in range(400):
+        text = texts.fact()
+        found = await RulesExtractor().extract(
+            Passage(text, parse_turns(text, NOW), "general", NOW)
+        )
+        (candidate,) = found.candidates
+        assert candidate.fact is not None
+        about.append(candidate.fact.entity)
+
+    assert len(set(about)) == 400
+
+
+def test_the_same_seed_gives_the_same_texts() -> None:
+    one, other = Texts(7), Texts(7)
+
+    assert [one.fact() for _ in range(20)] == [other.fact() for _ in range(20)]
