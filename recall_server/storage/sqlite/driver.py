@@ -82,7 +82,7 @@ class SqliteDriver:
         assert self._writer is not None
         async with self._writing.of(namespace):
             # Where others wait to write, the disk is waited for behind the commit, together.
-            shared = self._writing.crowded
+            shared = namespace is not None and self._writing.crowded
             begin = [self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE]
             transaction = Transaction(self._writer, self._path, begin)
             try:
