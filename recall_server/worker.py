@@ -108,9 +108,8 @@ class Worker:
 
     async def _claim(self) -> Job | None:
         now = self._now()
-        # Lost with all who work here, a claim is missed by nobody: the job is queued as before.
-        jobs = self._store.alone(None, write=True, lasting=False).jobs
-        job = await jobs.claim(self._served, now, now + self._lease)
+        async with self._store.transaction(None) as tx:
+            job = await tx.jobs.claim(self._served, now, now + self._lease)
         if job is not None:
             self._served = job.namespace
         return job
@@ -120,8 +119,6 @@ class Worker:
             await self._bury(job, "WORKER_LOST")
             return
         try:
-            # Others claim meanwhile: they would wait for the disk, one behind the other.
-            await self._store.settled()
             await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
         except asyncio.CancelledError:
             await asyncio.shield(self._hand_back(job))

@@ -28,7 +28,9 @@ def search(  # noqa: PLR0917  # options, each by its name
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, operations.search.SEARCH_MEMORIES.name, DOOR, None)
+        entry = built.services.audit.begin(
+            ns, operations.search.SEARCH_MEMORIES.name, DOOR, None, read_only=True
+        )
         rooms = frozenset(container) if container else None
         asked = Query(query, limit=limit, mode=mode, containers=rooms)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)

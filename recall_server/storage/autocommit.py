@@ -7,31 +7,18 @@ from recall_server.storage.driver import Driver, Params, Row
 
 
 class Autocommit:
-    """A `Connection` each of whose statements is a transaction by itself, and gives its rows. What
-    is sent to be seen with something else cannot be sent here.
+    """A `Connection` each of whose statements is a transaction by itself, reads, and gives its
+    rows. What is sent to be seen with something else cannot be sent here.
     """
 
-    def __init__(
-        self, driver: Driver, namespace: str | None, *, write: bool, lasting: bool
-    ) -> None:
+    def __init__(self, driver: Driver, namespace: str | None) -> None:
         self._driver = driver
         self._namespace = namespace
-        self._write = write
-        self._lasting = lasting
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self._driver.alone(
-            sql,
-            params,
-            namespace=self._namespace,
-            write=self._write,
-            lasting=self._lasting,
-        )
+        return await self._driver.autocommit(sql, params, namespace=self._namespace)
 
     async def send(self, sql: str, params: Params) -> NoReturn:
-        raise LookupError(_why(sql, params))
-
-    async def ask(self, sql: str, params: Params) -> NoReturn:
         raise LookupError(_why(sql, params))
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> NoReturn:

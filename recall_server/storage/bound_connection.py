@@ -6,7 +6,7 @@ from typing import Any
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.storage.driver import Connection, PendingRows, Row
+from recall_server.storage.driver import Connection, Row
 from recall_server.storage.queries import Query
 
 ANY = 2**62
@@ -33,12 +33,6 @@ class BoundConnection:
     async def send(self, query: str, **params: Any) -> None:
         """`fetch` without the answer, so without waiting for it: see `Connection.send`."""
         await self.connection.send(
-            self.queries[query].sql, self._bound(self.queries[query], params)
-        )
-
-    async def ask(self, query: str, **params: Any) -> PendingRows:
-        """`fetch` with the next one: see `Connection.ask`."""
-        return await self.connection.ask(
             self.queries[query].sql, self._bound(self.queries[query], params)
         )
 

@@ -45,13 +45,6 @@ class Document:
         return to_json(self.value).decode()
 
 
-@dataclass
-class PendingRows:
-    """Rows that come with those of the next `fetch`; None until then."""
-
-    rows: Sequence[Row] | None = None
-
-
 class Connection(Protocol):
     """One open transaction. Values may be str, int, float, bool, bytes, None, datetime (aware),
     Document, or list (of ids or terms).
@@ -65,10 +58,6 @@ class Connection(Protocol):
         """Run one statement whose rows nobody needs. It need not have run when this returns, but
         has before whatever comes next; what it raises may come up there, or on leaving.
         """
-        ...
-
-    async def ask(self, sql: str, params: Params) -> PendingRows:
-        """`send` one statement whose rows come with those of the next `fetch`."""
         ...
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
@@ -111,23 +100,8 @@ class Driver(Protocol):
         """
         ...
 
-    async def alone(
-        self,
-        sql: str,
-        params: Params,
-        *,
-        namespace: str | None,
-        write: bool,
-        lasting: bool,
-    ) -> Sequence[Row]:
-        """One statement that is a transaction by itself; the rows it returns. What is not `lasting`
-        may be lost if the machine fails that runs the database and all that use it; and what it saw
-        may not be committed yet, see `settled`.
-        """
-        ...
-
-    async def settled(self) -> None:
-        """Wait until all that was seen here so far is committed. Raises where it cannot be."""
+    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
+        """One statement that reads and is a transaction by itself; the rows it returns."""
         ...
 
     async def purge(self, tables: Sequence[str]) -> str:

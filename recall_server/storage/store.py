@@ -178,22 +178,13 @@ class Store:
         if entry is not None:
             entry.written = True
 
-    def alone(
-        self,
-        namespace: Namespace | None,
-        *,
-        write: bool = False,
-        lasting: bool = True,
-        reach: AccessScope = FULL_ACCESS,
+    def autocommit(
+        self, namespace: Namespace | None, *, reach: AccessScope = FULL_ACCESS
     ) -> Transaction:
-        """Shelves of which every single query is a transaction of its own; see `Driver.alone`."""
-        connection = Autocommit(self.driver, namespace, write=write, lasting=lasting)
+        """Tables of which every query is a transaction of its own that reads."""
+        connection = Autocommit(self.driver, namespace)
         handle = BoundConnection(connection, self._queries, namespace, reach)
         return Transaction(handle, self._cache, self._mac_key)
-
-    async def settled(self) -> None:
-        """Wait until what a query `alone` has seen, and need not last, is committed."""
-        await self.driver.settled()
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:

@@ -16,7 +16,7 @@ from recall_server.doctor import examine
 from recall_server.domain.errors import QueryTimeout
 from recall_server.domain.findings import Level
 from recall_server.storage.sqlite import disk_space
-from recall_server.storage.sqlite.driver import JOURNAL_BYTES
+from recall_server.storage.sqlite.connection import JOURNAL_BYTES
 from tests.support.application import Open
 from tests.support.conversation import ALICE, enter, entry, remember
 from tests.support.engines import on_sqlite

@@ -13,7 +13,6 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import DatabaseUnavailable, IdempotencyConflict
-from recall_server.storage.sqlite import writer as engine
 from tests.support.application import Open
 from tests.support.conversation import ALICE, drained, enter, memories, remember
 from tests.support.engines import on_sqlite
@@ -84,7 +83,6 @@ async def test_whoever_reads_and_then_writes_is_not_overtaken(
                 await raw.fetch("UPDATE namespaces SET documents = documents", {})
 
     assert caught.value.sqlite_errorname == "SQLITE_BUSY_SNAPSHOT"
-    assert engine.WRITE == "BEGIN IMMEDIATE"
 
 
 def test_only_the_drivers_begin_transactions() -> None:
@@ -100,8 +98,6 @@ def test_only_the_drivers_begin_transactions() -> None:
         "recall_server/storage/postgres/driver.py",
         "recall_server/storage/postgres/connection.py",
         "recall_server/storage/sqlite/driver.py",
-        "recall_server/storage/sqlite/thread.py",
-        "recall_server/storage/sqlite/writer.py",
     }
 
 

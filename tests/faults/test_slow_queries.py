@@ -24,23 +24,24 @@ WITHIN_S = 20.0
 MANY = 8
 
 
-async def endless(application: Application, *, alone: bool) -> None:
+async def endless(application: Application, *, by_itself: bool) -> None:
     driver = application.store.driver
-    if alone:
-        await driver.alone(ENDLESS, {}, namespace=ALICE, write=False, lasting=True)
+    if by_itself:
+        await driver.autocommit(ENDLESS, {}, namespace=ALICE)
         return
     async with driver.transaction(namespace=ALICE, write=False) as connection:
         await connection.fetch(ENDLESS, {})
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["in a transaction", "alone"])
+@pytest.mark.parametrize("by_itself", [False, True], ids=["in a transaction", "by itself"])
 async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection(
-    open_app: Open, alone: bool
+    open_app: Open, by_itself: bool
 ) -> None:
     async with open_app(query_s=0.1) as application, asyncio.timeout(WITHIN_S):
         await enter(application)
         found = await asyncio.gather(
-            *(endless(application, alone=alone) for _ in range(MANY)), return_exceptions=True
+            *(endless(application, by_itself=by_itself) for _ in range(MANY)),
+            return_exceptions=True,
         )
         await remember(application, TEXT)
         await application.check()
@@ -48,9 +49,9 @@ async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connecti
     assert [type(error) for error in found] == [QueryTimeout] * MANY
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["in a transaction", "alone"])
+@pytest.mark.parametrize("by_itself", [False, True], ids=["in a transaction", "by itself"])
 async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
-    open_app: Open, alone: bool
+    open_app: Open, by_itself: bool
 ) -> None:
     """As at the deadline of a call: the readers are free for others."""
     async with open_app(query_s=WITHIN_S) as application, asyncio.timeout(WITHIN_S / 2):
@@ -58,7 +59,7 @@ async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
         for _ in range(MANY):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await endless(application, alone=alone)
+                    await endless(application, by_itself=by_itself)
         await application.check()
         await remember(application, TEXT)
 

@@ -8,19 +8,10 @@ from tests.sabotage.changes import (
     Forgets,
     Instead,
     Never,
-    Replaced,
     Value,
     Without,
 )
 from tests.sabotage.queries import Text, Unfiltered
-
-# Each connection, once it has been checked.
-WITHOUT_SECURE_DELETE = """
-async def _connect(self, stack):
-    raw = await self._original__connect(stack)
-    await raw.executescript("PRAGMA secure_delete=OFF")
-    return raw
-"""
 
 # Whether it touched a row, and so whose job it is now, is not asked.
 ADVANCE_UNFENCED = """
@@ -181,8 +172,8 @@ RETURNING accessor"""),
     Breakage(
         "secure-delete-off",
         "that SQLite overwrites what it deletes",
-        "recall_server.storage.sqlite.driver:SqliteDriver._connect",
-        Replaced(WITHOUT_SECURE_DELETE),
+        "recall_server.storage.sqlite.connection:_PRAGMAS",
+        Value("original.replace('secure_delete=ON', 'secure_delete=OFF')"),
         ("tests/security/test_doctor.py::test_what_sqlite_was_told_is_asked_of_the_connection",),
     ),
     Breakage(

@@ -7,8 +7,8 @@ BREAKAGES = (
     Breakage(
         "queries-without-end",
         "that SQLite stops a query when its time is over",
-        "recall_server.storage.sqlite.driver:SqliteDriver.transaction",
-        Argument("partial", "within_s", "300 * original"),
+        "recall_server.storage.sqlite.driver:SqliteDriver._read_with",
+        Argument("Transaction", 3, "300 * original"),
         (
             "tests/faults/test_slow_queries.py::test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection[sqlite-in a transaction]",
         ),
@@ -16,7 +16,7 @@ BREAKAGES = (
     Breakage(
         "gone-and-gone-on",
         "that nobody goes on with a query whose caller has gone",
-        "recall_server.storage.sqlite.thread:_Visit.over",
+        "recall_server.storage.sqlite.connection:_Batch.over",
         Forgets("unwanted"),
         (
             "tests/faults/test_slow_queries.py::test_a_query_whose_caller_has_gone_is_not_gone_on_with[sqlite-in a transaction]",

@@ -262,7 +262,7 @@ async def test_details_stand_beside_the_book_and_words_nowhere(open_app: Open) -
             Submission("The canary sang.", "birds"),
             entry=audit.begin(ALICE, "store_memory", "test", None),
         )
-        searched = audit.begin(ALICE, "search_memories", "test", None)
+        searched = audit.begin(ALICE, "search_memories", "test", None, read_only=True)
         await recall_.search(ALICE, Query(text="which canary sang"), entry=searched)
         await audit.note(searched)
         await audit.reads.flush()

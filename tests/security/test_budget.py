@@ -159,7 +159,7 @@ async def test_what_was_not_answered_costs_nothing_and_what_was_of_no_use_all(
         async with budget.call(ALICE, Part()):
             raise ModelAnswerInvalid
     assert await spent(store, ALICE) == 100
-    async with budget.call(ALICE, object()) as settle:
+    async with budget.call(ALICE, Part(0)) as settle:
         settle(Usage("rules", 0, 0))
     assert await spent(store, ALICE) == 100
     async with budget.call(ALICE, Part()) as settle:

@@ -192,7 +192,7 @@ async def test_the_second_look_reads_what_is_new_only(
                 yield page
 
         monkeypatch.setattr(targets._Read, "more", noted)
-        first = await named.scan(application.store.alone(ALICE))
+        first = await named.scan(application.store.autocommit(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120
         read.clear()

@@ -22,6 +22,7 @@ class Slow:
 
     name = "slow/1"
     passage_chars = 40
+    call_tokens_max = 0
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -54,6 +54,7 @@ class Reading:
 
     name = "reading/1"
     passage_chars = 1_000
+    call_tokens_max = 0
 
     def __init__(self, *proposed: Candidate) -> None:
         self.shown: list[Passage] = []

@@ -41,9 +41,8 @@ async def claimed(application: Application, kind: str, **payload: object) -> Job
     """A job of this kind, at work."""
     async with application.store.transaction(ALICE) as tx:
         await tx.jobs.add("job_of_the_test", kind, payload, NOON - timedelta(days=1))
-    job = await application.store.alone(None, write=True).jobs.claim(
-        "", NOON, NOON + timedelta(hours=1)
-    )
+    async with application.store.transaction(None) as tx:
+        job = await tx.jobs.claim("", NOON, NOON + timedelta(hours=1))
     assert job is not None
     return job
 

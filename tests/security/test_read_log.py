@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recall_server.api.app import create_app
+from recall_server.api.operations import BY_NAME
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnavailable
@@ -19,16 +20,14 @@ from recall_server.services.audit.read_log import ReadLog
 from recall_server.storage.driver import Connection
 from recall_server.storage.store import Store
 from tests.support.application import Open
-from tests.support.audit import ALICE, ALLOW, REFUSE, enter
+from tests.support.audit import ALICE, ALLOW, BOB, REFUSE, enter
 from tests.support.conversation import drained, remember
 from tests.support.erasure import select
 from tests.support.mcp_clients import request
 from tests.support.processes import until
-from tests.support.rows import BOB
 from tests.support.runtime import NOON, Clock
-from tests.support.server import Running
+from tests.support.server import WITHIN_S, Running
 
-WITHIN_S = 20.0
 # Longer than a test lasts: only a flush writes.
 NEVER_S = 3_600.0
 
@@ -39,7 +38,8 @@ def read(
     operation: str = "search_memories",
     accessor: str = "acc_test",
 ) -> AuditEntry:
-    return built.services.audit.begin(namespace, operation, "test", accessor)
+    read_only = BY_NAME[operation].read_only
+    return built.services.audit.begin(namespace, operation, "test", accessor, read_only=read_only)
 
 
 async def records(built: Application) -> list[dict[str, Any]]:

@@ -35,11 +35,11 @@ class Asked:
 
     def of(self, application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
         driver = application.store.driver
-        transaction, alone = driver.transaction, driver.alone
+        transaction, autocommit = driver.transaction, driver.autocommit
 
-        async def noted_alone(sql: str, params: Any, **given: Any) -> Any:
+        async def noted_autocommit(sql: str, params: Any, **given: Any) -> Any:
             self.statements.append(sql)
-            return await alone(sql, params, **given)
+            return await autocommit(sql, params, **given)
 
         @asynccontextmanager
         async def noted(**given: Any) -> AsyncIterator[Connection]:
@@ -49,7 +49,7 @@ class Asked:
                 yield connection
 
         monkeypatch.setattr(driver, "transaction", noted)
-        monkeypatch.setattr(driver, "alone", noted_alone)
+        monkeypatch.setattr(driver, "autocommit", noted_autocommit)
 
     def _noting(self, method: Any) -> Any:
         async def asked(sql: str, *given: Any) -> Any:
@@ -108,7 +108,7 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
         plan = "EXPLAIN QUERY PLAN " if built.store.engine == "sqlite" else "EXPLAIN "
         if built.store.engine == "postgres":
             await connection.fetch("SET LOCAL enable_seqscan = off", {})
-        query = built.store.alone(None).handle.queries["token_by_hash"].sql
+        query = built.store.autocommit(None).handle.queries["token_by_hash"].sql
         rows = await connection.fetch(plan + query, {"token_hash": "x"})
         scan = await connection.fetch(f"{plan}SELECT * FROM api_tokens WHERE label = 'x'", {})
 

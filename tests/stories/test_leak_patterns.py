@@ -21,7 +21,7 @@ ALICE = namespace("alice")
 
 async def first_found(built: Application, words: str) -> list[str]:
     """The ids of the best ten, asked with default arguments."""
-    entry = built.services.audit.begin(ALICE, "search_memories", "test", None)
+    entry = built.services.audit.begin(ALICE, "search_memories", "test", None, read_only=True)
     found = await built.services.recall.search(ALICE, Query(words), entry=entry)
     return [hit.item.id for hit in found.hits[:WITHIN]]
 

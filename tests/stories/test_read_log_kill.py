@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from tests.support.conversation import ALICE
 from tests.support.processes import Database, Server, calling, new_token, recall
-from tests.support.stored import fact, opened, select
+from tests.support.stored import ALICE, fact, opened, select
 
 SEARCHES = 1_000
 STORES = 100

@@ -72,7 +72,7 @@ async def answers(database: Database) -> list[Answer]:
 
 
 async def _answer(built: Application, query: Query) -> Answer:
-    entry = built.services.audit.begin(ALICE, "search_memories", "test", None)
+    entry = built.services.audit.begin(ALICE, "search_memories", "test", None, read_only=True)
     found = await built.services.recall.search(ALICE, query, entry=entry)
     assert found.degraded is None
     return [(hit.item.id, hit.scores.final) for hit in found.hits]

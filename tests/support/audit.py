@@ -31,6 +31,19 @@ TRIGGERS = (
     "tool_call_records_are_kept",
 )
 
+# Lets the database refuse every record of the audit log, and nothing else.
+REFUSE = {
+    "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
+    "BEGIN SELECT RAISE(ABORT, 'canary'); END",
+    "postgres": "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'canary'; END $$; "
+    "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
+    "FOR EACH ROW EXECUTE FUNCTION refuse()",
+}
+ALLOW = {
+    "sqlite": "DROP TRIGGER refuse",
+    "postgres": "DROP TRIGGER refuse ON tool_call_records",
+}
 Database = Path | str
 Record = dict[str, Any]
 

@@ -11,6 +11,7 @@ class Scripted:
 
     name = "scripted/1"
     passage_chars = 1_000
+    call_tokens_max = 0
 
     def __init__(self, **found: Candidate) -> None:
         self.found = found

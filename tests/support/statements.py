@@ -23,6 +23,7 @@ class Stating:
 
     name = "stating/1"
     passage_chars = 1_000
+    call_tokens_max = 0
 
     def __init__(self, *, over: bool = False) -> None:
         self.over = over

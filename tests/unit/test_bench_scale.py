@@ -31,7 +31,9 @@ async def test_neighbours_are_namespaces_like_the_one_they_are_copies_of(
     async with open_application(settings_for(database), now=clock) as built:
         found = []
         for namespace in (ONE, COPY):
-            entry = built.services.audit.begin(namespace, "search_memories", "test", None)
+            entry = built.services.audit.begin(
+                namespace, "search_memories", "test", None, read_only=True
+            )
             query = Query("Who likes chess in Berlin?")
             answer = await built.services.recall.search(namespace, query, entry=entry)
             found.append([(hit.item.text, hit.scores.final) for hit in answer.hits])

@@ -441,6 +441,7 @@ def test_without_a_part_its_effect_is_gone(part: str) -> None:
     without = fuse([item("a", days=9), b], reason, only(*frozenset(PARTS) - of_it), NOW)
 
     assert ids(with_it) == ["b", "a"]
+    assert len(set(finals(with_it).values())) == 2
     # Equals stand newest first, then by id.
     assert ids(without) == (["b", "a"] if part == "recency" else ["a", "b"])
     assert len(set(finals(without).values())) == 1

@@ -42,6 +42,11 @@ class Merger(Protocol):
         """
         ...
 
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens of a language model, in and out, that one call may cost; 0: it asks none."""
+        ...
+
     async def merge(self, memories: Sequence[Memory]) -> Merged | None: ...
 
     async def preview(self, memories: Sequence[Memory]) -> Merged | None:

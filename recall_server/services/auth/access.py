@@ -148,7 +148,7 @@ class Access:
             except NotValid as why:
                 log.info("token_refused", reason=str(why))
                 raise Unauthenticated(REFUSED) from None
-        info = await self._store.alone(None).access.by_hash(token_hash(token))
+        info = await self._store.autocommit(None).access.by_hash(token_hash(token))
         if info is None:
             log.info("token_refused", reason="unknown")
             raise Unauthenticated(REFUSED)
@@ -170,7 +170,7 @@ class Access:
         """
         if info.signed is not None:
             return await self._signed.stands(info)
-        now = await self._store.alone(None).access.by_accessor(info.accessor)
+        now = await self._store.autocommit(None).access.by_accessor(info.accessor)
         # The last use may be the one that is under way.
         return now is not None and now.refusal(self._now()) in (None, Refusal.USED_UP)
 
@@ -195,7 +195,7 @@ class Access:
     async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
         """The token that `accessor` names, in `namespace` if given. Raises `TokenNotFound`."""
         storable(accessor)
-        info = await self._store.alone(None).access.by_accessor(accessor)
+        info = await self._store.autocommit(None).access.by_accessor(accessor)
         if info is None or namespace not in (None, info.namespace):
             raise TokenNotFound
         return info

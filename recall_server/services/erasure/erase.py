@@ -141,7 +141,7 @@ class Erase:
         self, namespace: Namespace, request: "_Request", targets: Targets, *, dry_run: bool = False
     ) -> Erased:
         """Erase what is found, or say what that is. The first scan holds no lock."""
-        await targets.scan(self.store.alone(namespace))
+        await targets.scan(self.store.autocommit(namespace))
         async with self.store.transaction(namespace, entry=request.entry, erasing=True) as tx:
             await tx.lock()
             if not await targets.scan(tx):
@@ -163,7 +163,7 @@ class Erase:
         """
         namespace = noted.namespace
         targets = self.eraser.targets(noted.kind, noted.what)
-        await targets.scan(self.store.alone(namespace))
+        await targets.scan(self.store.autocommit(namespace))
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.access.add_namespace(self.now())
             await tx.lock()

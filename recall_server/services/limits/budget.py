@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from recall_server.domain.external_errors import BudgetSpent, ModelUnavailable
 from recall_server.domain.extraction import Extraction, Usage
@@ -15,6 +16,15 @@ from recall_server.integrations.extraction.extractor import Extractor, Passage
 from recall_server.storage.store import Store
 
 DAY_S = 86_400
+
+
+class Priced(Protocol):
+    """Something that costs tokens of a language model."""
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens in and out that one call may cost; 0: none."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,15 +37,15 @@ class Budget:
 
     @asynccontextmanager
     async def call(
-        self, namespace: Namespace, part: object
+        self, namespace: Namespace, part: Priced
     ) -> AsyncIterator[Callable[[Usage], None]]:
-        """One call of a `part` that says what it costs at most (`call_tokens_max`), and is free
-        otherwise. What is yielded takes what it cost; a call that says nothing, as its answer was
-        of no use, has cost all that was reserved, and one that was not answered nothing.
+        """One call of a `part` that says what it costs at most. What is yielded takes what it cost;
+        a call that says nothing, as its answer was of no use, has cost all that was reserved, and
+        one that was not answered nothing.
 
         Raises `BudgetSpent` where the day has not enough left.
         """
-        most = int(getattr(part, "call_tokens_max", 0))
+        most = part.call_tokens_max
         if not (most and self.tokens_a_day):
             yield lambda _: None
             return

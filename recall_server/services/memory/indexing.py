@@ -47,7 +47,7 @@ async def renew(store: Store) -> None:
     """Rebuild the word indexes that an older release has made, each in one transaction: search uses
     the old one until then. Replicas may do so at once.
     """
-    for namespace in await store.alone(None).words.stale():
+    for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace) as tx:
             await tx.lock()
             if await tx.words.begin_anew():

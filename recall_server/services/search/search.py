@@ -114,7 +114,7 @@ async def prepare(
     Without an embedder, or one that answers, the words alone decide, and `degraded` says so.
     """
     question = Question.of(query.text)
-    words = store.alone(namespace, reach=reach).words
+    words = store.autocommit(namespace, reach=reach).words
     statistics = await words.statistics([*question.asked, *question.names])
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:

@@ -165,7 +165,7 @@ class Consolidate:
         run_id = job.payload["run_id"]
         run, text = self.runs.accepted.take(job.namespace, run_id) or (None, None)
         if run is None:
-            run = await self.store.alone(job.namespace).runs.get(run_id)
+            run = await self.store.autocommit(job.namespace).runs.get(run_id)
         if run is None or run.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
                 await tx.jobs.finish(job, self.runs.now())

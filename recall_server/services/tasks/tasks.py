@@ -60,7 +60,7 @@ class Tasks:
         self, namespace: Namespace, run_id: str, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
-        run = await self.runs.store.alone(namespace, reach=reach).runs.get(run_id)
+        run = await self.runs.store.autocommit(namespace, reach=reach).runs.get(run_id)
         if run is None:
             raise TaskNotFound
         return run
@@ -162,7 +162,7 @@ class Tasks:
         does, `AnswerUnclear` where the answer is not acceptable.
         """
         storable(question_id)
-        run_id = await self.runs.store.alone(namespace, reach=reach).runs.asking(question_id)
+        run_id = await self.runs.store.autocommit(namespace, reach=reach).runs.asking(question_id)
         if run_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
@@ -173,7 +173,7 @@ class Tasks:
 
     async def policy(self, namespace: Namespace) -> Policy | None:
         """Who settles contradictions in the namespace; None where nobody has said."""
-        return await self.runs.store.alone(namespace).access.policy()
+        return await self.runs.store.autocommit(namespace).access.policy()
 
     async def set_policy(
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry

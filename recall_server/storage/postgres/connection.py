@@ -21,7 +21,7 @@ from recall_server.domain.errors import (
     QueryTimeout,
     StorageFull,
 )
-from recall_server.storage.driver import Document, Params, PendingRows, Row
+from recall_server.storage.driver import Document, Params, Row
 
 # After this the server would have answered, if only that it took too long: it cannot be reached.
 ANSWER_S = 12.0
@@ -82,8 +82,6 @@ class Connected:
         self._raw = raw
         self._answer_s = None if patient else ANSWER_S
         self._waiting: list[tuple[str, Params, Exception | None]] = []
-        # What is asked, by its place among those that wait.
-        self._asked: dict[int, PendingRows] = {}
         # Two that read at once take turns: a connection has one conversation.
         self._turn = asyncio.Lock()
         self._over = False
@@ -117,7 +115,6 @@ class Connected:
     async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
         """Run what waits, in one journey; the cursors."""
         waiting, self._waiting = self._waiting, []
-        asked, self._asked = self._asked, {}
         with translated(), _patience(self._raw, self._answer_s):
             self.confused = True
             async with self._raw.pipeline():
@@ -126,17 +123,10 @@ class Connected:
         for (_, _, otherwise), cursor in zip(waiting, cursors, strict=True):
             if otherwise is not None and cursor.rowcount == 0:
                 raise otherwise
-        for place, one in asked.items():
-            one.rows = await _rows(cursors[place])
         return cursors
 
     async def send(self, sql: str, params: Params) -> None:
         self._waiting.append((sql, params, None))
-
-    async def ask(self, sql: str, params: Params) -> PendingRows:
-        asked = self._asked[len(self._waiting)] = PendingRows()
-        await self.send(sql, params)
-        return asked
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
         self._waiting.append((sql, params, otherwise))

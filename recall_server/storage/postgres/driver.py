@@ -131,21 +131,10 @@ class PostgresDriver:
         finally:
             self._turns.give_back(namespace)
 
-    async def alone(
-        self,
-        sql: str,
-        params: Params,
-        *,
-        namespace: str | None,
-        write: bool,
-        lasting: bool,
-    ) -> Sequence[Row]:
-        del lasting  # those who use it may outlive it, so it has to keep all that it told them
-        async with self._transaction(namespace, write=write, role=_role(namespace)) as connection:
+    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
+        role = _role(namespace)
+        async with self._transaction(namespace, write=False, role=role) as connection:
             return await connection.last(sql, params)
-
-    async def settled(self) -> None:
-        """Nothing is seen before it is committed."""
 
     @asynccontextmanager
     async def snapshot(self, namespace: str) -> AsyncIterator[Connection]:

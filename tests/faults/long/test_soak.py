@@ -21,7 +21,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from recall_server.storage.postgres.driver import POOL_SIZE
-from recall_server.storage.sqlite.driver import JOURNAL_BYTES
+from recall_server.storage.sqlite.connection import JOURNAL_BYTES
 from tests.support.engines import ENGINES
 from tests.support.faults import held, limit, own_postgres, terminate, whole
 from tests.support.models import ScriptedModel, _send, error, memories

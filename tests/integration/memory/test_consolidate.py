@@ -507,6 +507,7 @@ class Model:
     """A merger that asks a model, and counts how often."""
 
     name = "model/1"
+    call_tokens_max = 100
 
     def __init__(self) -> None:
         self.asked = 0

@@ -14,7 +14,7 @@ from tests.support.runtime import Clock
 
 
 async def found(built: Application, query: Query) -> Sequence[Hit]:
-    entry = built.services.audit.begin(ANA, "search_memories", "test", None)
+    entry = built.services.audit.begin(ANA, "search_memories", "test", None, read_only=True)
     return (await built.services.recall.search(ANA, query, entry=entry)).hits
 
 

@@ -806,7 +806,7 @@ async def test_the_order_and_scores_of_an_answer_do_not_depend_on_what_was_read_
         recall, audit = application.services.recall, application.services.audit
 
         async def ask(query: Query) -> list[tuple[str, Any]]:
-            line = audit.begin(ALICE, "search_memories", "test", None)
+            line = audit.begin(ALICE, "search_memories", "test", None, read_only=True)
             found = await recall.search(ALICE, query, entry=line)
             await audit.note(line)
             return [(hit.item.id, hit.scores) for hit in found.hits]

@@ -92,7 +92,9 @@ async def test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor
     reranker = Erasing("quokka")
     async with opened(database, clock, reranker) as application:
         query = Query("Where was Bo on holiday, and what of the printer?")
-        asked = application.services.audit.begin(ANA, "search_memories", "test", None)
+        asked = application.services.audit.begin(
+            ANA, "search_memories", "test", None, read_only=True
+        )
         before = await application.services.recall.search(ANA, query, entry=asked)
 
         async def erase() -> None:
@@ -100,7 +102,9 @@ async def test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor
             await application.services.erase.memory(ANA, before.hits[0].item.id, entry=erased)
 
         reranker.meanwhile = erase
-        asked = application.services.audit.begin(ANA, "search_memories", "test", None)
+        asked = application.services.audit.begin(
+            ANA, "search_memories", "test", None, read_only=True
+        )
         after = await application.services.recall.search(ANA, query, entry=asked)
 
         assert "quokka" in before.hits[0].item.text

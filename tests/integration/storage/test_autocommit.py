@@ -1,7 +1,5 @@
 """A query that is a transaction by itself."""
 
-from datetime import timedelta
-
 import pytest
 
 from recall_server.domain.job import JobState
@@ -10,32 +8,14 @@ from tests.support.rows import ALICE, enter
 from tests.support.runtime import NOON
 
 
-async def test_it_sees_what_was_committed_and_what_it_changes_holds(store: Store) -> None:
+async def test_it_sees_what_was_committed(store: Store) -> None:
     await enter(store, ALICE)
     async with store.transaction(ALICE) as tx:
         await tx.jobs.add("job_1", "extract", {}, NOON)
 
-    jobs = store.alone(None, write=True, lasting=False).jobs
-    claimed = await jobs.claim("", NOON, NOON + timedelta(minutes=1))
-    again = await jobs.claim("", NOON, NOON + timedelta(minutes=1))
-
-    assert claimed is not None
-    assert again is None
-    assert await store.alone(ALICE).jobs.state("job_1") is JobState.PROCESSING
-
-
-async def test_whoever_comes_after_one_that_did_not_wait_for_the_disk_waits(store: Store) -> None:
-    await store.alone(None, write=True, lasting=False).jobs.claim("", NOON, NOON)
-
-    async with store.driver.migration() as connection:
-        if store.engine == "sqlite":
-            (row,) = await connection.fetch("PRAGMA synchronous", {})
-            assert row["synchronous"] == 2  # FULL
-        else:
-            (row,) = await connection.fetch("SHOW synchronous_commit", {})
-            assert row["synchronous_commit"] == "on"
+    assert await store.autocommit(ALICE).jobs.state("job_1") is JobState.QUEUED
 
 
 async def test_what_needs_a_transaction_is_refused_without_one(store: Store) -> None:
     with pytest.raises(LookupError, match="transaction"):
-        await store.alone(ALICE, write=True).lock()
+        await store.autocommit(ALICE).lock()

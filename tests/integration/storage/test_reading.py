@@ -1,6 +1,4 @@
-"""Where SQLite is read and written: at once what takes no time, in a thread what would keep others
-waiting.
-"""
+"""SQLite is read and written in threads: nothing runs on the event loop."""
 
 import asyncio
 import sqlite3
@@ -48,12 +46,12 @@ async def _order(driver: SqliteDriver, sql: str, seen: list[str]) -> Row:
     return reading.result()
 
 
-async def test_what_takes_no_time_is_read_at_once(driver: SqliteDriver) -> None:
+async def test_nothing_is_read_on_the_event_loop(driver: SqliteDriver) -> None:
     seen: list[str] = []
 
     assert (await _order(driver, BRIEF, seen))["n"] == 1
 
-    assert seen == ["read", "another"]
+    assert seen == ["another", "read"]
 
 
 async def test_what_takes_long_keeps_nobody_waiting_and_is_read_as_a_whole(
@@ -66,31 +64,13 @@ async def test_what_takes_long_keeps_nobody_waiting_and_is_read_as_a_whole(
     assert seen == ["another", "read"]
 
 
-async def test_alone_too_what_takes_long_keeps_nobody_waiting(driver: SqliteDriver) -> None:
-    reading = asyncio.create_task(
-        driver.alone(LONG, {}, namespace="alice", write=False, lasting=True)
-    )
+async def test_a_query_by_itself_keeps_nobody_waiting(driver: SqliteDriver) -> None:
+    reading = asyncio.create_task(driver.autocommit(LONG, {}, namespace="alice"))
     await asyncio.sleep(0)
 
     assert not reading.done()
     (row,) = await reading
     assert row["n"] == 1_000_001
-
-
-async def test_who_reads_on_and_on_lets_others_go_on(driver: SqliteDriver) -> None:
-    over = False
-
-    async def end() -> None:
-        nonlocal over
-        over = True
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(end())
-        for _ in range(10_000):
-            await driver.alone(BRIEF, {}, namespace="alice", write=False, lasting=True)
-            if over:
-                break
-        assert over
 
 
 TABLE = "CREATE TABLE IF NOT EXISTS notes (text TEXT)"
@@ -101,6 +81,21 @@ async def _written(driver: SqliteDriver, seen: list[str]) -> None:
     async with driver.transaction(namespace="alice", write=True) as connection:
         await connection.fetch(WRITE, {})
         seen.append("written")
+
+
+async def test_nothing_is_written_on_the_event_loop(driver: SqliteDriver) -> None:
+    seen: list[str] = []
+    async with driver.migration() as connection:
+        await connection.fetch(TABLE, {})
+
+    async def another() -> None:
+        seen.append("another")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_written(driver, seen))
+        group.create_task(another())
+
+    assert seen == ["another", "written"]
 
 
 async def test_where_another_program_writes_nobody_else_waits_for_it(

@@ -25,6 +25,10 @@ class RulesExtractor(Extractor):
         return NAME
 
     @property
+    def call_tokens_max(self) -> int:
+        return 0
+
+    @property
     def passage_chars(self) -> int:
         return PASSAGE_CHARS
 

@@ -42,6 +42,10 @@ class RulesMerger(Merger):
     def name(self) -> str:
         return NAME
 
+    @property
+    def call_tokens_max(self) -> int:
+        return 0
+
     async def merge(self, memories: Sequence[Memory]) -> Merged | None:
         text = (await all_said(memories)).text
         return None if text is None else Merged(text, NAME)

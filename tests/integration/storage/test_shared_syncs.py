@@ -1,21 +1,27 @@
-"""On SQLite, transactions that wait for each other share a commit; nobody's fate is another's."""
+"""On SQLite, transactions that wait for each other reach the disk together; how one ends is no
+matter of another.
+"""
 
 import asyncio
+import errno
 import resource
-import struct
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from recall_server.domain.errors import DatabaseUnavailable, Stale
-from recall_server.domain.job import Job, JobState
+from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, Stale
+from recall_server.domain.job import JobState
+from recall_server.storage.sqlite.driver import SqliteDriver
 from recall_server.storage.store import Store, Transaction
 from tests.support.engines import on_sqlite
 from tests.support.rows import ALICE, BOB, enter
 from tests.support.runtime import NOON
 
 pytestmark = on_sqlite
+
+WITHIN_S = 20.0
 
 Work = Callable[[Transaction], Awaitable[None]]
 
@@ -45,34 +51,8 @@ async def one_behind_the_other(store: Store, *works: Work) -> list[BaseException
 
 
 async def there(store: Store, *names: str) -> list[str]:
-    jobs = store.alone(ALICE).jobs
+    jobs = store.autocommit(ALICE).jobs
     return [name for name in names if await jobs.state(name) is JobState.QUEUED]
-
-
-def commits(database: Path) -> int:
-    """Of the journal, as the file tells: of the last frame of each, the second number is not 0
-    (https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
-    """
-    journal = database.with_name(database.name + "-wal").read_bytes()
-    page = struct.unpack(">I", journal[8:12])[0]
-    frames = (journal[at : at + 24] for at in range(32, len(journal), 24 + page))
-    return sum(
-        frame[8:16] == journal[16:24] and struct.unpack(">I", frame[4:8])[0] > 0 for frame in frames
-    )
-
-
-async def test_those_who_wait_for_each_other_share_a_commit(store: Store, database: Path) -> None:
-    await enter(store, ALICE)
-    before = commits(database)
-    await one_behind_the_other(store, adding("alone"))
-    single = commits(database) - before
-
-    ended = await one_behind_the_other(store, *(adding(f"job_{i}") for i in range(8)))
-
-    assert single == 1  # the control
-    assert ended == [None] * 8
-    assert commits(database) - before - single == 1
-    assert len(await there(store, *(f"job_{i}" for i in range(8)))) == 8
 
 
 @pytest.mark.parametrize("bad", [0, 1, 3])
@@ -162,7 +142,7 @@ async def test_who_was_to_go_on_and_hangs_up_while_it_waits_leaves_nobody_waitin
     assert await there(store, "first", "later") == ["first", "later"]
 
 
-async def test_when_the_commit_fails_all_who_share_it_are_told_and_nothing_holds(
+async def test_when_the_disk_is_full_all_that_write_are_told_and_nothing_holds(
     store: Store, database: Path
 ) -> None:
     """The file may not grow: that stands for a disk that is full."""
@@ -204,25 +184,67 @@ async def test_nobody_who_came_before_waits_for_an_erasure(store: Store) -> None
         await erasing[0]
 
     assert await there(store, "first") == ["first"]
-    assert await store.alone(BOB).jobs.state("erasing") is JobState.QUEUED
+    assert await store.autocommit(BOB).jobs.state("erasing") is JobState.QUEUED
 
 
-async def test_a_claim_joins_those_that_are_under_way(store: Store) -> None:
-    await enter(store, ALICE)
-    assert await one_behind_the_other(store, adding("job_1")) == [None]
-    claims = store.alone(None, write=True, lasting=False).jobs
-    claiming: list[asyncio.Task[Job | None]] = []
+class Disk:
+    """Syncs when it is let, and counts how often."""
 
-    async def first(tx: Transaction) -> None:
-        await tx.jobs.add("job_2", "extract", {}, NOON)
-        claiming.append(asyncio.create_task(claims.claim("", NOON, NOON)))
-        for _ in range(3):
-            await asyncio.sleep(0)
+    def __init__(self, failure: OSError | None = None) -> None:
+        self.syncs = 0
+        self.let = threading.Event()
+        self._failure = failure
 
-    async with asyncio.timeout(5):
-        assert await one_behind_the_other(store, first, adding("job_3")) == [None, None]
-        claimed = await claiming[0]
+    def __call__(self, file: int) -> None:
+        assert self.let.wait(WITHIN_S)
+        self.syncs += 1
+        if self._failure is not None:
+            raise self._failure
 
-    assert claimed is not None
-    assert claimed.id == "job_1"
-    assert await there(store, "job_1", "job_2", "job_3") == ["job_2", "job_3"]
+
+async def test_transactions_that_wait_for_each_other_share_a_sync(database: Path) -> None:
+    disk = Disk()
+    driver = SqliteDriver(database, sync=disk)
+    await driver.open()
+    async with driver.migration() as connection:
+        await connection.fetch("CREATE TABLE notes (text TEXT)", {})
+
+    async def write(number: int) -> None:
+        async with driver.transaction(namespace="alice", write=True) as connection:
+            await connection.fetch(f"INSERT INTO notes VALUES ('{number}')", {})
+
+    writing = [asyncio.create_task(write(number)) for number in range(8)]
+    # Nobody waits when the first begins, nor when the last does: their commits sync by themselves.
+    await asyncio.wait({writing[7]}, timeout=WITHIN_S)
+    acknowledged = [task.done() for task in writing]
+    async with driver.transaction(namespace="alice", write=False) as connection:
+        (row,) = await connection.fetch("SELECT count(*) AS n FROM notes", {})
+    disk.let.set()
+    await asyncio.gather(*writing)
+    await driver.close()
+
+    assert acknowledged == [True, *[False] * 6, True]
+    assert row["n"] == 8
+    assert disk.syncs <= 2
+
+
+async def test_after_a_sync_that_failed_nothing_more_is_taken(database: Path) -> None:
+    disk = Disk(OSError(errno.EIO, "Input/output error"))
+    disk.let.set()
+    driver = SqliteDriver(database, sync=disk)
+    await driver.open()
+    async with driver.migration() as connection:
+        await connection.fetch("CREATE TABLE notes (text TEXT)", {})
+
+    async def write(number: int) -> None:
+        async with driver.transaction(namespace="alice", write=True) as connection:
+            await connection.fetch(f"INSERT INTO notes VALUES ('{number}')", {})
+
+    ended = await asyncio.gather(*map(write, range(4)), return_exceptions=True)
+    with pytest.raises(DatabaseUnusable, match="Check the disk"):
+        await driver.autocommit("SELECT 1", {}, namespace="alice")
+    await driver.close()
+
+    assert ended[0] is None
+    assert isinstance(ended[1], DatabaseUnusable)
+    assert disk.syncs == 1

@@ -1,0 +1,149 @@
+"""A connection to SQLite in a thread of its own: statements go there together, and those that read
+are stopped when their time is over or nobody waits for them any more.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from recall_server.domain.errors import DatabaseUnusable, RecallError
+
+# A write waits so long for another program's.
+BUSY_TIMEOUT_MS = 5_000
+# Of SQLite's virtual machine between two looks at the clock: a millisecond or less.
+INSTRUCTIONS = 10_000
+# The journal keeps so much of the disk after a long read of an old state has made it grow.
+JOURNAL_BYTES = 33_554_432
+
+# secure_delete is off in some builds of SQLite, and says nothing: set on every connection.
+_PRAGMAS = f"""
+PRAGMA busy_timeout={BUSY_TIMEOUT_MS};
+PRAGMA synchronous=FULL;
+PRAGMA secure_delete=ON;
+PRAGMA foreign_keys=ON;
+PRAGMA trusted_schema=OFF;
+PRAGMA cell_size_check=ON;
+PRAGMA cache_size=-16384;
+PRAGMA temp_store=MEMORY;
+PRAGMA journal_size_limit={JOURNAL_BYTES};
+"""
+
+Step = Callable[[sqlite3.Connection], Sequence[Any]]
+
+
+class _Batch:
+    """Steps that are taken in the thread, one after the other; each may last `within_s` seconds.
+
+    Without a limit they are let be, as SQLite takes back all of a transaction that it stops.
+    """
+
+    def __init__(self, steps: Sequence[Step], within_s: float | None) -> None:
+        self._steps = steps
+        self._within_s = within_s
+        self._ends = 0.0
+        self.rows: Sequence[Any] = ()
+        self.unwanted = False
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self._steps)
+
+    def run(self, raw: sqlite3.Connection) -> None:
+        """Take the steps up to the first that fails; `rows` are those of the last."""
+        for step in self._steps:
+            if self._within_s is not None:
+                self._ends = time.monotonic() + self._within_s
+            self.rows = step(raw)
+
+    @property
+    def over(self) -> bool:
+        """Whether its time is over, or nobody waits for it."""
+        return self._within_s is not None and (self.unwanted or time.monotonic() > self._ends)
+
+
+class _BatchedConnection(sqlite3.Connection):
+    """Takes a `_Batch` in the place of parameters: aiosqlite goes to its thread once for all of its
+    steps, as going there costs more than most statements.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._batch: _Batch | None = None
+        self.set_progress_handler(self._over, INSTRUCTIONS)
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if not isinstance(parameters, _Batch):
+            return super().execute(sql, parameters)
+        self._batch = parameters
+        try:
+            parameters.run(self)
+        finally:
+            self._batch = None
+        return self.cursor()
+
+    def _over(self) -> bool:
+        return self._batch is not None and self._batch.over
+
+
+class SqliteConnection:
+    """One connection, and its thread. Batches are run in the order in which they are handed in."""
+
+    def __init__(self, raw: aiosqlite.Connection) -> None:
+        self._raw = raw
+        self._batch: _Batch | None = None
+        self._ended: RecallError | None = None
+        self._rolling_back: asyncio.Task[None] | None = None
+
+    async def run(self, *steps: Step, within_s: float | None = None) -> Sequence[Any]:
+        """Take the steps, up to the first that fails or takes longer than `within_s`; the rows of
+        the last. The thread does not go on reading what its caller has given up.
+        """
+        if self._ended is not None:
+            raise self._ended
+        self._batch = batch = _Batch(steps, within_s)
+        try:
+            await self._raw.execute_fetchall("", batch)
+        except BaseException:
+            batch.unwanted = True
+            if self._ended is not None:
+                raise self._ended from None
+            raise
+        return batch.rows
+
+    async def rollback(self) -> None:
+        """Behind whatever is under way."""
+        await self._raw.rollback()
+
+    def end_with(self, error: RecallError) -> None:
+        """Let go of what is read, and raise `error` for whatever is asked from now on."""
+        self._ended = error
+        if self._batch is not None:
+            self._batch.unwanted = True
+        self._rolling_back = asyncio.ensure_future(self.rollback())
+
+
+@asynccontextmanager
+async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteConnection]:
+    """A connection to the file, closed on leaving; one that `reads` cannot write."""
+    async with aiosqlite.connect(
+        path,
+        factory=_BatchedConnection,
+        isolation_level=None,
+        # Statements are named and few; the cache holds them all.
+        cached_statements=256,
+    ) as raw:
+        raw.row_factory = sqlite3.Row
+        await raw.executescript(_PRAGMAS)
+        (secure,) = await raw.execute_fetchall("PRAGMA secure_delete")
+        if secure[0] != 1:
+            raise DatabaseUnusable(
+                "This SQLite cannot overwrite what is deleted. Use a build that has secure_delete."
+            )
+        if reads:
+            await raw.execute_fetchall("PRAGMA query_only=ON")
+        yield SqliteConnection(raw)
