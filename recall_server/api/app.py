@@ -103,12 +103,15 @@ def _routes(
     application: Application, calls: Calls, card: Card, endpoints: Sequence[Endpoint]
 ) -> list[BaseRoute]:
     """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
-    handler = A2AHandler(calls, card_at=card.at, wait_s=application.settings.task_wait_s)
+    settings = application.settings
+    handler = A2AHandler(calls, card_at=card.at, wait_s=settings.task_wait_s)
+    stands = application.services.access.stands
+    streams = Streams(stands, each=settings.streams_per_namespace, refusal=refusal)
     [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [
         *routes_of(one for one in endpoints if one not in plain),
-        *a2a.routes(handler, create_task, card.base),
+        *a2a.routes(handler, create_task, card.base, streams),
         *routes_of(one for one in plain if one is not create_task),
         *health.routes(application.check, lambda: application.stopping, application.space_warnings),
     ]
@@ -124,7 +127,6 @@ def _behind_middleware(
     """The app behind what a request has to pass, here from the inside out."""
     settings, access = application.settings, application.services.access
     app = EscapeControlCharacters(app)
-    app = Streams(app, access.stands, each=settings.streams_per_namespace, refusal=refusal)
     app = Limits(
         app, rates, turns=application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal
     )

@@ -110,7 +110,7 @@ BREAKAGES = (
     Breakage(
         "any-host",
         "that the server answers to its own name only",
-        "recall_server.api.middleware.request_validation:RequestValidation._check_headers",
+        "recall_server.api.middleware.request_validation:RequestValidation._check_head",
         Forgets("_hosts"),
         ("tests/api/test_auth.py::test_host_and_origin_must_be_known",),
     ),

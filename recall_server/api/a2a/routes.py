@@ -7,6 +7,7 @@ from a2a.server.routes import DefaultServerCallContextBuilder, create_rest_route
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import A2AError
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Scope
@@ -18,6 +19,7 @@ from recall_server.api.a2a.handler import BASE, CALLER, TURN, A2AHandler, check_
 from recall_server.api.caller import caller_of
 from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.middleware.limits import turn_of
+from recall_server.api.middleware.streams import StreamLimit, Streams
 
 
 class Context(DefaultServerCallContextBuilder):
@@ -49,7 +51,7 @@ class RestContext(Context):
 
 
 def routes(
-    handler: A2AHandler, create_task: Endpoint, base: Callable[[Scope], str]
+    handler: A2AHandler, create_task: Endpoint, base: Callable[[Scope], str], streams: Streams
 ) -> list[BaseRoute]:
     """JSON-RPC and the plain body of `create_task` share a path: the key "jsonrpc" tells them
     apart. `base` is the address by which a request reached the server.
@@ -69,8 +71,9 @@ def routes(
             return rpc_error(body, error)
         return await rpc.handle_requests(request)
 
+    limited = [Middleware(StreamLimit, streams)]
     return [
-        Route(JSONRPC_PATH, post, methods=["POST"]),
-        Route(f"{JSONRPC_PATH}/", post, methods=["POST"]),
-        Mount(REST_PATH, Router(rest, redirect_slashes=False)),
+        Route(JSONRPC_PATH, post, methods=["POST"], middleware=limited),
+        Route(f"{JSONRPC_PATH}/", post, methods=["POST"], middleware=limited),
+        Mount(REST_PATH, Router(rest, redirect_slashes=False), middleware=limited),
     ]

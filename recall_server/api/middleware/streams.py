@@ -36,20 +36,18 @@ class _Watched:
 
 
 class Streams:
-    """Refuses a stream too many with 429, and ends those whose token does not stand any longer.
-    `stands` is asked once every `look_s` for each token with open streams.
+    """The open streams of this process. Refuses one too many with 429, and ends those whose token
+    does not stand any longer: `stands` is asked once every `look_s` for each token with streams.
     """
 
     def __init__(
         self,
-        app: ASGIApp,
         stands: Callable[[TokenInfo], Awaitable[bool]],
         *,
         each: int,
         refusal: Refusal,
         look_s: float = LOOK_S,
     ) -> None:
-        self._app = app
         self._stands = stands
         self._each = each
         self._refusal = refusal
@@ -57,12 +55,11 @@ class Streams:
         self._open: Counter[Namespace] = Counter()
         self._watched: dict[TokenInfo, _Watched] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run `app`; where the request opens a stream, as one of those that are counted."""
         caller = admitted(scope)
-        # Most requests are none of A2A.
-        is_a2a = scope["type"] == "http" and scope["path"].startswith(JSONRPC_PATH)
-        if caller is None or not is_a2a or not opens_stream(scope):
-            await self._app(scope, receive, send)
+        if caller is None or not opens_stream(scope):
+            await app(scope, receive, send)
             return
         if self._open[caller.namespace] >= self._each:
             error = TooManyStreams(
@@ -73,7 +70,7 @@ class Streams:
             await response(scope, receive, send)
             return
         async with self._watching(caller) as over:
-            await _until(over, self._app, scope, receive, send)
+            await _until(over, app, scope, receive, send)
 
     @asynccontextmanager
     async def _watching(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
@@ -106,6 +103,17 @@ class Streams:
             except RecallError as error:
                 # A stream reads the same database: without it, no event is sent.
                 log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
+
+
+class StreamLimit:
+    """Middleware of the routes that can open streams: only A2A has them."""
+
+    def __init__(self, app: ASGIApp, streams: Streams) -> None:
+        self._app = app
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._streams.serve(self._app, scope, receive, send)
 
 
 def opens_stream(scope: Scope) -> bool:
