@@ -40,7 +40,7 @@ class Application:
     def stop(self) -> None:
         """Turn `/ready` off and release every call that waits for a task."""
         self.stopping = True
-        self.services.tasks.runs.bell.close()
+        self.services.tasks.transitions.events.close()
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer."""

@@ -144,7 +144,7 @@ async def open_application(
             woken,
             cursors,
         )
-        runs = TaskTransitions(
+        transitions = TaskTransitions(
             store,
             now,
             chance,
@@ -156,9 +156,9 @@ async def open_application(
         merging = Merging(store, merger or factories.merger(settings), vectors, budget)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
-            store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
+            store, transitions, chosen, merging, settings.text_chars_max, lease, digests, masking
         )
-        tasks = Tasks(runs, masking, cursors)
+        tasks = Tasks(transitions, masking, cursors)
         worker = Worker(
             store,
             {
@@ -224,7 +224,7 @@ async def open_application(
                     timedelta(days=settings.forget_days),
                     Reranking(second, settings.rerank_min_score) if second else None,
                 ),
-                sources=Sources(store, runs, now, id_of, woken),
+                sources=Sources(store, transitions, now, id_of, woken),
                 tasks=tasks,
             ),
             worker,
@@ -258,12 +258,12 @@ async def _opened(
     return store, key
 
 
-async def _push_events(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:
+async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEvent]:
     """The events of a task after `after`, as the A2A messages that are pushed."""
     # Imported on use: only a server that delivers needs the A2A SDK.
     from recall_server.api.a2a import wire  # noqa: PLC0415
 
-    events = await tx.runs.events(run_id, after)
+    events = await tx.tasks.events(task_id, after)
     return [PushEvent(event.seq, event.final, wire.pushed(event)) for event in events]
 
 

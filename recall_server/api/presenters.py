@@ -149,11 +149,11 @@ def history(told: History) -> Json:
     }
 
 
-def merged(run: Task) -> Json:
+def merged(task: Task) -> Json:
     """What came of a merge, in the fields of the backbone (FEATURES G01): a source is "deleted"
     where it gave way; it stays in the history.
     """
-    outcome = run.outcome or Outcome(dry_run=run.request.dry_run)
+    outcome = task.outcome or Outcome(dry_run=task.request.dry_run)
     return {
         "groups_found": outcome.groups_found,
         "memories_consolidated": len(outcome.superseded),
@@ -161,8 +161,8 @@ def merged(run: Task) -> Json:
         "deleted_ids": list(outcome.superseded),
         "created": [memory(m) for m in outcome.created],
         "dry_run": outcome.dry_run,
-        "task_id": run.id,
-        "status": str(run.status.state),
+        "task_id": task.id,
+        "status": str(task.status.state),
     }
 
 

@@ -50,9 +50,9 @@ def open_question(one: Open) -> Json:
     """A question that waits, with the task that asks it."""
     return {
         **question(one.question),
-        "task_id": one.run.id,
-        "asked_at": presenters.moment(one.run.status.at),
-        "expires_at": presenters.moment(one.run.expires_at),
+        "task_id": one.task.id,
+        "asked_at": presenters.moment(one.task.status.at),
+        "expires_at": presenters.moment(one.task.expires_at),
     }
 
 

@@ -97,9 +97,11 @@ def resolve(
     async def act(built: Application) -> None:
         services, ns = built.services, await existing(built, name)
         entry = services.audit.begin(ns, "resolve_conflict", DOOR, None)
-        run = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
-        left = len(run.status.questions)
-        echo(f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else "."))
+        task = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
+        left = len(task.status.questions)
+        echo(
+            f"Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
+        )
 
     in_application(db, act)
 

@@ -211,7 +211,7 @@ class Task:
 class Event:
     """Something that happened to a run: a new status, or its outcome. `seq` counts from 1."""
 
-    run_id: str
+    task_id: str
     context_id: str
     seq: int
     status: Status | None = None

@@ -57,7 +57,7 @@ class Transaction:
         self.pushes = Pushes(handle)
         self.quarantine = Quarantine(handle)
         self.rates = Rates(handle)
-        self.runs = TaskTable(handle)
+        self.tasks = TaskTable(handle)
         self.server = Server(handle)
         self.sources = Sources(handle)
         self.spend = Spend(handle)

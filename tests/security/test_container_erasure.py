@@ -124,7 +124,7 @@ async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
         assert await everything(application) == before
         assert await found(application, "otter swan tower path") == shown
         assert (await scan(application.store, [CANARY], [])).places == []
-        assert [run["id"] for run in await select(application.store, "SELECT id FROM runs")] == [
+        assert [task["id"] for task in await select(application.store, "SELECT id FROM runs")] == [
             kept.id
         ]
         async with aclosing(

@@ -40,10 +40,10 @@ KEY = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
 LONG = timedelta(hours=1)
 
 
-async def events_of(tx: Transaction, run_id: str, after: int) -> Sequence[PushEvent]:
+async def events_of(tx: Transaction, task_id: str, after: int) -> Sequence[PushEvent]:
     return [
         PushEvent(one.seq, one.final, json.dumps({"seq": one.seq}).encode())
-        for one in await tx.runs.events(run_id, after)
+        for one in await tx.tasks.events(task_id, after)
     ]
 
 
@@ -68,16 +68,16 @@ class Desk:
             await tx.access.add_token(
                 TokenInfo(f"acc_{namespace}", namespace, NOON), f"hash of {namespace}"
             )
-            await tx.runs.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
+            await tx.tasks.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
 
     async def happen(self, state: TaskState = TaskState.WORKING, *, fail: bool = False) -> None:
         """One more event; `fail` rolls it back."""
         async with self.store.transaction(ALICE) as tx:
-            run = await tx.runs.locked(TASK)
-            assert run is not None
+            task = await tx.tasks.locked(TASK)
+            assert task is not None
             status = Status(state, self.clock())
-            await tx.runs.save(replace(run, status=status), status)
-            await self.push.announce(tx, replace(run, status=status))
+            await tx.tasks.save(replace(task, status=status), status)
+            await self.push.announce(tx, replace(task, status=status))
             if fail:
                 raise RuntimeError
 
@@ -536,18 +536,18 @@ async def test_another_namespace_sees_no_config_and_is_told_nothing(desk: Desk) 
 
 async def test_a_run_that_is_not_there_or_anothers_cannot_be_watched(desk: Desk) -> None:
     request = PushRequest("http://127.0.0.1:9/")
-    for namespace, run_id in ((BOB, TASK), (ALICE, "task_2")):
+    for namespace, task_id in ((BOB, TASK), (ALICE, "task_2")):
         entry = desk.entry(namespace)
         for url in (request.url, "not a url"):
             with pytest.raises(TaskNotFound):
-                await desk.push.configure(namespace, run_id, PushRequest(url), entry=entry)
+                await desk.push.configure(namespace, task_id, PushRequest(url), entry=entry)
         with pytest.raises(TaskNotFound):
-            await desk.push.get(namespace, run_id, "mine", entry=entry)
+            await desk.push.get(namespace, task_id, "mine", entry=entry)
         with pytest.raises(TaskNotFound):
-            await desk.push.page(namespace, run_id, entry=entry)
+            await desk.push.page(namespace, task_id, entry=entry)
         with pytest.raises(TaskNotFound):
-            await desk.push.remove(namespace, run_id, "mine", entry=entry)
-    assert (await desk.push.configure(ALICE, TASK, request, entry=desk.entry())).run_id == TASK
+            await desk.push.remove(namespace, task_id, "mine", entry=entry)
+    assert (await desk.push.configure(ALICE, TASK, request, entry=desk.entry())).task_id == TASK
 
 
 async def test_configs_come_in_pages_by_id_and_are_limited(desk: Desk) -> None:

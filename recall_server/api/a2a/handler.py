@@ -85,17 +85,17 @@ class A2AHandler(RequestHandler):
     ) -> A2ATask:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
-        run = await self._perform(context, "send_message", self._taken(caller, params))
+        task = await self._perform(context, "send_message", self._taken(caller, params))
         if not params.configuration.return_immediately:
             context.state[TURN].end()  # who waits leaves room for who works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
-                    run = await self._services.tasks.rested(
-                        caller.namespace, run, reach=caller.reach
+                    task = await self._services.tasks.rested(
+                        caller.namespace, task, reach=caller.reach
                     )
             except TimeoutError:  # it goes on; the caller can ask again
-                run = await self._services.tasks.get(caller.namespace, run.id, reach=caller.reach)
-        return apply_history_length(wire.task(run, modes=modes), params.configuration)
+                task = await self._services.tasks.get(caller.namespace, task.id, reach=caller.reach)
+        return apply_history_length(wire.task(task, modes=modes), params.configuration)
 
     @streamed
     async def on_message_send_stream(
@@ -103,12 +103,12 @@ class A2AHandler(RequestHandler):
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
-        run = await self._perform(context, "send_message", self._taken(caller, params))
-        yield apply_history_length(wire.task(run, modes=modes), params.configuration)
-        if run.status.state.resting:
+        task = await self._perform(context, "send_message", self._taken(caller, params))
+        yield apply_history_length(wire.task(task, modes=modes), params.configuration)
+        if task.status.state.resting:
             return
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
+            self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield wire.update(event, modes)
@@ -124,20 +124,20 @@ class A2AHandler(RequestHandler):
         async def work(entry: AuditEntry) -> Task:
             message = checked(params.message)
             if message.task_id:
-                run = await self._services.tasks.get(
+                task = await self._services.tasks.get(
                     caller.namespace, message.task_id, reach=caller.reach
                 )
-                if message.context_id not in ("", run.context_id):
+                if message.context_id not in ("", task.context_id):
                     raise Invalid("The contextId is not that of the task. Leave it out.")
-                if run.status.state.final:
+                if task.status.state.final:
                     raise TaskEnded
                 return await self._services.tasks.answer(
                     caller.namespace,
-                    run.id,
+                    task.id,
                     answer_of(message),
-                    messages=lambda run: (
-                        wire.asked_message(run),
-                        _said(message, run.id, run.context_id),
+                    messages=lambda task: (
+                        wire.asked_message(task),
+                        _said(message, task.id, task.context_id),
                     ),
                     reach=caller.reach,
                     entry=entry,
@@ -147,16 +147,16 @@ class A2AHandler(RequestHandler):
                 request = wanted(push)
                 await self._services.push.check(request)
 
-                async def also(tx: Transaction, run: Task) -> None:
+                async def also(tx: Transaction, task: Task) -> None:
                     await self._services.push.keep(
-                        tx, caller.namespace, run.id, request, after=run.events
+                        tx, caller.namespace, task.id, request, after=task.events
                     )
 
             return await self._services.consolidate.start(
                 caller.namespace,
                 request_of(message),
                 context_id=message.context_id,
-                message=lambda run_id, context_id: _said(message, run_id, context_id),
+                message=lambda task_id, context_id: _said(message, task_id, context_id),
                 also=also,
                 reach=caller.reach,
                 entry=entry,
@@ -167,8 +167,8 @@ class A2AHandler(RequestHandler):
     @answered
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         validate_history_length(params)
-        run = await self._run(context, "get_task", params.id, params.tenant)
-        return apply_history_length(wire.task(run), params)
+        task = await self._run(context, "get_task", params.id, params.tenant)
+        return apply_history_length(wire.task(task), params)
 
     @answered
     async def on_list_tasks(
@@ -198,8 +198,8 @@ class A2AHandler(RequestHandler):
                 limit=size,
                 reach=caller.reach,
             )
-            entry.counts["tasks"] = len(page.runs)
-            tasks = [wire.task(run, artifacts=params.include_artifacts) for run in page.runs]
+            entry.counts["tasks"] = len(page.tasks)
+            tasks = [wire.task(task, artifacts=params.include_artifacts) for task in page.tasks]
             return ListTasksResponse(
                 tasks=[apply_history_length(task, params) for task in tasks],
                 next_page_token=page.next or "",
@@ -231,27 +231,27 @@ class A2AHandler(RequestHandler):
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
-        run = await self._run(context, "subscribe_to_task", params.id, params.tenant)
-        if run.status.state.final:
+        task = await self._run(context, "subscribe_to_task", params.id, params.tenant)
+        if task.status.state.final:
             raise TaskEnded
-        yield wire.task(run)
+        yield wire.task(task)
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, run.id, run.events, reach=caller.reach)
+            self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield wire.update(event)
 
     async def _run(
-        self, context: ServerCallContext, operation: str, run_id: str, tenant: str
+        self, context: ServerCallContext, operation: str, task_id: str, tenant: str
     ) -> Task:
         caller = _caller(context, tenant)
-        checked_id(run_id, "id")
+        checked_id(task_id, "id")
 
         async def work(entry: AuditEntry) -> Task:
-            run = await self._services.tasks.get(caller.namespace, run_id, reach=caller.reach)
-            entry.ids.append(run.id)
-            return run
+            task = await self._services.tasks.get(caller.namespace, task_id, reach=caller.reach)
+            entry.ids.append(task.id)
+            return task
 
         return await self._perform(context, operation, work)
 
@@ -333,8 +333,8 @@ def _modes(params: SendMessageRequest) -> list[str]:
     return modes
 
 
-def _said(message: Message, run_id: str, context_id: str) -> Said:
+def _said(message: Message, task_id: str, context_id: str) -> Said:
     kept = Message()
     kept.CopyFrom(message)
-    kept.task_id, kept.context_id = run_id, context_id
+    kept.task_id, kept.context_id = task_id, context_id
     return Said(message.message_id, MessageToDict(kept))

@@ -42,20 +42,20 @@ class PlainTasks:
         return await self._answered(request, "create_task", work, ACCEPTED)
 
     async def get(self, request: Request) -> Response:
-        caller, run_id = caller_of(request.scope), request.path_params["id"]
+        caller, task_id = caller_of(request.scope), request.path_params["id"]
 
         async def work(entry: AuditEntry) -> Task:
-            run = await self._services.tasks.get(
-                caller.namespace, checked_id(run_id, "id"), reach=caller.reach
+            task = await self._services.tasks.get(
+                caller.namespace, checked_id(task_id, "id"), reach=caller.reach
             )
-            entry.ids.append(run.id)
-            return run
+            entry.ids.append(task.id)
+            return task
 
         return await self._answered(request, "get_task", work)
 
     async def resume(self, request: Request) -> Response:
         """One `resolution` for all that is asked, or `resolutions` one by one."""
-        caller, run_id = caller_of(request.scope), request.path_params["id"]
+        caller, task_id = caller_of(request.scope), request.path_params["id"]
         body = request.scope.get("recall.json")
 
         async def work(entry: AuditEntry) -> Task:
@@ -64,7 +64,7 @@ class PlainTasks:
                 raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
             return await self._services.tasks.answer(
                 caller.namespace,
-                checked_id(run_id, "id"),
+                checked_id(task_id, "id"),
                 given,
                 reach=caller.reach,
                 entry=entry,
@@ -80,17 +80,17 @@ class PlainTasks:
         status: int = 200,
     ) -> Response:
         return await performed(
-            self._calls, request, operation, work, lambda run: JSONResponse(_shown(run), status)
+            self._calls, request, operation, work, lambda task: JSONResponse(_shown(task), status)
         )
 
 
-def _shown(run: Task) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": run.id, "status": str(run.status.state)}
-    if run.outcome is not None:
-        shown["output"] = task_presenters.result(run.outcome)
-    elif run.status.state is TaskState.INPUT_REQUIRED:
-        asked = [task_presenters.question(one) for one in run.status.questions]
+def _shown(task: Task) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": task.id, "status": str(task.status.state)}
+    if task.outcome is not None:
+        shown["output"] = task_presenters.result(task.outcome)
+    elif task.status.state is TaskState.INPUT_REQUIRED:
+        asked = [task_presenters.question(one) for one in task.status.questions]
         shown["output"] = {"contradictions": asked}
-    if run.status.note:
-        shown["message"] = run.status.note
+    if task.status.note:
+        shown["message"] = task.status.note
     return shown

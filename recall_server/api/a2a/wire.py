@@ -42,14 +42,14 @@ STATES = {
 JSON_MODE, TEXT_MODE = "application/json", "text/plain"
 
 
-def task(run: Task, *, artifacts: bool = True, modes: Sequence[str] = ()) -> A2ATask:
+def task(task: Task, *, artifacts: bool = True, modes: Sequence[str] = ()) -> A2ATask:
     """The run as a task; its parts limited to the output `modes` that were accepted, if any."""
     return A2ATask(
-        id=run.id,
-        context_id=run.context_id,
-        status=_status(run.id, run.context_id, run.status, run.outcome),
-        artifacts=[artifact(run.id, run.outcome, modes)] if run.outcome and artifacts else [],
-        history=[ParseDict(dict(message.document), Message()) for message in run.messages],
+        id=task.id,
+        context_id=task.context_id,
+        status=_status(task.id, task.context_id, task.status, task.outcome),
+        artifacts=[artifact(task.id, task.outcome, modes)] if task.outcome and artifacts else [],
+        history=[ParseDict(dict(message.document), Message()) for message in task.messages],
     )
 
 
@@ -59,16 +59,16 @@ def update(
     """What happened to a run, for whoever watches it."""
     if event.outcome is not None:
         return TaskArtifactUpdateEvent(
-            task_id=event.run_id,
+            task_id=event.task_id,
             context_id=event.context_id,
-            artifact=artifact(event.run_id, event.outcome, modes),
+            artifact=artifact(event.task_id, event.outcome, modes),
             last_chunk=True,
         )
     assert event.status is not None
     return TaskStatusUpdateEvent(
-        task_id=event.run_id,
+        task_id=event.task_id,
         context_id=event.context_id,
-        status=_status(event.run_id, event.context_id, event.status, None),
+        status=_status(event.task_id, event.context_id, event.status, None),
     )
 
 
@@ -78,17 +78,17 @@ def pushed(event: Event) -> bytes:
     return plain_json(json.dumps(MessageToDict(response), ensure_ascii=False)).encode()
 
 
-def _status(run_id: str, context_id: str, status: Status, outcome: Outcome | None) -> TaskStatus:
+def _status(task_id: str, context_id: str, status: Status, outcome: Outcome | None) -> TaskStatus:
     stamp = Timestamp()
     stamp.FromDatetime(status.at.replace(microsecond=status.at.microsecond // 1000 * 1000))
     shown = TaskStatus(state=STATES[status.state], timestamp=stamp)
     parts = _parts(status, outcome)
     if parts:
-        message_id = derived_id("msg", run_id, status.state, status.at.isoformat(), status.note)
+        message_id = derived_id("msg", task_id, status.state, status.at.isoformat(), status.note)
         shown.message.CopyFrom(
             Message(
                 message_id=message_id,
-                task_id=run_id,
+                task_id=task_id,
                 context_id=context_id,
                 role=Role.ROLE_AGENT,
                 parts=parts,
@@ -116,19 +116,19 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
     return []
 
 
-def asked_message(run: Task) -> Said:
+def asked_message(task: Task) -> Said:
     """What a paused run asks, for its history: as its status says it, with the same id."""
-    message = _status(run.id, run.context_id, run.status, None).message
+    message = _status(task.id, task.context_id, task.status, None).message
     return Said(message.message_id, MessageToDict(message))
 
 
-def artifact(run_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
+def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
     parts = [
         new_data_part(task_presenters.result(outcome), JSON_MODE),
         new_text_part(visible(task_presenters.summary(outcome)), TEXT_MODE),
     ]
     return Artifact(
-        artifact_id=f"{run_id}.result",
+        artifact_id=f"{task_id}.result",
         name="plan" if outcome.dry_run else "memories",
         parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
     )

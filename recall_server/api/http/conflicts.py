@@ -57,7 +57,7 @@ class Conflicts:
 
         async def work(entry: AuditEntry) -> dict[str, Any]:
             given = Resolve.parse(request.scope.get("recall.json"), "the body")
-            run = await self._services.tasks.resolve(
+            task = await self._services.tasks.resolve(
                 caller.namespace,
                 given.id,
                 given.choice,
@@ -65,7 +65,7 @@ class Conflicts:
                 reach=caller.reach,
                 entry=entry,
             )
-            left = len(run.status.questions)
-            return {"task_id": run.id, "status": str(run.status.state), "open": left}
+            left = len(task.status.questions)
+            return {"task_id": task.id, "status": str(task.status.state), "open": left}
 
         return await performed(self._calls, request, "resolve_conflict", work)

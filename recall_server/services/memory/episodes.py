@@ -59,7 +59,7 @@ async def keep_planned(
     shown = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
     covered = {i for i, turn in shown.items() if any(turn.overlaps(span) for span in cited)}
     await refuse_erased(tx, digests, episode)
-    await tx.runs.hand_over(episode.job_id)
+    await tx.tasks.hand_over(episode.job_id)
     await tx.episodes.add_new(episode, key, episode.content_hash, covered=covered)
     await _hold(tx, episode)
     return covered, shown.keys() - covered

@@ -82,7 +82,7 @@ class Consolidate:
     """Starting runs, and working on them. Answering and watching them is in `tasks`."""
 
     store: Store
-    runs: TaskTransitions
+    transitions: TaskTransitions
     extractor: Extractor
     merging: merge.Merging
     text_chars_max: int
@@ -113,38 +113,41 @@ class Consolidate:
         entry.details |= {"mode": request.mode} | request.source.told()
         if request.mode is not Mode.APPLY:
             entry.details |= told(request.topic, request.container, request.source)
-        now = self.runs.now()
-        run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
-        said = message(run_id, context_id) if message else None
-        run = Task(
-            id=run_id,
+        now = self.transitions.now()
+        task_id, context_id = (
+            self.transitions.new_id("task"),
+            context_id or self.transitions.new_id("ctx"),
+        )
+        said = message(task_id, context_id) if message else None
+        task = Task(
+            id=task_id,
             context_id=context_id,
             accessor=entry.accessor,
             created_at=now,
             request=request,
-            work=Work(self.runs.new_id("ep"), now),
+            work=Work(self.transitions.new_id("ep"), now),
             status=Status(TaskState.SUBMITTED, now),
             messages=(await self.masking.message(said, entry),) if said else (),
         )
-        text = await text_of(run)
+        text = await text_of(task)
         brief = text is not None and text.brief
         async with self.store.transaction(namespace, reach=reach, entry=entry, brief=brief) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
             if request.mode is Mode.APPLY:
-                run = await _as_planned(tx, run, reach)
+                task = await _as_planned(tx, task, reach)
             elif request.policy is None:
                 policy = await tx.access.policy() or Policy.ASK
-                run = replace(run, request=replace(request, policy=policy))
-            run = await self.runs.add(tx, run)
+                task = replace(task, request=replace(request, policy=policy))
+            task = await self.transitions.add(tx, task)
             if also:
-                await also(tx, run)
-            entry.ids.append(run.id)
+                await also(tx, task)
+            entry.ids.append(task.id)
         if text is not None:
-            self.runs.accepted.put(namespace, run, text)
-        self.runs.wake()
-        return run
+            self.transitions.accepted.put(namespace, task, text)
+        self.transitions.wake()
+        return task
 
     def _checked(self, request: Request) -> Request:
         if request.mode is Mode.INGEST:
@@ -163,48 +166,48 @@ class Consolidate:
         else ends the run with a reason that may be shown.
         """
         line = entry(CONSOLIDATE)
-        run_id = job.payload["run_id"]
-        run, text = self.runs.accepted.take(job.namespace, run_id) or (None, None)
-        if run is None:
-            run = await self.store.alone(job.namespace).runs.get(run_id)
-        if run is None or run.status.state not in LIVE:
+        task_id = job.payload["run_id"]
+        task, text = self.transitions.accepted.take(job.namespace, task_id) or (None, None)
+        if task is None:
+            task = await self.store.alone(job.namespace).tasks.get(task_id)
+        if task is None or task.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
-                await tx.jobs.finish(job, self.runs.now())
+                await tx.jobs.finish(job, self.transitions.now())
             return
         try:
-            text = text or await text_of(run)
-            run = await self._proposed(run, text, job)
-            text = text and await self._embedded(run, text)
-            run = await self._settle(run, text, job, line)
+            text = text or await text_of(task)
+            task = await self._proposed(task, text, job)
+            text = text and await self._embedded(task, text)
+            task = await self._settle(task, text, job, line)
         except PlanOutdated as error:
-            run = await self._fail(run, job, line, error)
+            task = await self._fail(task, job, line, error)
         except (Unavailable, Stale, Fenced):
             raise
         except RecallError as error:
-            run = await self._fail(run, job, line, error)
+            task = await self._fail(task, job, line, error)
         except Exception:
             # Whoever handed it in hears of it now, and not when the last attempt has failed.
-            log.exception("consolidation_failed", run=run.id, request_id=line.request_id)
+            log.exception("consolidation_failed", task=task.id, request_id=line.request_id)
             hidden = RecallError(f"internal error (ref {line.request_id})")
-            run = await self._fail(run, job, line, hidden)
+            task = await self._fail(task, job, line, hidden)
         # Whoever works looks for what follows from it before anything else.
-        self.runs.bell.ring(job.namespace, run)
+        self.transitions.events.ring(job.namespace, task)
 
-    async def _proposed(self, run: Task, text: "Text | None", job: Job) -> Task:
+    async def _proposed(self, task: Task, text: "Text | None", job: Job) -> Task:
         """The run with all that extractor or merger have to say; saved now and then."""
-        if run.work.expected:
-            return run
+        if task.work.expected:
+            return task
         steps = (
-            self._passages(job.namespace, text.episode, run.work)
+            self._passages(job.namespace, text.episode, task.work)
             if text
-            else self.merging.steps(job.namespace, run.request, run.work)
+            else self.merging.steps(job.namespace, task.request, task.work)
         )
-        saved_at = self.runs.now()
+        saved_at = self.transitions.now()
         async for work in steps:
-            run = replace(run, work=work)
-            if self.runs.now() - saved_at >= SAVE_EVERY:
-                run, saved_at = await self._save(run, job), self.runs.now()
-        return run
+            task = replace(task, work=work)
+            if self.transitions.now() - saved_at >= SAVE_EVERY:
+                task, saved_at = await self._save(task, job), self.transitions.now()
+        return task
 
     async def _passages(self, ns: Namespace, episode: Episode, work: Work) -> AsyncIterator[Work]:
         for number, passage in passages(episode, self.extractor.passage_chars):
@@ -222,15 +225,15 @@ class Consolidate:
             )
             yield work
 
-    async def _save(self, run: Task, job: Job) -> Task:
-        now = self.runs.now()
+    async def _save(self, task: Task, job: Job) -> Task:
+        now = self.transitions.now()
         async with self.store.transaction(job.namespace) as tx:
-            saved = await self.runs.change(tx, run, working(run, now))
+            saved = await self.transitions.change(tx, task, working(task, now))
             await tx.jobs.advance(job, job.payload, now + self.lease)
-        self.runs.bell.ring(job.namespace, saved)
+        self.transitions.events.ring(job.namespace, saved)
         return saved
 
-    async def _embedded(self, run: Task, text: "Text") -> "Text":
+    async def _embedded(self, task: Task, text: "Text") -> "Text":
         """With vectors for the findings and turns of a short text: made beforehand, so that they
         are kept with the memories, and no job has to come back for them. Without, where nobody can
         make them now.
@@ -246,10 +249,10 @@ class Consolidate:
                 text.episode,
                 turns,
             )
-            for one in run.work.candidates
+            for one in task.work.candidates
         }
         # Who speaks for a turn is found in its place.
-        cited = [one.span for one in run.work.candidates]
+        cited = [one.span for one in task.work.candidates]
         open_turns = {
             turns[turn_id(text.episode.id, turn.index)]
             for turn in text.episode.turns
@@ -262,43 +265,43 @@ class Consolidate:
             return text
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
-    async def _settle(self, run: Task, text: "Text | None", job: Job, line: AuditEntry) -> Task:
+    async def _settle(self, task: Task, text: "Text | None", job: Job, line: AuditEntry) -> Task:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
-        line.usage = run.work.usage
-        reach = run.request.seen
+        line.usage = task.work.usage
+        reach = task.request.seen
         brief = text is not None and text.brief
         async with self.store.transaction(
             job.namespace, reach=reach, entry=line, brief=brief
         ) as tx:
             await tx.lock()
-            now = self.runs.now()
-            plan = await _plan(tx, run, text, now)
-            expected = run.work.expected if not run.work.resolutions else ""
+            now = self.transitions.now()
+            plan = await _plan(tx, task, text, now)
+            expected = task.work.expected if not task.work.resolutions else ""
             if expected and plan.digest() != expected:
                 raise PlanOutdated
-            if run.request.dry_run:
-                after = _ended(run, plan, now)
+            if task.request.dry_run:
+                after = _ended(task, plan, now)
             elif plan.questions:
-                after = await self._ask(tx, run, plan, now)
+                after = await self._ask(tx, task, plan, now)
             else:
-                await self._commit(tx, run, text, plan, now)
-                after = _ended(run, plan, now)
-            saved = await self.runs.change(tx, run, after)
+                await self._commit(tx, task, text, plan, now)
+                after = _ended(task, plan, now)
+            saved = await self.transitions.change(tx, task, after)
             await tx.jobs.finish(job, now)
-            line.ids += [run.id, *plan.ids()]
+            line.ids += [task.id, *plan.ids()]
             line.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
 
-    async def _ask(self, tx: Transaction, run: Task, plan: Plan, now: datetime) -> Task:
-        waits = run.request.expires_in_s
+    async def _ask(self, tx: Transaction, task: Task, plan: Plan, now: datetime) -> Task:
+        waits = task.request.expires_in_s
         expires_at = now + timedelta(seconds=waits) if waits else None
         if expires_at:
-            await self.runs.promise(tx, EXPIRE, run, expires_at)
+            await self.transitions.promise(tx, EXPIRE, task, expires_at)
         status = Status(TaskState.INPUT_REQUIRED, now, questions=plan.questions)
-        return replace(run, status=status, expires_at=expires_at)
+        return replace(task, status=status, expires_at=expires_at)
 
     async def _commit(
-        self, tx: Transaction, run: Task, text: "Text | None", plan: Plan, now: datetime
+        self, tx: Transaction, task: Task, text: "Text | None", plan: Plan, now: datetime
     ) -> None:
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
         active = [one for one in added if one.status is Believed.ACTIVE]
@@ -308,7 +311,7 @@ class Consolidate:
         planned: commit.Planned | None = None
         if text:
             covered, shown = await keep_planned(
-                tx, text.episode, self.digests, key=run.id, plan=plan
+                tx, text.episode, self.digests, key=task.id, plan=plan
             )
             planned = commit.Planned(text.episode, text.words.without(covered))
             turns = of_turns(text.episode)
@@ -328,70 +331,73 @@ class Consolidate:
             await tx.vectors.put(embedder.model, {i: vectors[made] for i, made in items.items()})
             return
         for episode_id in sorted(episodes):
-            await tx.jobs.add(self.runs.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+            await tx.jobs.add(
+                self.transitions.new_id("job"), EMBED, {"episode_id": episode_id}, now
+            )
 
-    async def _fail(self, run: Task, job: Job, line: AuditEntry, error: RecallError) -> Task:
+    async def _fail(self, task: Task, job: Job, line: AuditEntry, error: RecallError) -> Task:
         line.outcome, line.code = Ending.ERROR, error.code
-        line.ids.append(run.id)
+        line.ids.append(task.id)
         async with self.store.transaction(job.namespace, entry=line) as tx:
-            failed = await self._failed(tx, run.id, Failure(error.code, error.message))
-            await tx.jobs.finish(job, self.runs.now())
-        return failed or run
+            failed = await self._failed(tx, task.id, Failure(error.code, error.message))
+            await tx.jobs.finish(job, self.transitions.now())
+        return failed or task
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
         """What is left to say when a run's job is given up; after the commit, to who waits."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
-        run = await self._failed(tx, job.payload["run_id"], reason)
-        return lambda: self.runs.bell.ring(job.namespace, run) if run else None
+        task = await self._failed(tx, job.payload["run_id"], reason)
+        return lambda: self.transitions.events.ring(job.namespace, task) if task else None
 
-    async def _failed(self, tx: Transaction, run_id: str, reason: Failure) -> Task | None:
-        run = await tx.runs.locked(run_id)
-        if run is None or run.status.state not in LIVE:
-            return run
-        status = Status(TaskState.FAILED, self.runs.now(), reason.message, failure=reason)
-        return await self.runs.change(tx, run, replace(run, status=status))
+    async def _failed(self, tx: Transaction, task_id: str, reason: Failure) -> Task | None:
+        task = await tx.tasks.locked(task_id)
+        if task is None or task.status.state not in LIVE:
+            return task
+        status = Status(TaskState.FAILED, self.transitions.now(), reason.message, failure=reason)
+        return await self.transitions.change(tx, task, replace(task, status=status))
 
 
-async def _plan(tx: Transaction, run: Task, text: Text | None, now: datetime) -> Plan:
+async def _plan(tx: Transaction, task: Task, text: Text | None, now: datetime) -> Plan:
     if text is None:
-        return await merge.plan(tx, run.work.proposals, now)
+        return await merge.plan(tx, task.work.proposals, now)
     return await reconcile.plan(
         tx,
         text.episode,
-        run.work.candidates,
-        extractor=run.work.extractor,
+        task.work.candidates,
+        extractor=task.work.extractor,
         now=now,
         new=True,
         settling=Settling(
-            run.request.policy or Policy.ASK, {one.question_id: one for one in run.work.resolutions}
+            task.request.policy or Policy.ASK,
+            {one.question_id: one for one in task.work.resolutions},
         ),
     )
 
 
-async def _as_planned(tx: Transaction, run: Task, reach: AccessScope) -> Task:
+async def _as_planned(tx: Transaction, task: Task, reach: AccessScope) -> Task:
     """The run, set to do exactly what an earlier dry run planned."""
-    planned = await tx.runs.get(run.request.plan_id)
+    planned = await tx.tasks.get(task.request.plan_id)
     if planned is None or planned.outcome is None or not planned.outcome.dry_run:
         raise NotFound("There is no such plan in this namespace. Make one with dry_run.")
     return replace(
-        run,
+        task,
         # Where the plan was made with a wider reach than is left, it turns out to be outdated.
         request=replace(planned.request, dry_run=False, plan_id=planned.id).held_to(reach),
         work=replace(planned.work, expected=planned.outcome.digest),
     )
 
 
-def _ended(run: Task, plan: Plan, now: datetime) -> Task:
+def _ended(task: Task, plan: Plan, now: datetime) -> Task:
     changes = plan.changes
     outcome = Outcome(
-        dry_run=run.request.dry_run,
+        dry_run=task.request.dry_run,
         created=tuple(change.memory for change in changes if isinstance(change, Add)),
         superseded=tuple(change.memory_id for change in changes if isinstance(change, Supersede)),
         reinforced=tuple(change.memory_id for change in changes if isinstance(change, Reinforce)),
-        groups_found=len(run.work.groups or ()),
+        groups_found=len(task.work.groups or ()),
         questions=plan.questions,
         resolutions=tuple(decision.resolution for decision in plan.decisions),
         digest=plan.digest(),
-        rejected=run.work.rejected,
+        rejected=task.work.rejected,
     )
-    return replace(run, status=Status(TaskState.COMPLETED, now), outcome=outcome)
+    return replace(task, status=Status(TaskState.COMPLETED, now), outcome=outcome)

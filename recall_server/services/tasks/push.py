@@ -117,7 +117,7 @@ class Push:
         self,
         tx: Transaction,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         wanted: PushRequest,
         *,
         after: int,
@@ -126,13 +126,13 @@ class Push:
         happens after the run's event `after`. Raises `LimitReached`.
         """
         config_id = wanted.id or self.new_id("push")
-        there = await tx.pushes.page(run_id, limit=CONFIGS_MAX)
+        there = await tx.pushes.page(task_id, limit=CONFIGS_MAX)
         if len(there) >= CONFIGS_MAX and config_id not in {config.id for config in there}:
             raise LimitReached(
                 f"A task may have {CONFIGS_MAX} push configurations. Delete one of them."
             )
         config = PushConfig(
-            run_id=run_id,
+            task_id=task_id,
             id=config_id,
             url=wanted.url,
             scheme=wanted.scheme,
@@ -148,7 +148,7 @@ class Push:
     async def configure(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         wanted: PushRequest,
         *,
         reach: AccessScope = FULL_ACCESS,
@@ -161,40 +161,40 @@ class Push:
         come to tell more than is in reach.
         """
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            if not (await _existing(tx, run_id)).request.seen.within(reach):
+            if not (await _existing(tx, task_id)).request.seen.within(reach):
                 raise OutOfReach("Not everything that this task may tell is in this token's reach.")
         await self.check(wanted)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             # Locked, so that no event falls between those before the config and those after it.
-            run = await tx.runs.locked(run_id)
-            if run is None:
+            task = await tx.tasks.locked(task_id)
+            if task is None:
                 raise TaskNotFound
-            config = await self.keep(tx, namespace, run_id, wanted, after=run.events)
-            if config.delivered_seq < run.events:
+            config = await self.keep(tx, namespace, task_id, wanted, after=task.events)
+            if config.delivered_seq < task.events:
                 await tx.pushes.promise_one(config, self.now(), self.new_id)
-            await self._promise_end(tx, run)
-            entry.ids += [run_id, config.id]
+            await self._promise_end(tx, task)
+            entry.ids += [task_id, config.id]
         self.wake()
         return config
 
-    async def announce(self, tx: Transaction, run: Task) -> None:
+    async def announce(self, tx: Transaction, task: Task) -> None:
         """Promise to tell what has happened to the run; to be called in the transaction that
         writes it.
         """
-        await tx.pushes.promise(run.id, self.new_id("job"), self.now())
-        await self._promise_end(tx, run)
+        await tx.pushes.promise(task.id, self.new_id("job"), self.now())
+        await self._promise_end(tx, task)
 
-    async def _promise_end(self, tx: Transaction, run: Task) -> None:
-        if run.status.state.final:
+    async def _promise_end(self, tx: Transaction, task: Task) -> None:
+        if task.status.state.final:
             now = self.now()
             await tx.pushes.promise_end(
-                run.id, self.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
+                task.id, self.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
             )
 
     async def get(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         config_id: str,
         *,
         reach: AccessScope = FULL_ACCESS,
@@ -202,17 +202,17 @@ class Push:
     ) -> PushConfig:
         """Raises `TaskNotFound` and `PushConfigNotFound`."""
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            await _existing(tx, run_id)
-            config = await tx.pushes.get(run_id, config_id) if _ID.fullmatch(config_id) else None
+            await _existing(tx, task_id)
+            config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
             raise PushConfigNotFound
-        entry.ids += [run_id, config_id]
+        entry.ids += [task_id, config_id]
         return config
 
     async def page(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         *,
         limit: int = CONFIGS_MAX,
         cursor: str = "",
@@ -220,12 +220,12 @@ class Push:
         entry: AuditEntry,
     ) -> PushPage:
         """The configs of a run, from `cursor` on. Raises `InvalidCursor`, `TaskNotFound`."""
-        listing = Listing("pushes", namespace, entry.accessor or "", {"run_id": run_id})
+        listing = Listing("pushes", namespace, entry.accessor or "", {"run_id": task_id})
         [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            await _existing(tx, run_id)
-            found = await tx.pushes.page(run_id, after=after, limit=limit + 1)
-        entry.ids.append(run_id)
+            await _existing(tx, task_id)
+            found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
+        entry.ids.append(task_id)
         entry.counts["configs"] = len(found[:limit])
         place = [found[limit - 1].id] if len(found) > limit else None
         return PushPage(tuple(found[:limit]), self.cursors.sealed(listing, place))
@@ -233,7 +233,7 @@ class Push:
     async def remove(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         config_id: str,
         *,
         reach: AccessScope = FULL_ACCESS,
@@ -241,12 +241,12 @@ class Push:
     ) -> bool:
         """Tell it nothing more; False where there is no such config. Raises `TaskNotFound`."""
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
-            await _existing(tx, run_id)
-            entry.ids.append(run_id)
+            await _existing(tx, task_id)
+            entry.ids.append(task_id)
             if not _ID.fullmatch(config_id):
                 return False
             entry.ids.append(config_id)
-            return await tx.pushes.remove(run_id, config_id)
+            return await tx.pushes.remove(task_id, config_id)
 
     async def deliver(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """The handler that tells one config all that it has not been told, in order. An event may
@@ -272,15 +272,15 @@ class Push:
 
     async def _claimed(self, job: Job) -> tuple[PushConfig | None, Sequence[PushEvent]]:
         """The config and what it has not been told; with nothing to do, the job is finished."""
-        run_id, config_id = job.payload["run_id"], job.payload["config_id"]
+        task_id, config_id = job.payload["run_id"], job.payload["config_id"]
         async with self.store.transaction(job.namespace) as tx:
             now = self.now()
             config = await tx.pushes.claim(
-                run_id, config_id, _holder(job), now=now, until=self._claim_until(now)
+                task_id, config_id, _holder(job), now=now, until=self._claim_until(now)
             )
-            if config is None and await tx.pushes.get(run_id, config_id) is not None:
+            if config is None and await tx.pushes.get(task_id, config_id) is not None:
                 raise PushWaits
-            events = await self.events(tx, run_id, config.delivered_seq) if config else ()
+            events = await self.events(tx, task_id, config.delivered_seq) if config else ()
             if not events:
                 await self._finish(tx, job, config)
         return config, events
@@ -323,12 +323,12 @@ class Push:
                 until=self._claim_until(now),
             ):
                 raise PushWaits  # it was replaced or removed meanwhile
-            left = events[1:] or await self.events(tx, config.run_id, event.seq)
+            left = events[1:] or await self.events(tx, config.task_id, event.seq)
             if not left:
                 await self._finish(tx, job, config)
             else:
                 await tx.jobs.advance(job, job.payload, now + self.lease)
-            line.ids += [job.id, config.run_id, config.id]
+            line.ids += [job.id, config.task_id, config.id]
             line.counts["seq"] = event.seq
         return left
 
@@ -345,7 +345,7 @@ class Push:
             if not await tx.pushes.remove_held(config, _holder(job)):
                 raise PushWaits  # another address was given meanwhile
             await self._finish(tx, job, None)
-            line.ids += [job.id, config.run_id, config.id]
+            line.ids += [job.id, config.task_id, config.id]
             line.counts["removed"] = 1
         return ()
 
@@ -384,15 +384,15 @@ def _secrets(wanted: PushRequest) -> dict[str, str]:
 
 def _place(namespace: Namespace, config: PushConfig) -> tuple[str, ...]:
     """What a secret is sealed for: neither row nor address can be exchanged under it."""
-    return namespace, config.run_id, config.id, config.url
+    return namespace, config.task_id, config.id, config.url
 
 
 def _holder(job: Job) -> str:
     return f"{job.id}/{job.attempt}"
 
 
-async def _existing(tx: Transaction, run_id: str) -> Task:
-    run = await tx.runs.get(run_id)
-    if run is None:
+async def _existing(tx: Transaction, task_id: str) -> Task:
+    task = await tx.tasks.get(task_id)
+    if task is None:
         raise TaskNotFound
-    return run
+    return task

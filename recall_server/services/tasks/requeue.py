@@ -24,8 +24,8 @@ def mentions(value: Any, ids: Collection[str]) -> bool:
 
 async def ask_again(
     tx: Transaction,
-    runs: TaskTransitions,
-    run_ids: Sequence[str],
+    transitions: TaskTransitions,
+    task_ids: Sequence[str],
     memory_ids: Collection[str],
     now: datetime,
 ) -> list[Task]:
@@ -33,33 +33,37 @@ async def ask_again(
     propose. The runs, of which `TaskTransitions.told` is to hear after the commit.
     """
     return [
-        await _without(tx, runs, run, memory_ids, now)
-        for run_id in run_ids
-        if (run := await tx.runs.locked(run_id)) is not None and not run.status.state.final
+        await _without(tx, transitions, task, memory_ids, now)
+        for task_id in task_ids
+        if (task := await tx.tasks.locked(task_id)) is not None and not task.status.state.final
     ]
 
 
 async def _without(
-    tx: Transaction, runs: TaskTransitions, run: Task, memory_ids: Collection[str], now: datetime
+    tx: Transaction,
+    transitions: TaskTransitions,
+    task: Task,
+    memory_ids: Collection[str],
+    now: datetime,
 ) -> Task:
-    events = await tx.runs.events(run.id, 0)
+    events = await tx.tasks.events(task.id, 0)
     asked = [question for one in events if one.status for question in one.status.questions]
     gone = {*memory_ids, *(one.id for one in asked if _about(one, memory_ids))}
     await tx.sources.forget_events(
-        run.id, [one.seq for one in events if _asks(one.status, memory_ids)]
+        task.id, [one.seq for one in events if _asks(one.status, memory_ids)]
     )
     after = replace(
-        run,
-        work=_work(run.work, gone),
-        messages=tuple(one for one in run.messages if not mentions(one.document, gone)),
+        task,
+        work=_work(task.work, gone),
+        messages=tuple(one for one in task.messages if not mentions(one.document, gone)),
     )
-    again = run.status.state is TaskState.INPUT_REQUIRED and _asks(run.status, memory_ids)
+    again = task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, memory_ids)
     if again:
         status = Status(TaskState.WORKING, now)
-        after = replace(after, round=run.round + 1, status=status, expires_at=None)
-    saved = await runs.change(tx, run, after)
+        after = replace(after, round=task.round + 1, status=status, expires_at=None)
+    saved = await transitions.change(tx, task, after)
     if again:
-        await runs.promise(tx, CONSOLIDATE, after, now)
+        await transitions.promise(tx, CONSOLIDATE, after, now)
     return saved
 
 

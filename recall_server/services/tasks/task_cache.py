@@ -38,9 +38,9 @@ class Text:
         return len(self.episode.text) <= BRIEF_CHARS_MAX
 
 
-async def text_of(run: Task) -> Text | None:
+async def text_of(task: Task) -> Text | None:
     """None where the run is about what is in memory already."""
-    request, work = run.request, run.work
+    request, work = task.request, task.work
     if not request.text:
         return None
     episode = Episode(
@@ -50,7 +50,7 @@ async def text_of(run: Task) -> Text | None:
         occurred_at=work.started_at,
         recorded_at=work.started_at,
         content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
-        job_id=run.id,
+        job_id=task.id,
         source=request.source,
         container=request.container,
     )
@@ -67,12 +67,12 @@ class TaskCache:
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[Namespace, str], tuple[Task, Text]] = OrderedDict()
 
-    def put(self, namespace: Namespace, run: Task, text: Text) -> None:
+    def put(self, namespace: Namespace, task: Task, text: Text) -> None:
         if len(text.episode.text) > INLINE_CHARS_MAX:
             return
-        self._held[namespace, run.id] = run, text
+        self._held[namespace, task.id] = task, text
         if len(self._held) > HELD_MAX:
             self._held.popitem(last=False)
 
-    def take(self, namespace: Namespace, run_id: str) -> tuple[Task, Text] | None:
-        return self._held.pop((namespace, run_id), None)
+    def take(self, namespace: Namespace, task_id: str) -> tuple[Task, Text] | None:
+        return self._held.pop((namespace, task_id), None)

@@ -22,10 +22,10 @@ class TaskEvents:
         self._waiting: dict[Key, set[Subscription]] = {}
         self.closed = False
 
-    def ring(self, namespace: Namespace, run: Task) -> None:
+    def ring(self, namespace: Namespace, task: Task) -> None:
         """Something happened to the run, as it is now, and is committed."""
-        for ear in self._waiting.get((namespace, run.id), ()):
-            ear.hear(run)
+        for ear in self._waiting.get((namespace, task.id), ()):
+            ear.hear(task)
 
     def close(self) -> None:
         """Wake everybody, for the last time."""
@@ -35,9 +35,9 @@ class TaskEvents:
                 ear.hear(None)
 
     @asynccontextmanager
-    async def listening(self, namespace: Namespace, run_id: str) -> AsyncIterator["Subscription"]:
+    async def listening(self, namespace: Namespace, task_id: str) -> AsyncIterator["Subscription"]:
         """Hear every ring from here on."""
-        key, ear = (namespace, run_id), Subscription(self._poll_s)
+        key, ear = (namespace, task_id), Subscription(self._poll_s)
         self._waiting.setdefault(key, set()).add(ear)
         try:
             yield ear
@@ -55,9 +55,9 @@ class Subscription:
         self._heard: Task | None = None
         self._poll_s = poll_s
 
-    def hear(self, run: Task | None) -> None:
-        if run is None or self._heard is None or run.version > self._heard.version:
-            self._heard = run
+    def hear(self, task: Task | None) -> None:
+        if task is None or self._heard is None or task.version > self._heard.version:
+            self._heard = task
         self._rung.set()
 
     async def wait(self) -> Task | None:

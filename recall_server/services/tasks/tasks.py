@@ -32,10 +32,10 @@ HELD_REST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class RunsPage:
+class TaskPage:
     """One page of runs, the last changed first; `next` begins the one behind it."""
 
-    runs: tuple[Task, ...]
+    tasks: tuple[Task, ...]
     total: int
     next: str | None
 
@@ -44,7 +44,7 @@ class RunsPage:
 class Open:
     """A question that waits, and the run that asks it."""
 
-    run: Task
+    task: Task
     question: Question
 
 
@@ -52,18 +52,18 @@ class Open:
 class Tasks:
     """The verbs of those who did not start the run, or come back to it."""
 
-    runs: TaskTransitions
+    transitions: TaskTransitions
     masking: Masking
     cursors: Cursors
 
     async def get(
-        self, namespace: Namespace, run_id: str, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task_id: str, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
-        run = await self.runs.store.alone(namespace, reach=reach).runs.get(run_id)
-        if run is None:
+        task = await self.transitions.store.alone(namespace, reach=reach).tasks.get(task_id)
+        if task is None:
             raise TaskNotFound
-        return run
+        return task
 
     async def page(
         self,
@@ -74,35 +74,35 @@ class Tasks:
         cursor: str,
         limit: int,
         reach: AccessScope = FULL_ACCESS,
-    ) -> RunsPage:
+    ) -> TaskPage:
         """Those that are wanted, or those on the pages behind `cursor`. Raises `InvalidCursor`."""
         listing = Listing("tasks", namespace, accessor, asdict(wanted))
         place = self.cursors.place(listing, cursor)
         after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
-        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-            found = await tx.runs.page(wanted, after=after, limit=limit + 1)
-            total = await tx.runs.count(wanted)
+        async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
+            found = await tx.tasks.page(wanted, after=after, limit=limit + 1)
+            total = await tx.tasks.count(wanted)
         shown = found[:limit]
         last = shown[-1] if len(found) > limit else None
         more = [last.status.at.astimezone(UTC).isoformat(), last.id] if last else None
-        return RunsPage(tuple(shown), total, self.cursors.sealed(listing, more))
+        return TaskPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(
         self, namespace: Namespace, *, limit: int, reach: AccessScope = FULL_ACCESS
     ) -> list[Open]:
         """All that waits for an answer, of the run that has waited longest first."""
-        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-            waiting = await tx.runs.page(
+        async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
+            waiting = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
             )
         return [
-            Open(run, question) for run in reversed(waiting) for question in run.status.questions
+            Open(task, question) for task in reversed(waiting) for question in task.status.questions
         ]
 
     async def answer(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         given: str | Sequence[Any],
         *,
         messages: Callable[[Task], Sequence[Message]] | None = None,
@@ -117,34 +117,34 @@ class Tasks:
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
         """
         given = await self.masking.value(given, entry)
-        async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
-            run = await _locked(tx, run_id)
-            if run.status.state is not TaskState.INPUT_REQUIRED:
-                raise _not_waiting(run)
-            now = self.runs.now()
+        async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            task = await _locked(tx, task_id)
+            if task.status.state is not TaskState.INPUT_REQUIRED:
+                raise _not_waiting(task)
+            now = self.transitions.now()
             by = entry.accessor or "operator"
             try:
-                found = resolutions(given, run.status.questions, by=by, at=now)
+                found = resolutions(given, task.status.questions, by=by, at=now)
             except AnswerUnclear as error:
-                status = replace(run.status, at=now, note=error.message)
-                after = replace(run, status=status)
+                status = replace(task.status, at=now, note=error.message)
+                after = replace(task, status=status)
                 entry.code = error.code
             else:
-                after = _answered(run, found, now)
+                after = _answered(task, found, now)
                 entry.counts["answered"] = len(found)
             if messages:
-                said = [await self.masking.message(one, entry) for one in messages(run)]
-                kept = (*run.messages, *said)[-MESSAGES_MAX:]
+                said = [await self.masking.message(one, entry) for one in messages(task)]
+                kept = (*task.messages, *said)[-MESSAGES_MAX:]
                 after = replace(after, messages=kept)
-            saved = await self._go_on(tx, run, after)
-            entry.ids.append(run.id)
-        self.runs.told(namespace, saved)
+            saved = await self._go_on(tx, task, after)
+            entry.ids.append(task.id)
+        self.transitions.told(namespace, saved)
         return saved
 
     async def _go_on(self, tx: Transaction, before: Task, after: Task) -> Task:
-        saved = await self.runs.change(tx, before, after)
+        saved = await self.transitions.change(tx, before, after)
         if after.status.state is TaskState.WORKING:
-            await self.runs.promise(tx, CONSOLIDATE, after, after.status.at)
+            await self.transitions.promise(tx, CONSOLIDATE, after, after.status.at)
         return saved
 
     async def resolve(
@@ -161,18 +161,20 @@ class Tasks:
         does, `AnswerUnclear` where the answer is not acceptable.
         """
         storable(question_id)
-        run_id = await self.runs.store.alone(namespace, reach=reach).runs.asking(question_id)
-        if run_id is None:
+        task_id = await self.transitions.store.alone(namespace, reach=reach).tasks.asking(
+            question_id
+        )
+        if task_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
-        run = await self.answer(namespace, run_id, [given], reach=reach, entry=entry)
-        if run.status.note and run.status.state is TaskState.INPUT_REQUIRED and entry.code:
-            raise AnswerUnclear(run.status.note)
-        return run
+        task = await self.answer(namespace, task_id, [given], reach=reach, entry=entry)
+        if task.status.note and task.status.state is TaskState.INPUT_REQUIRED and entry.code:
+            raise AnswerUnclear(task.status.note)
+        return task
 
     async def policy(self, namespace: Namespace) -> Policy | None:
         """Who settles contradictions in the namespace; None where nobody has said."""
-        return await self.runs.store.alone(namespace).access.policy()
+        return await self.transitions.store.alone(namespace).access.policy()
 
     async def set_policy(
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
@@ -180,42 +182,44 @@ class Tasks:
         """Say so for all requests that do not say it themselves, and for background extraction,
         which cannot ask and so takes *ask* for *decide*. Raises `NamespaceNotFound`.
         """
-        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+        async with self.transitions.store.transaction(namespace, entry=entry) as tx:
             if not await tx.access.set_policy(policy):
                 raise NamespaceNotFound
 
     async def cancel(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         *,
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
         """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
-        async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
-            run = await _locked(tx, run_id)
-            if run.status.state.final:
+        async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
+            task = await _locked(tx, task_id)
+            if task.status.state.final:
                 raise TaskEnded
-            status = Status(TaskState.CANCELED, self.runs.now(), "Canceled on request.")
-            saved = await self.runs.change(tx, run, replace(run, status=status))
-            entry.ids.append(run_id)
-        self.runs.told(namespace, saved)
+            status = Status(TaskState.CANCELED, self.transitions.now(), "Canceled on request.")
+            saved = await self.transitions.change(tx, task, replace(task, status=status))
+            entry.ids.append(task_id)
+        self.transitions.told(namespace, saved)
         return saved
 
     async def watch(
-        self, namespace: Namespace, run_id: str, after: int, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task_id: str, after: int, *, reach: AccessScope = FULL_ACCESS
     ) -> AsyncGenerator[Event]:
         """What happens to the run after its event `after`, in order, until it has ended, is gone or
         goes out of reach, or this process stops.
 
         Every watcher sees the same, whichever process changes the run.
         """
-        async with self.runs.bell.listening(namespace, run_id) as ear:
-            while not self.runs.bell.closed:
-                async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-                    events = await tx.runs.events(run_id, after)
-                    gone = not events and await tx.runs.get(run_id) is None
+        async with self.transitions.events.listening(namespace, task_id) as ear:
+            while not self.transitions.events.closed:
+                async with self.transitions.store.transaction(
+                    namespace, write=False, reach=reach
+                ) as tx:
+                    events = await tx.tasks.events(task_id, after)
+                    gone = not events and await tx.tasks.get(task_id) is None
                 for event in events:
                     after = event.seq
                     yield event
@@ -226,55 +230,57 @@ class Tasks:
                 await ear.wait()
 
     async def rested(
-        self, namespace: Namespace, run: Task, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task: Task, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
-        """The run once it has ended or asks something; as it is, where this process stops. `run` as
+        """The run once it has ended or asks something; as it is, where this process stops. `task` as
         it was just committed: nothing can have happened to it unheard.
         """
-        async with self.runs.bell.listening(namespace, run.id) as ear:
-            while not run.status.state.resting and not self.runs.bell.closed:
-                run = await ear.wait() or await self.get(namespace, run.id, reach=reach)
-        return run
+        async with self.transitions.events.listening(namespace, task.id) as ear:
+            while not task.status.state.resting and not self.transitions.events.closed:
+                task = await ear.wait() or await self.get(namespace, task.id, reach=reach)
+        return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """The handler that ends the waiting of one round, as the request said."""
         line = entry(EXPIRE)
-        async with self.runs.store.transaction(job.namespace, entry=line) as tx:
-            run = await tx.runs.locked(job.payload["run_id"])
-            now = self.runs.now()
+        async with self.transitions.store.transaction(job.namespace, entry=line) as tx:
+            task = await tx.tasks.locked(job.payload["run_id"])
+            now = self.transitions.now()
             if (
-                run is not None
-                and run.status.state is TaskState.INPUT_REQUIRED
-                and run.round == job.payload["round"]
+                task is not None
+                and task.status.state is TaskState.INPUT_REQUIRED
+                and task.round == job.payload["round"]
             ):
-                run = await self._go_on(tx, run, _expired(run, now))
-                line.ids.append(run.id)
+                task = await self._go_on(tx, task, _expired(task, now))
+                line.ids.append(task.id)
             await tx.jobs.finish(job, now)
-        if run is not None:
-            self.runs.told(job.namespace, run)
+        if task is not None:
+            self.transitions.told(job.namespace, task)
 
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
         """The handler that removes a run some time after it has ended."""
-        async with self.runs.store.transaction(job.namespace) as tx:
+        async with self.transitions.store.transaction(job.namespace) as tx:
             await tx.lock()
             if await tx.erasures.hold() is not None:
-                await tx.jobs.release(job, self.runs.now() + HELD_REST, OnHold.code, failed=False)
+                await tx.jobs.release(
+                    job, self.transitions.now() + HELD_REST, OnHold.code, failed=False
+                )
                 return
             await tx.pushes.clear(job.payload["run_id"])
-            await tx.runs.remove(job.payload["run_id"])
-            await tx.jobs.finish(job, self.runs.now())
+            await tx.tasks.remove(job.payload["run_id"])
+            await tx.jobs.finish(job, self.transitions.now())
 
 
-async def _locked(tx: Transaction, run_id: str) -> Task:
-    run = await tx.runs.locked(run_id)
-    if run is None:
+async def _locked(tx: Transaction, task_id: str) -> Task:
+    task = await tx.tasks.locked(task_id)
+    if task is None:
         raise TaskNotFound
-    return run
+    return task
 
 
-def _not_waiting(run: Task) -> NotWaiting:
-    if run.work.resolutions:
-        last = run.work.resolutions[-1]
+def _not_waiting(task: Task) -> NotWaiting:
+    if task.work.resolutions:
+        last = task.work.resolutions[-1]
         return NotWaiting(
             f"The task is not waiting for an answer: {last.decided_by} answered it at "
             f"{last.decided_at:%Y-%m-%dT%H:%M:%SZ}. Get the task to see where it stands."
@@ -282,26 +288,30 @@ def _not_waiting(run: Task) -> NotWaiting:
     return NotWaiting()
 
 
-def _answered(run: Task, found: Sequence[Resolution], now: datetime) -> Task:
+def _answered(task: Task, found: Sequence[Resolution], now: datetime) -> Task:
     """The run with the answers: at work again, or asking what is left."""
     answered = {one.question_id for one in found}
-    left = tuple(q for q in run.status.questions if q.id not in answered)
-    work = replace(run.work, resolutions=(*run.work.resolutions, *found))
+    left = tuple(q for q in task.status.questions if q.id not in answered)
+    work = replace(task.work, resolutions=(*task.work.resolutions, *found))
     if left:
         note = f"{len(found)} answered, {len(left)} still open."
         return replace(
-            run, work=work, status=replace(run.status, at=now, note=note, questions=left)
+            task, work=work, status=replace(task.status, at=now, note=note, questions=left)
         )
     return replace(
-        run, work=work, round=run.round + 1, status=Status(TaskState.WORKING, now), expires_at=None
+        task,
+        work=work,
+        round=task.round + 1,
+        status=Status(TaskState.WORKING, now),
+        expires_at=None,
     )
 
 
-def _expired(run: Task, now: datetime) -> Task:
-    if run.request.on_expiry is Expiry.CANCEL:
+def _expired(task: Task, now: datetime) -> Task:
+    if task.request.on_expiry is Expiry.CANCEL:
         status = Status(TaskState.CANCELED, now, "Nobody answered in time.")
-        return replace(run, status=status, expires_at=None)
-    choice = Choice(run.request.on_expiry)
+        return replace(task, status=status, expires_at=None)
+    choice = Choice(task.request.on_expiry)
     return _answered(
-        run, [Resolution(q.id, choice, "expiry", now) for q in run.status.questions], now
+        task, [Resolution(q.id, choice, "expiry", now) for q in task.status.questions], now
     )

@@ -27,18 +27,18 @@ class TaskTransitions:
     chance: Callable[[int], bytes]
     retention: timedelta
     wake: Callable[[], None]
-    bell: TaskEvents
+    events: TaskEvents
     announce: Callable[[Transaction, Task], Awaitable[None]]
     accepted: TaskCache = field(default_factory=TaskCache)
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now(), self.chance(10))
 
-    async def add(self, tx: Transaction, run: Task) -> Task:
+    async def add(self, tx: Transaction, task: Task) -> Task:
         """Keep a new run, with the promise to work on it."""
-        run = await tx.runs.add(run)
-        await self.promise(tx, CONSOLIDATE, run, run.created_at)
-        return run
+        task = await tx.tasks.add(task)
+        await self.promise(tx, CONSOLIDATE, task, task.created_at)
+        return task
 
     async def change(self, tx: Transaction, before: Task, after: Task) -> Task:
         """Put `after` in the place of `before`, tell whoever watches, and see to its removal once
@@ -54,26 +54,26 @@ class TaskTransitions:
             happened.append(after.outcome)
         if after.status != before.status:
             happened.append(after.status)
-        saved = await tx.runs.save(after, *happened)
+        saved = await tx.tasks.save(after, *happened)
         if happened:
             await self.announce(tx, after)
         if after.status.state.final:
             await self.promise(tx, DISCARD, after, after.status.at + self.retention)
         return saved
 
-    async def promise(self, tx: Transaction, kind: str, run: Task, due_at: datetime) -> None:
+    async def promise(self, tx: Transaction, kind: str, task: Task, due_at: datetime) -> None:
         """A job about this round of the run, not before `due_at`."""
-        payload = {"run_id": run.id, "round": run.round}
+        payload = {"run_id": task.id, "round": task.round}
         await tx.jobs.add(self.new_id("job"), kind, payload, due_at)
 
-    def told(self, namespace: Namespace, run: Task) -> None:
+    def told(self, namespace: Namespace, task: Task) -> None:
         """After the commit: wake who waits for the run, and who works."""
-        self.bell.ring(namespace, run)
+        self.events.ring(namespace, task)
         self.wake()
 
 
-def working(run: Task, at: datetime) -> Task:
+def working(task: Task, at: datetime) -> Task:
     """The run, at work since `at`, or since it was."""
-    if run.status.state is TaskState.WORKING:
-        return run
-    return replace(run, status=Status(TaskState.WORKING, at))
+    if task.status.state is TaskState.WORKING:
+        return task
+    return replace(task, status=Status(TaskState.WORKING, at))
