@@ -44,7 +44,7 @@ class Application:
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer."""
-        await self.store.alone(None).access.by_accessor("")
+        await self.store.autocommit(None).access.by_accessor("")
 
     def space_warnings(self) -> list[Finding]:
         """Warnings of low disk space, found without asking the database."""

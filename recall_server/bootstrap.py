@@ -28,7 +28,7 @@ from recall_server.services.audit.verification import PURPOSE, Verification
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
 from recall_server.services.auth.identity import Identity
-from recall_server.services.auth.jwt_verifier import JsonWebTokens
+from recall_server.services.auth.jwt_verifier import JwtVerifier
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
 from recall_server.services.erasure.container_eraser import ContainerEraser
@@ -40,7 +40,7 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
-from recall_server.services.memory.episodes import erased_among
+from recall_server.services.memory.episodes import find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
@@ -71,7 +71,7 @@ async def open_application(
     reranker: Reranker | None = None,
     merger: Merger | None = None,
     now: Clock = utc_now,
-    chance: Callable[[int], bytes] = os.urandom,
+    random_bytes: Callable[[int], bytes] = os.urandom,
     restored: bool = False,
 ) -> AsyncIterator[Application]:
     """Open the database, bring it up to date, and build everything on it; one that does not know of
@@ -81,7 +81,7 @@ async def open_application(
     """
 
     def id_of(prefix: str) -> str:
-        return new_id(prefix, now(), chance(10))
+        return new_id(prefix, now(), random_bytes(10))
 
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
@@ -106,24 +106,24 @@ async def open_application(
         lease, woken = timedelta(seconds=settings.lease_s), _Wake()
         cursors = Cursors(key.derive(CURSORS), now)
         audit = Audit(store, now, id_of, cursors)
-        proof = Verification(store, key, now)
+        verification = Verification(store, key, now)
         checkpoints = Checkpoints(
-            proof, factories.checkpoint_places(settings), settings.checkpoint_s
+            verification, factories.checkpoint_places(settings), settings.checkpoint_s
         )
         stack.push_async_callback(checkpoints.close)
-        digests, masking = Digests(key.derive("erased")), factories.masking(settings)
+        digests, redaction = Digests(key.derive("erased")), factories.redaction(settings)
         budget = Budget(store, now, settings.model_tokens_per_day)
         ingest = Ingest(
             store,
             chosen,
             vectors is not None,
             now,
-            chance,
+            random_bytes,
             settings.text_chars_max,
             lease,
             woken,
             digests,
-            masking,
+            redaction,
             budget,
         )
         embedding = Embedding(store, vectors, now, lease)
@@ -147,7 +147,7 @@ async def open_application(
         transitions = TaskTransitions(
             store,
             now,
-            chance,
+            random_bytes,
             timedelta(days=settings.task_days),
             woken,
             TaskEvents(poll_s=settings.task_poll_s),
@@ -156,9 +156,9 @@ async def open_application(
         merging = Merging(store, merger or factories.merger(settings), vectors, budget)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
-            store, transitions, chosen, merging, settings.text_chars_max, lease, digests, masking
+            store, transitions, chosen, merging, settings.text_chars_max, lease, digests, redaction
         )
-        tasks = Tasks(transitions, masking, cursors)
+        tasks = Tasks(transitions, redaction, cursors)
         worker = Worker(
             store,
             {
@@ -189,7 +189,7 @@ async def open_application(
                     id_of,
                     audit.begin,
                     timedelta(days=settings.token_days),
-                    signed=JsonWebTokens(delegation, identity),
+                    signed=JwtVerifier(delegation, identity),
                 ),
                 audit=audit,
                 checkpoints=checkpoints,
@@ -207,12 +207,12 @@ async def open_application(
                     settings.text_chars_max,
                     settings.import_line_bytes_max,
                     woken,
-                    partial(erased_among, digests=digests),
+                    partial(find_erased, digests=digests),
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,
                 ledger=ledger,
-                proof=proof,
+                verification=verification,
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, now, id_of, woken),
@@ -252,7 +252,7 @@ async def _opened(
         mac_key=key.derive(PURPOSE),
         room=settings.namespace_bytes_max,
         turns=FairSemaphore(
-            settings.calls_at_once, each=settings.namespace_calls_at_once, beside=1
+            settings.calls_at_once, per_key=settings.namespace_calls_at_once, per_key_contended=1
         ),
     )
     return store, key

@@ -16,7 +16,7 @@ from recall_server.integrations.llm import prompts
 from recall_server.integrations.rerankers.reranker import Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.redaction import Redaction
 from recall_server.storage.store import Store
 
 
@@ -86,12 +86,12 @@ def issuers(settings: Settings) -> tuple[Issuer, ...]:
     return found
 
 
-def masking(settings: Settings) -> Masking:
+def redaction(settings: Settings) -> Redaction:
     if not settings.mask_secrets:
-        return Masking(None)
+        return Redaction(None)
     from recall_server.integrations.redaction import SecretRedactor  # noqa: PLC0415
 
-    return Masking(SecretRedactor())
+    return Redaction(SecretRedactor())
 
 
 def extractor(settings: Settings) -> Extractor:

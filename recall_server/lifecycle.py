@@ -24,7 +24,7 @@ async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
     a wrong setting; later, search goes on without.
     """
     await refuse_unsafe(built)
-    await built.services.ingest.masking.ready()
+    await built.services.ingest.redaction.ready()
     if built.embedder is not None:
         await built.embedder.load()
     if built.services.recall.reranking is not None:

@@ -109,7 +109,7 @@ class Worker:
     async def _claim(self) -> Job | None:
         now = self._now()
         # Lost with all who work here, a claim is missed by nobody: the job is queued as before.
-        jobs = self._store.alone(None, write=True, lasting=False).jobs
+        jobs = self._store.autocommit(None, write=True, lasting=False).jobs
         job = await jobs.claim(self._served, now, now + self._lease)
         if job is not None:
             self._served = job.namespace

@@ -129,7 +129,7 @@ Open = Callable[..., AbstractAsyncContextManager[Application]]
 @pytest.fixture
 def open_app(database: Path | str, clock: Clock) -> Open:
     """Opens a house on the database of the test: `open_house(extractor=…, deadline_s=…)`."""
-    chance = Chance()
+    random_bytes = Chance()
 
     @asynccontextmanager
     async def opened(
@@ -140,7 +140,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
             extractor=extractor,  # type: ignore[arg-type]
             embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
             now=clock,
-            chance=chance,
+            random_bytes=random_bytes,
         ) as built:
             yield built
 

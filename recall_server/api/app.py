@@ -111,7 +111,7 @@ def _guarded(
     settings, access = application.settings, application.services.access
     streams = Streams(
         EscapeControlCharacters(app),
-        access.stands,
+        access.still_valid,
         each=settings.streams_per_namespace,
         refusal=refusal,
     )

@@ -29,7 +29,7 @@ class Calls:
     async def perform(
         self,
         caller: Caller,
-        door: str,
+        protocol: str,
         operation: str,
         work: Callable[[AuditEntry], Awaitable[T]],
     ) -> T:
@@ -40,7 +40,7 @@ class Calls:
         written here. Raises `RecallError` and nothing else; if the book cannot be written, the
         operation has failed.
         """
-        entry = self.audit.begin(caller.namespace, operation, door, caller.accessor)
+        entry = self.audit.begin(caller.namespace, operation, protocol, caller.accessor)
         try:
             caller.rights.require(operation)
             async with asyncio.timeout(self.deadline_s):
@@ -82,7 +82,7 @@ class Calls:
     def _log(self, entry: AuditEntry) -> None:
         log.info(
             "operation",
-            door=entry.door,
+            protocol=entry.protocol,
             operation=entry.operation,
             accessor=entry.accessor,
             request_id=entry.request_id,

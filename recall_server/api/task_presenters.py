@@ -6,7 +6,7 @@ from recall_server.api import presenters
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question, Resolution
 from recall_server.domain.task import Outcome, Status
-from recall_server.services.tasks.tasks import Open
+from recall_server.services.tasks.tasks import OpenQuestion
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ def question(one: Question) -> Json:
     }
 
 
-def open_question(one: Open) -> Json:
+def open_question(one: OpenQuestion) -> Json:
     """A question that waits, with the task that asks it."""
     return {
         **question(one.question),

@@ -138,7 +138,7 @@ async def run(engine: str, wishes: Wishes, say: Say) -> RetrievalRun:
         async with open_application(
             settings(database).model_copy(update=chosen),
             now=clock,
-            chance=random.Random(SEED).randbytes,  # noqa: S311 - ids that repeat are what is wanted
+            random_bytes=random.Random(SEED).randbytes,  # noqa: S311 - ids that repeat are what is wanted
         ) as built:
             told = _Told(built, clock, engine, say)
             ingested = await told.take_in(data)

@@ -22,7 +22,7 @@ from recall_server.bench.texts import Texts
 from recall_server.bootstrap import open_application
 from recall_server.domain.namespace import namespace
 from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 
 SEED = 20260301
 WARM_UP = 20
@@ -72,7 +72,7 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
     """A token of each kind; and those of two who store."""
     async with open_application(settings(database)) as built:
         good, revoked = await _issued(built, "guest"), await _issued(built, "guest")
-        expired = await _issued(built, "guest", Wanted(expires_in=timedelta(milliseconds=1)))
+        expired = await _issued(built, "guest", TokenRequest(expires_in=timedelta(milliseconds=1)))
         info = await built.services.access.verify(revoked)
         entry = built.services.audit.begin(info.namespace, "revoke_token", "bench", None)
         await built.services.access.revoke(info, force=True, entry=entry)
@@ -88,7 +88,7 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
     return tokens, writers
 
 
-async def _issued(built: Application, name: str, wanted: Wanted | None = None) -> str:
+async def _issued(built: Application, name: str, wanted: TokenRequest | None = None) -> str:
     ns = namespace(name)
     entry = built.services.audit.begin(ns, "create_token", "bench", None)
     return (await built.services.access.issue(ns, wanted=wanted, entry=entry))[0]
@@ -97,10 +97,10 @@ async def _issued(built: Application, name: str, wanted: Wanted | None = None) -
 async def _knocked(address: str, tokens: Mapping[str, str], calls: int) -> tuple[Measured, ...]:
     """One call with each in turn, in another order each time, so that drift hits all alike."""
     found = {kind: Measured(kind, "socket", 1) for kind in tokens}
-    order, chance = list(tokens), random.Random(SEED)  # noqa: S311  # an order, no secret
+    order, random_bytes = list(tokens), random.Random(SEED)  # noqa: S311  # an order, no secret
     async with knocking(address, NOWHERE) as knock:
         for number in range(calls + WARM_UP):
-            chance.shuffle(order)
+            random_bytes.shuffle(order)
             for kind in order:
                 before = perf_counter()
                 status = await knock(tokens[kind])
@@ -114,14 +114,14 @@ async def _knocked(address: str, tokens: Mapping[str, str], calls: int) -> tuple
 
 async def _stored(address: str, writers: tuple[str, str], texts: int) -> tuple[Measured, Measured]:
     """What the second writer needs to store what the first has just stored, and what nobody has."""
-    said, chance = Texts(SEED), random.Random(SEED)  # noqa: S311  # an order, no secret
+    said, random_bytes = Texts(SEED), random.Random(SEED)  # noqa: S311  # an order, no secret
     theirs, fresh = Measured(OTHERS, "socket", 1), Measured(FRESH, "socket", 1)
     async with plain(address, writers[0]) as first, plain(address, writers[1]) as second:
         for number in range(texts + WARM_UP):
             known = said.conversation()
             await first("store_memory", {"text": known})
             pair = [(theirs, known), (fresh, said.conversation())]
-            chance.shuffle(pair)
+            random_bytes.shuffle(pair)
             for into, text in pair:
                 before = perf_counter()
                 await second("store_memory", {"text": text})

@@ -10,7 +10,7 @@ import typer
 from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     fail,
@@ -53,13 +53,13 @@ def tail(
         audit, ns = built.services.audit, namespace(name) if name is not None else None
         records = await audit.newest(ns, tail)
         if ns is not None:
-            await audit.observed(ns, "read_audit", DOOR, records=len(records))
+            await audit.observed(ns, "read_audit", PROTOCOL, records=len(records))
         rows = [
             {
                 "at": record.at.isoformat(timespec="milliseconds"),
                 "namespace": record.namespace,
                 "seq": record.link and record.link.seq,
-                "door": record.door,
+                "door": record.protocol,
                 "operation": record.operation,
                 "accessor": record.accessor,
                 "outcome": record.code or record.outcome,
@@ -98,11 +98,11 @@ def export(
     async def act(built: Application) -> None:
         ns = namespace(name)
         unused(out)
-        await built.services.audit.observed(ns, "export_audit", DOOR)
+        await built.services.audit.observed(ns, "export_audit", PROTOCOL)
         broken = None
         with written(out) as file:
             try:
-                async for line in built.services.proof.export(ns):
+                async for line in built.services.verification.export(ns):
                     file.write(line.encode() + b"\n")
             except AuditBroken as error:  # what is there is evidence all the same
                 broken = error
@@ -124,17 +124,17 @@ def checkpoint(
     async def act(built: Application) -> None:
         services = built.services
         if name is None:
-            wanted = [one async for one in services.proof.namespaces()]
+            wanted = [one async for one in services.verification.namespaces()]
         else:
             wanted = [namespace(name)]
-            await services.audit.observed(wanted[0], "checkpoint_audit", DOOR)
+            await services.audit.observed(wanted[0], "checkpoint_audit", PROTOCOL)
         if services.checkpoints.places:
             written = await services.checkpoints.write(wanted)
             typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
             return
         for one in wanted:
             try:
-                made = await services.proof.checkpoint(one)
+                made = await services.verification.checkpoint(one)
             except AuditBroken as error:
                 _broken(error)
             if made is not None:
@@ -185,7 +185,7 @@ def verify(
         if name is not None:
             wanted = [namespace(name)]
         else:
-            wanted = [one async for one in built.services.proof.namespaces()]
+            wanted = [one async for one in built.services.verification.namespaces()]
         try:
             verified = [await _verified(built, one, given) for one in wanted]
             _nothing_vanished(wanted if name is None else None, given)
@@ -199,14 +199,14 @@ def verify(
 async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) -> Verified:
     services = built.services
     try:
-        found = await services.proof.verify(ns, given)
+        found = await services.verification.verify(ns, given)
     except AuditBroken as error:
         try:
-            await services.audit.observed(ns, "verify_audit", DOOR, broken_at=error.seq)
+            await services.audit.observed(ns, "verify_audit", PROTOCOL, broken_at=error.seq)
         except Exception:  # noqa: BLE001  # it may be broken so that it takes no more records
             typer.echo("recall: this look at the book could not be entered in it.", err=True)
         raise
-    await services.audit.observed(ns, "verify_audit", DOOR, records=found.seq)
+    await services.audit.observed(ns, "verify_audit", PROTOCOL, records=found.seq)
     return found
 
 

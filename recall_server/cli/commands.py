@@ -30,14 +30,14 @@ from recall_server.cli.search import search
 from recall_server.cli.shared import (
     AsJson,
     Db,
+    existing_settings,
     in_application,
-    of_what_is_there,
     print_json,
     run,
     settings,
 )
 from recall_server.cli.sources import purge_source
-from recall_server.services.stats import overview
+from recall_server.services.stats import server_stats
 
 app = typer.Typer(
     name="recall",
@@ -81,7 +81,7 @@ def worker(db: Db = None) -> None:
     with importing():
         from recall_server.lifecycle import work  # noqa: PLC0415
 
-    run(work(of_what_is_there(db)))
+    run(work(existing_settings(db)))
 
 
 app.command("create-token")(tokens.create_token)
@@ -92,7 +92,7 @@ def status(db: Db = None, as_json: AsJson = False) -> None:
     """Show counts, queue, engine, embedder and extractor."""
 
     async def show(built: Application) -> None:
-        found = await overview(built.store)
+        found = await server_stats(built.store)
         row = {
             "version": __version__,
             "engine": built.store.engine,

@@ -7,7 +7,7 @@ import typer
 from recall_server.api import task_presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     echo,
@@ -96,7 +96,7 @@ def resolve(
 
     async def act(built: Application) -> None:
         services, ns = built.services, await existing(built, name)
-        entry = services.audit.begin(ns, "resolve_conflict", DOOR, None)
+        entry = services.audit.begin(ns, "resolve_conflict", PROTOCOL, None)
         task = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
         left = len(task.status.questions)
         echo(
@@ -119,10 +119,10 @@ def policy(
     async def act(built: Application) -> None:
         tasks, ns = built.services.tasks, namespace(name)
         if policy is not None:
-            entry = built.services.audit.begin(ns, "set_policy", DOOR, None)
+            entry = built.services.audit.begin(ns, "set_policy", PROTOCOL, None)
             await tasks.set_policy(ns, policy, entry=entry)
         else:
-            await built.services.audit.observed(ns, "get_policy", DOOR)
+            await built.services.audit.observed(ns, "get_policy", PROTOCOL)
         said = await tasks.policy(ns)
         echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
 
@@ -132,5 +132,5 @@ def policy(
 async def _open(built: Application, name: str) -> list[dict[str, Any]]:
     ns = namespace(name)
     found = await built.services.tasks.questions(ns, limit=LISTED_MAX)
-    await built.services.audit.observed(ns, "list_conflicts", DOOR, questions=len(found))
+    await built.services.audit.observed(ns, "list_conflicts", PROTOCOL, questions=len(found))
     return [task_presenters.open_question(one) for one in found]

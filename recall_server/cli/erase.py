@@ -11,7 +11,7 @@ from recall_server.api import presenters
 from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     existing,
@@ -90,7 +90,7 @@ async def _erase(
 ) -> Erased:
     services = built.services
     operation = f"erase_{kind}" if kind else WHOLE
-    entry = services.audit.begin(ns, operation, DOOR, None)
+    entry = services.audit.begin(ns, operation, PROTOCOL, None)
     try:
         if kind == "memory":
             return await services.erase.memory(ns, named, dry_run=dry_run, entry=entry)
@@ -101,7 +101,7 @@ async def _erase(
         return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
     except OnHold as error:
         # Who tried to destroy what must be kept is in the book.
-        refused = services.audit.begin(ns, operation, DOOR, None)
+        refused = services.audit.begin(ns, operation, PROTOCOL, None)
         refused.outcome, refused.code = Outcome.ERROR, error.code
         await services.audit.write(refused)
         raise
@@ -113,7 +113,7 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     async def act(built: Application) -> None:
         services, done = built.services, []
         for noted in await services.ledger.unknown(built.store):
-            entry = services.audit.begin(noted.namespace, "erase_again", DOOR, None)
+            entry = services.audit.begin(noted.namespace, "erase_again", PROTOCOL, None)
             erased = await services.erase.again(noted, entry=entry)
             done.append((noted.namespace, erased))
         shown = []
@@ -169,7 +169,7 @@ def restore(
 
     async def act(built: Application) -> None:
         await existing(built, ns)
-        entry = built.services.audit.begin(ns, "restore_memory", DOOR, None)
+        entry = built.services.audit.begin(ns, "restore_memory", PROTOCOL, None)
         await built.services.recall.restore(ns, memory_id, entry=entry)
         typer.echo(f"{memory_id} is remembered again.")
 
@@ -191,7 +191,7 @@ def erase_allow(
         fail("The text is not UTF-8. Give it as it was stored.")
 
     async def act(built: Application) -> None:
-        entry = built.services.audit.begin(ns, "allow_erased", DOOR, None)
+        entry = built.services.audit.begin(ns, "allow_erased", PROTOCOL, None)
         freed = await built.services.erase.allow(ns, text, entry=entry)
         typer.echo(
             f"{freed} of its texts were refused, and are taken again from now on."

@@ -7,7 +7,7 @@ import typer
 from recall_server.api import presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     echo,
@@ -33,7 +33,7 @@ def set_(
 
     async def act(built: Application) -> None:
         ns = namespace(name)
-        entry = built.services.audit.begin(ns, "set_hold", DOOR, None)
+        entry = built.services.audit.begin(ns, "set_hold", PROTOCOL, None)
         await built.services.holds.place(ns, reason, entry=entry)
         echo(f"{ns} is on hold: nothing of it is erased.")
 
@@ -46,7 +46,7 @@ def lift(name: Name, db: Db = None) -> None:
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "lift_hold", DOOR, None)
+        entry = built.services.audit.begin(ns, "lift_hold", PROTOCOL, None)
         await built.services.holds.lift(ns, entry=entry)
         echo(f"{ns} is not on hold any more.")
 

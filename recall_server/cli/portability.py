@@ -13,7 +13,7 @@ import typer
 from recall_server.application import Application
 from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     fail,
@@ -52,7 +52,7 @@ def export_(
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name)
-        entry = services.audit.begin(ns, export.OPERATION, DOOR, None)
+        entry = services.audit.begin(ns, export.OPERATION, PROTOCOL, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
         with written(out) as file, progress("lines written") as told:
             lines = 0
@@ -87,7 +87,7 @@ def import_(
                 report = await services.importing.take(
                     ns,
                     source,
-                    entry=lambda: services.audit.begin(ns, importing.OPERATION, DOOR, None),
+                    entry=lambda: services.audit.begin(ns, importing.OPERATION, PROTOCOL, None),
                     told=told,
                 )
         _show(report, as_json=as_json)

@@ -6,7 +6,15 @@ import typer
 
 from recall_server.api import presenters
 from recall_server.application import Application
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
+from recall_server.cli.shared import (
+    PROTOCOL,
+    AsJson,
+    Db,
+    echo,
+    existing,
+    in_application,
+    print_json,
+)
 from recall_server.domain.security.quarantine import Held
 from recall_server.services.memory.quarantine import LISTED_MAX
 
@@ -31,7 +39,7 @@ def list_(  # noqa: PLR0917  # each is an option
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "list_quarantine", DOOR, None)
+        entry = built.services.audit.begin(ns, "list_quarantine", PROTOCOL, None)
         found = await built.services.quarantine.list(
             ns, state=state, limit=limit, offset=offset, entry=entry
         )
@@ -57,7 +65,7 @@ def release(name: Name, item_id: ItemId, db: Db = None) -> None:
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "release_quarantined", DOOR, None)
+        entry = built.services.audit.begin(ns, "release_quarantined", PROTOCOL, None)
         await built.services.quarantine.release(ns, item_id, entry=entry)
         echo(f"Released {item_id}.")
 
@@ -70,7 +78,7 @@ def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "reject_quarantined", DOOR, None)
+        entry = built.services.audit.begin(ns, "reject_quarantined", PROTOCOL, None)
         await built.services.quarantine.reject(ns, item_id, entry=entry)
         echo(f"Rejected {item_id}.")
 

@@ -9,7 +9,7 @@ import typer
 
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     existing,
@@ -73,7 +73,7 @@ async def _chosen(built: Application, name: str | None) -> list[Namespace]:
 
 async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
     embedding, begin = built.services.embedding, built.services.audit.begin
-    entry = partial(begin, one, door=DOOR, accessor=None)
+    entry = partial(begin, one, protocol=PROTOCOL, accessor=None)
     lacking = await embedding.lacking(one)
     beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
     with beside as told:

@@ -6,7 +6,15 @@ import typer
 
 from recall_server.api import presenters
 from recall_server.application import Application
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
+from recall_server.cli.shared import (
+    PROTOCOL,
+    AsJson,
+    Db,
+    echo,
+    existing,
+    in_application,
+    print_json,
+)
 from recall_server.domain.query import Query, SearchMode
 
 LIMIT_MAX = 50
@@ -28,7 +36,7 @@ def search(  # noqa: PLR0917  # options, each by its name
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, "search_memories", DOOR, None)
+        entry = built.services.audit.begin(ns, "search_memories", PROTOCOL, None)
         rooms = frozenset(container) if container else None
         asked = Query(query, limit=limit, mode=mode, containers=rooms)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)

@@ -19,7 +19,7 @@ from recall_server.bootstrap import open_application
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.text.cleaning import own_words, visible
+from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
 
 Db = Annotated[
@@ -27,7 +27,7 @@ Db = Annotated[
     typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-DOOR = "cli"
+PROTOCOL = "cli"
 USAGE_ERROR = 2
 
 
@@ -40,7 +40,7 @@ def settings(db: str | None, **given: Any) -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         named = _named(str(fault["loc"][0]), given)
-        fail(f"{named}: {own_words(fault['msg'])}.")
+        fail(f"{named}: {validator_message(fault['msg'])}.")
     if db is not None and "://" not in db and chosen.db_url is not None:
         # A flag goes before the environment, RECALL_DB_URL included.
         chosen = chosen.model_copy(update={"db_url": None})
@@ -55,7 +55,7 @@ def _named(setting: str, given: dict[str, Any]) -> str:
     return setting if setting.isupper() else f"RECALL_{setting.upper()}"
 
 
-def of_what_is_there(db: str | None) -> Settings:
+def existing_settings(db: str | None) -> Settings:
     """The settings, for what makes no database; ends the program where there is none."""
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
@@ -73,7 +73,7 @@ def in_application(
     """`act` in a house that serves nobody; unless it may `create` one, there must be a database,
     and unless it is known to be `restored`, one that knows of all erasures.
     """
-    chosen = settings(db) if create else of_what_is_there(db)
+    chosen = settings(db) if create else existing_settings(db)
 
     async def inside() -> None:
         async with open_application(chosen, restored=restored) as built:

@@ -7,7 +7,7 @@ import typer
 
 from recall_server.application import Application
 from recall_server.cli.erase import Name, namespace_or_fail
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_application, print_json
+from recall_server.cli.shared import PROTOCOL, AsJson, Db, echo, fail, in_application, print_json
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory
 from recall_server.services.erasure.purge_source import BadSource, Purged
@@ -40,7 +40,7 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
             fail("That is not the namespace; nothing was removed.", "CONFIRM_REQUIRED")
 
     async def act(built: Application) -> None:
-        entry = built.services.audit.begin(ns, "purge_source", DOOR, None)
+        entry = built.services.audit.begin(ns, "purge_source", PROTOCOL, None)
         found = await built.services.sources.purge(ns, source, dry_run=dry_run, entry=entry)
         if as_json:
             print_json(_shown(found, dry_run=dry_run))

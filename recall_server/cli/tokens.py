@@ -9,7 +9,7 @@ import typer
 from recall_server.api import presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     existing,
@@ -21,7 +21,7 @@ from recall_server.cli.shared import (
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 
 app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
 
@@ -83,9 +83,9 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         services, ns = built.services, namespace(name)
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
-        entry = services.audit.begin(ns, "create_token", DOOR, None)
+        entry = services.audit.begin(ns, "create_token", PROTOCOL, None)
         token, info = await services.access.issue(
-            ns, label=label, wanted=Wanted(rights, lasts, uses), entry=entry
+            ns, label=label, wanted=TokenRequest(rights, lasts, uses), entry=entry
         )
         _print_new(token, info, as_json=as_json)
 
@@ -120,7 +120,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
     async def act(built: Application) -> None:
         services = built.services
         parent = await services.access.find(accessor)
-        entry = services.audit.begin(parent.namespace, "delegate_token", DOOR, None)
+        entry = services.audit.begin(parent.namespace, "delegate_token", PROTOCOL, None)
         reach = parent.rights.reach
         rights = Rights(
             scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
@@ -132,7 +132,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
             ),
         )
         token, info = await services.delegation.mint(
-            parent.namespace, accessor, Wanted(rights, life), entry=entry
+            parent.namespace, accessor, TokenRequest(rights, life), entry=entry
         )
         _print_new(token, info, as_json=as_json)
 
@@ -153,7 +153,7 @@ def list_(
         services, ns = built.services, namespace(name) if name is not None else None
         found = await services.access.tokens(ns)
         if ns is not None:
-            await services.audit.observed(ns, "list_tokens", DOOR, tokens=len(found))
+            await services.audit.observed(ns, "list_tokens", PROTOCOL, tokens=len(found))
         rows = [presenters.token(info) for info in found]
         if as_json:
             print_json(rows)
@@ -170,7 +170,7 @@ def show(accessor: Accessor, db: Db = None, as_json: AsJson = False) -> None:
     async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "show_token", DOOR, None)
+        entry = services.audit.begin(info.namespace, "show_token", PROTOCOL, None)
         entry.ids.append(accessor)
         await services.audit.write(entry)
         row = presenters.token(info)
@@ -209,12 +209,12 @@ def revoke(
             # An identity provider's stands in no table, but its namespace must be there.
             named = name or (await services.access.find(parent)).namespace
             ns = await existing(built, named)
-            entry = services.audit.begin(ns, "revoke_child", DOOR, None)
+            entry = services.audit.begin(ns, "revoke_child", PROTOCOL, None)
             await services.delegation.revoke(ns, parent, jti, entry=entry)
             typer.echo(f"Revoked {accessor} of {ns}.")
             return
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "revoke_token", DOOR, None)
+        entry = services.audit.begin(info.namespace, "revoke_token", PROTOCOL, None)
         revoked = await services.access.revoke(
             info, children_only=children_only, force=force, entry=entry
         )
@@ -242,7 +242,7 @@ def rotate(
     async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, "rotate_token", DOOR, None)
+        entry = services.audit.begin(info.namespace, "rotate_token", PROTOCOL, None)
         token, new = await services.access.rotate(info, lasts, entry=entry)
         _print_new(token, new, as_json=as_json)
 
@@ -264,7 +264,7 @@ def not_before(
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name) if name is not None else None
-        entry = services.audit.begin(ns, "tokens_not_before", DOOR, None) if ns else None
+        entry = services.audit.begin(ns, "tokens_not_before", PROTOCOL, None) if ns else None
         since = await services.access.not_before(ns, moment, entry=entry)
         typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are out.")
 

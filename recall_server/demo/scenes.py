@@ -242,7 +242,7 @@ def _line(record: AuditRecord) -> tuple[str, ...]:
     return (
         f"{record.at:%H:%M:%S}",
         record.namespace,
-        record.door,
+        record.protocol,
         record.operation,
         record.code or str(record.outcome),
         f"{record.milliseconds:.1f}",

@@ -29,7 +29,7 @@ class AuditEntry:
     id: str
     namespace: Namespace
     operation: str
-    door: str
+    protocol: str
     accessor: str | None
     request_id: str
     started_at: datetime

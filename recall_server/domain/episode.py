@@ -46,7 +46,7 @@ class Source:
     agent_id: str | None = None
     client: str | None = None
 
-    def told(self) -> dict[str, str]:
+    def details(self) -> dict[str, str]:
         """What is known of it."""
         return {name: value for name, value in vars(self).items() if value}
 

@@ -224,7 +224,7 @@ class InsufficientScope(Denied):
         self.scope = scope
 
 
-class OutOfReach(Denied):
+class OutsideAccessScope(Denied):
     """This token is limited to a part of the namespace. Stay within it, or ask for a wider one."""
 
     code = "OUT_OF_REACH"

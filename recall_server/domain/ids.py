@@ -9,9 +9,11 @@ _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _SHIFTS = range(120, -1, -10)
 
 
-def new_id(prefix: str, now: datetime, chance: bytes) -> str:
-    """`prefix_` and 26 characters: 48 bits of milliseconds, then the 80 bits of `chance`."""
-    return f"{prefix}_{_spelled(int(now.timestamp() * 1000).to_bytes(6, 'big') + chance[:10])}"
+def new_id(prefix: str, now: datetime, random_bytes: bytes) -> str:
+    """`prefix_` and 26 characters: 48 bits of milliseconds, then the 80 bits of `random_bytes`."""
+    return (
+        f"{prefix}_{_spelled(int(now.timestamp() * 1000).to_bytes(6, 'big') + random_bytes[:10])}"
+    )
 
 
 def derived_id(prefix: str, origin_id: str, *parts: object) -> str:

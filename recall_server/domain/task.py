@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from recall_server.domain.episode import Source
-from recall_server.domain.errors import OutOfReach
+from recall_server.domain.errors import OutsideAccessScope
 from recall_server.domain.extraction import Candidate, Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
@@ -33,7 +33,7 @@ class TaskState(StrEnum):
         return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED)
 
     @property
-    def resting(self) -> bool:
+    def idle(self) -> bool:
         """Whether whoever waits for an answer has got one: it is over, or asks."""
         return self.final or self is TaskState.INPUT_REQUIRED
 
@@ -78,23 +78,25 @@ class Request:
     reach: AccessScope = FULL_ACCESS
     container: str = ""
 
-    def held_to(self, reach: AccessScope) -> Request:
-        """The request, held to what who asks may reach. Raises `OutOfReach`."""
+    def limited_to(self, reach: AccessScope) -> Request:
+        """The request, held to what who asks may reach. Raises `OutsideAccessScope`."""
         if reach.types is not None:
-            raise OutOfReach("This token is limited to types of memories, and a task is about all.")
+            raise OutsideAccessScope(
+                "This token is limited to types of memories, and a task is about all."
+            )
         if self.mode is Mode.APPLY:
             return self
         agent = reach.writer(self.topic, self.source.agent_id)
-        room = reach.room(self.container)
+        container = reach.room(self.container)
         return replace(
             self,
             source=replace(self.source, agent_id=agent),
-            container=room,
-            reach=reach.confined(self.topic, room),
+            container=container,
+            reach=reach.confined(self.topic, container),
         )
 
     @property
-    def seen(self) -> AccessScope:
+    def effective_scope(self) -> AccessScope:
         """What the run looks at and changes: of its reach that which is in its container."""
         if self.mode is Mode.MERGE and not self.container:
             return self.reach
@@ -196,7 +198,7 @@ class Task:
     events: int = 0
     expires_at: datetime | None = None
 
-    def shown(self) -> Iterator[Memory]:
+    def memories(self) -> Iterator[Memory]:
         """The memories that whoever looks at the run gets to see."""
         asked = [*self.status.questions, *self.work.questions]
         if self.outcome is not None:

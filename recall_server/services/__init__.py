@@ -39,7 +39,7 @@ class Services:
     holds: Holds
     ingest: Ingest
     ledger: Ledger
-    proof: Verification
+    verification: Verification
     purge: Purge
     push: Push
     quarantine: Quarantine

@@ -20,7 +20,7 @@ class Autocommit:
         self._lasting = lasting
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        return await self._driver.alone(
+        return await self._driver.autocommit(
             sql,
             params,
             namespace=self._namespace,

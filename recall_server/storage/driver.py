@@ -116,7 +116,7 @@ class Driver(Protocol):
         """
         ...
 
-    async def alone(
+    async def autocommit(
         self,
         sql: str,
         params: Params,

@@ -144,7 +144,7 @@ class Store:
         if entry is not None:
             entry.written = True
 
-    def alone(
+    def autocommit(
         self,
         namespace: Namespace | None,
         *,
@@ -152,13 +152,13 @@ class Store:
         lasting: bool = True,
         reach: AccessScope = FULL_ACCESS,
     ) -> Transaction:
-        """Shelves of which every single query is a transaction of its own; see `Driver.alone`."""
+        """Shelves of which every single query is a transaction of its own; see `Driver.autocommit`."""
         connection = Autocommit(self.driver, namespace, write=write, lasting=lasting)
         handle = BoundConnection(connection, self._queries, namespace, reach)
         return Transaction(handle, self._cache, self._mac_key)
 
     async def settled(self) -> None:
-        """Wait until what a query `alone` has seen, and need not last, is committed."""
+        """Wait until what a query `autocommit` has seen, and need not last, is committed."""
         await self.driver.settled()
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.domain.containers import NONE, container
-from recall_server.domain.errors import InsufficientScope, Invalid, OutOfReach
+from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import (
@@ -76,7 +76,7 @@ def test_what_is_written_stays_in_the_topics_and_is_signed_by_the_agent() -> Non
     assert reach.writer("work", "planner") == "planner"
     assert FULL_ACCESS.writer("home", "painter") == "painter"
     for topic, agent in (("home", None), ("Work", None), ("work ", None), ("work", "painter")):
-        with pytest.raises(OutOfReach):
+        with pytest.raises(OutsideAccessScope):
             reach.writer(topic, agent)
 
 
@@ -108,7 +108,7 @@ def test_what_is_written_goes_into_a_container_of_the_token() -> None:
     assert [two.room(name) for name in ("red", "blue")] == ["red", "blue"]
     assert [loose.room(name) for name in ("", "red")] == ["", "red"]
     for reach, name in ((one, "blue"), (two, ""), (two, "green"), (loose, "blue")):
-        with pytest.raises(OutOfReach, match="into these containers only: '"):
+        with pytest.raises(OutsideAccessScope, match="into these containers only: '"):
             reach.room(name)
 
 

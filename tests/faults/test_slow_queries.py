@@ -27,7 +27,7 @@ MANY = 8
 async def endless(application: Application, *, alone: bool) -> None:
     driver = application.store.driver
     if alone:
-        await driver.alone(ENDLESS, {}, namespace=ALICE, write=False, lasting=True)
+        await driver.autocommit(ENDLESS, {}, namespace=ALICE, write=False, lasting=True)
         return
     async with driver.transaction(namespace=ALICE, write=False) as connection:
         await connection.fetch(ENDLESS, {})

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.security.asking import Operation
 from tests.storage.test_schema import TENANT_TABLES
 from tests.surface.agents import PORTO, at_work
@@ -17,7 +17,7 @@ from tests.surface.bindings import HOOK, Json, Request, Stream, Wire, message, o
 from tests.surface.conftest import Running
 from tests.surface.conftest import request as mcp
 
-ALL = Wanted(Rights(frozenset({Scope.ADMIN})))
+ALL = TokenRequest(Rights(frozenset({Scope.ADMIN})))
 WORD = "quokka"
 CONFIG = "mine"
 SECRET = "Recall-Receipt-Secret"

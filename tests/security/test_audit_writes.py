@@ -139,8 +139,8 @@ async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_a
             *(built.services.audit.write(line(built)) for built in (one, two) for _ in range(25)),
             *(one.services.audit.write(line(one, BOB)) for _ in range(5)),
         )
-        alice = await one.services.proof.verify(ALICE)
-        bob = await two.services.proof.verify(BOB)
+        alice = await one.services.verification.verify(ALICE)
+        bob = await two.services.verification.verify(BOB)
         async with one.store.transaction(ALICE, write=False) as tx:
             records = await tx.audit.chained(0, 100)
 
@@ -157,7 +157,7 @@ async def test_what_fails_takes_no_place_in_the_chain(open_app: Open) -> None:
                 await tx.lock()
                 raise ZeroDivisionError
         await more(built, 1)
-        found = await built.services.proof.verify(ALICE)
+        found = await built.services.verification.verify(ALICE)
 
     assert found.seq == 2
 
@@ -184,7 +184,7 @@ async def test_the_application_itself_cannot_change_the_book(
         # The control: what it may do there.
         async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("DELETE FROM audit_details", {})
-        found = await built.services.proof.verify(ALICE)
+        found = await built.services.verification.verify(ALICE)
 
     assert (found.seq, found.details_erased) == (1, 1)
 
@@ -239,9 +239,9 @@ async def test_records_from_before_the_chain_are_kept_and_counted(
         await raw.script(_OLD)
     await driver.close()
     async with open_application(settings_for(empty, embedder="none")) as built:
-        before = await built.services.proof.verify(ALICE)
+        before = await built.services.verification.verify(ALICE)
         await more(built, 2)
-        after = await built.services.proof.verify(ALICE)
+        after = await built.services.verification.verify(ALICE)
         shown = await built.services.audit.newest(ALICE, 10)
 
     assert (before.seq, before.unchained) == (0, 1)

@@ -31,7 +31,7 @@ async def test_what_is_asked_comes_with_what_is_fetched_next(store: Store) -> No
 
 async def test_nothing_can_be_asked_outside_of_a_transaction(store: Store) -> None:
     with pytest.raises(LookupError, match="transaction"):
-        await store.alone(None).handle.ask("token_by_accessor", accessor="acc_alice")
+        await store.autocommit(None).handle.ask("token_by_accessor", accessor="acc_alice")
 
 
 @pytest.mark.parametrize("write", [False, True])
@@ -55,8 +55,8 @@ async def test_fifty_who_take_their_places_as_they_read_make_one_chain(
             assert entry.written
 
         await asyncio.gather(*(look(built.store, i) for i in range(25) for built in (one, two)))
-        alice = await one.services.proof.verify(ALICE)
-        bob = await two.services.proof.verify(BOB)
+        alice = await one.services.verification.verify(ALICE)
+        bob = await two.services.verification.verify(BOB)
 
     assert (alice.seq, bob.seq) == (41, 11)
 
@@ -82,6 +82,6 @@ async def test_a_token_that_is_revoked_meanwhile_is_refused_where_its_place_was_
             assert await tx.access.revoke([token.accessor], NOON)
         with pytest.raises(Unauthenticated):
             await look()
-        found = await built.services.proof.verify(ALICE)
+        found = await built.services.verification.verify(ALICE)
 
     assert found.seq == 2

@@ -111,7 +111,7 @@ async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -
         await drained(application)
         now = await application.services.tasks.get(ALICE, task.id)
 
-        assert not now.status.state.resting
+        assert not now.status.state.idle
         assert model.requests == []
 
 

@@ -190,7 +190,7 @@ async def test_the_second_look_reads_what_is_new_only(
                 yield page
 
         monkeypatch.setattr(targets._Read, "more", noted)
-        first = await looking.look(application.store.alone(ALICE))
+        first = await looking.look(application.store.autocommit(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120
         read.clear()

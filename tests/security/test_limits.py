@@ -235,7 +235,7 @@ async def test_who_only_waits_for_a_task_takes_nobodys_turn(serve: Serve) -> Non
             waiting = asyncio.create_task(Wire(http).task(now=False))
             events = running.application.services.tasks.transitions.events
             async with asyncio.timeout(WITHIN_S):
-                while not events._waiting:
+                while not events._subscriptions:
                     await http.get("/health")
             status = (await called(running, token))[0]
             await running.extract()

@@ -8,7 +8,7 @@ import pytest
 
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.surface.agents import at_work
 from tests.surface.bindings import Wire, message
 from tests.surface.conftest import Running, request
@@ -20,8 +20,8 @@ LISBON, PORTO = "Ann: I live in Lisbon.", "Ann: I live in Porto."
 HERON, OTTER = "Bea: I prefer the heron.", "Bea: I prefer the otter."
 
 
-def limited(**parts: Any) -> Wanted:
-    return Wanted(Rights(DEFAULT_SCOPES, AccessScope(**parts)))
+def limited(**parts: Any) -> TokenRequest:
+    return TokenRequest(Rights(DEFAULT_SCOPES, AccessScope(**parts)))
 
 
 AT_WORK = limited(topics=frozenset({WORK}))

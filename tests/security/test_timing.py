@@ -18,7 +18,7 @@ from recall_server.bench.timing_report import met
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
 from tests.conftest import Clock, Open
@@ -35,7 +35,7 @@ class Asked:
 
     def of(self, application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
         driver = application.store.driver
-        transaction, alone = driver.transaction, driver.alone
+        transaction, alone = driver.transaction, driver.autocommit
 
         async def noted_alone(sql: str, params: Any, **given: Any) -> Any:
             self.statements.append(sql)
@@ -49,7 +49,7 @@ class Asked:
                 yield connection
 
         monkeypatch.setattr(driver, "transaction", noted)
-        monkeypatch.setattr(driver, "alone", noted_alone)
+        monkeypatch.setattr(driver, "autocommit", noted_alone)
 
     def _noting(self, method: Any) -> Any:
         async def asked(sql: str, *given: Any) -> Any:
@@ -73,7 +73,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
         access = built.services.access
         good, revoked = await enter(built), await enter(built)
         expired, _ = await access.issue(
-            ALICE, wanted=Wanted(expires_in=timedelta(seconds=1)), entry=entry(built)
+            ALICE, wanted=TokenRequest(expires_in=timedelta(seconds=1)), entry=entry(built)
         )
         await access.revoke(await access.verify(revoked), force=True, entry=entry(built))
         clock.pass_(timedelta(seconds=1))
@@ -108,7 +108,7 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
         plan = "EXPLAIN QUERY PLAN " if built.store.engine == "sqlite" else "EXPLAIN "
         if built.store.engine == "postgres":
             await connection.fetch("SET LOCAL enable_seqscan = off", {})
-        query = built.store.alone(None).handle.queries["token_by_hash"].sql
+        query = built.store.autocommit(None).handle.queries["token_by_hash"].sql
         rows = await connection.fetch(plan + query, {"token_hash": "x"})
         scan = await connection.fetch(f"{plan}SELECT * FROM api_tokens WHERE label = 'x'", {})
 

@@ -414,7 +414,7 @@ async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
             async with application.store.transaction(None) as tx:
                 await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
             clock.pass_(timedelta(minutes=2))
-        waiting = asyncio.create_task(application.services.tasks.rested(ALICE, started))
+        waiting = asyncio.create_task(application.services.tasks.wait_until_idle(ALICE, started))
         await asyncio.sleep(0)
         await drained(application)
         async with asyncio.timeout(5):

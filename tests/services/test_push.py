@@ -112,12 +112,12 @@ class Desk:
 @pytest.fixture
 async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk]]:
     """Makes desks on the store of the test: as many as there are processes."""
-    chance = Chance()
+    random_bytes = Chance()
     webhook = Webhook(allowed=["127.0.0.0/8"], timeout_s=5)
 
     def make(*keys: str) -> Desk:
         def id_of(prefix: str) -> str:
-            return new_id(prefix, clock(), chance(10))
+            return new_id(prefix, clock(), random_bytes(10))
 
         cursors = Cursors(bytes(32), clock)
         audit = Audit(store, clock, id_of, cursors)
@@ -624,5 +624,5 @@ async def test_each_event_that_left_the_house_is_in_the_book(desk: Desk) -> None
         await desk.drain(after=timedelta(seconds=1))
     newest = (await desk.audit.newest(ALICE, 1))[0]
 
-    assert (newest.operation, newest.door, newest.counts) == ("push", "worker", {"seq": 2})
+    assert (newest.operation, newest.protocol, newest.counts) == ("push", "worker", {"seq": 2})
     assert newest.ids[1:] == (TASK, "mine")

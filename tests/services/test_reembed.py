@@ -46,7 +46,7 @@ class Other(HashEmbedder):
 
 
 def lines(application: Application, namespace: Namespace = ALICE) -> Entry:
-    return partial(application.services.audit.begin, namespace, door="cli", accessor=None)
+    return partial(application.services.audit.begin, namespace, protocol="cli", accessor=None)
 
 
 async def known(application: Application, namespace: Namespace = ALICE) -> dict[str, set[str]]:

@@ -132,7 +132,7 @@ async def alike(database: Database) -> AsyncIterator[Application]:
         settings_for(database, extractor="rules"),
         embedder=HashEmbedder(),
         now=clock,
-        chance=Chance(),
+        random_bytes=Chance(),
     ) as built:
         await enter(built)
         for number, text in enumerate(3 * CONVERSATIONS):

@@ -15,17 +15,17 @@ async def test_it_sees_what_was_committed_and_what_it_changes_holds(store: Store
     async with store.transaction(ALICE) as tx:
         await tx.jobs.add("job_1", "extract", {}, NOON)
 
-    jobs = store.alone(None, write=True, lasting=False).jobs
+    jobs = store.autocommit(None, write=True, lasting=False).jobs
     claimed = await jobs.claim("", NOON, NOON + timedelta(minutes=1))
     again = await jobs.claim("", NOON, NOON + timedelta(minutes=1))
 
     assert claimed is not None
     assert again is None
-    assert await store.alone(ALICE).jobs.state("job_1") is JobState.PROCESSING
+    assert await store.autocommit(ALICE).jobs.state("job_1") is JobState.PROCESSING
 
 
 async def test_whoever_comes_after_one_that_did_not_wait_for_the_disk_waits(store: Store) -> None:
-    await store.alone(None, write=True, lasting=False).jobs.claim("", NOON, NOON)
+    await store.autocommit(None, write=True, lasting=False).jobs.claim("", NOON, NOON)
 
     async with store.driver.migration() as connection:
         if store.engine == "sqlite":
@@ -38,4 +38,4 @@ async def test_whoever_comes_after_one_that_did_not_wait_for_the_disk_waits(stor
 
 async def test_what_needs_a_transaction_is_refused_without_one(store: Store) -> None:
     with pytest.raises(LookupError, match="transaction"):
-        await store.alone(ALICE, write=True).lock()
+        await store.autocommit(ALICE, write=True).lock()

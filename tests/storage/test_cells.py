@@ -13,9 +13,9 @@ COUNT = GROUPS * OF_EACH
 
 def vectors(seed: int = 7) -> Floats:
     """In groups that lie close together, one of each after the other."""
-    chance = np.random.default_rng(seed)
-    middles = np.tile(chance.standard_normal((GROUPS, DIMENSIONS)), (OF_EACH, 1))
-    rows = middles + 0.3 * chance.standard_normal((COUNT, DIMENSIONS))
+    rng = np.random.default_rng(seed)
+    middles = np.tile(rng.standard_normal((GROUPS, DIMENSIONS)), (OF_EACH, 1))
+    rows = middles + 0.3 * rng.standard_normal((COUNT, DIMENSIONS))
     unit: Floats = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     return unit
 

@@ -68,7 +68,7 @@ async def test_what_takes_long_keeps_nobody_waiting_and_is_read_as_a_whole(
 
 async def test_alone_too_what_takes_long_keeps_nobody_waiting(driver: SqliteDriver) -> None:
     reading = asyncio.create_task(
-        driver.alone(LONG, {}, namespace="alice", write=False, lasting=True)
+        driver.autocommit(LONG, {}, namespace="alice", write=False, lasting=True)
     )
     await asyncio.sleep(0)
 
@@ -87,7 +87,7 @@ async def test_who_reads_on_and_on_lets_others_go_on(driver: SqliteDriver) -> No
     async with asyncio.TaskGroup() as group:
         group.create_task(end())
         for _ in range(10_000):
-            await driver.alone(BRIEF, {}, namespace="alice", write=False, lasting=True)
+            await driver.autocommit(BRIEF, {}, namespace="alice", write=False, lasting=True)
             if over:
                 break
         assert over

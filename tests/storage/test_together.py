@@ -44,7 +44,7 @@ async def one_behind_the_other(store: Store, *works: Work) -> list[BaseException
 
 
 async def there(store: Store, *names: str) -> list[str]:
-    jobs = store.alone(ALICE).jobs
+    jobs = store.autocommit(ALICE).jobs
     return [name for name in names if await jobs.state(name) is JobState.QUEUED]
 
 
@@ -203,13 +203,13 @@ async def test_nobody_who_came_before_waits_for_an_erasure(store: Store) -> None
         await erasing[0]
 
     assert await there(store, "first") == ["first"]
-    assert await store.alone(BOB).jobs.state("erasing") is JobState.QUEUED
+    assert await store.autocommit(BOB).jobs.state("erasing") is JobState.QUEUED
 
 
 async def test_a_claim_joins_those_that_are_under_way(store: Store) -> None:
     await enter(store, ALICE)
     assert await one_behind_the_other(store, adding("job_1")) == [None]
-    claims = store.alone(None, write=True, lasting=False).jobs
+    claims = store.autocommit(None, write=True, lasting=False).jobs
     claiming: list[asyncio.Task[Job | None]] = []
 
     async def first(tx: Transaction) -> None:

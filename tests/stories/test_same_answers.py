@@ -35,7 +35,7 @@ async def alike(database: Database) -> AsyncIterator[tuple[Application, Clock]]:
     """A house whose ids and times are the same whatever is under it."""
     clock = Clock()
     async with open_application(
-        settings_for(database), embedder=StaticEmbedder(), now=clock, chance=Chance()
+        settings_for(database), embedder=StaticEmbedder(), now=clock, random_bytes=Chance()
     ) as built:
         yield built, clock
 

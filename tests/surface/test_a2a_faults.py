@@ -252,7 +252,7 @@ async def test_a_client_that_hangs_up_stops_nothing_that_was_accepted(running: R
         # And who hung up is waited for no longer.
         events = running.application.services.tasks.transitions.events
         async with asyncio.timeout(WITHIN_S):
-            while events._waiting:
+            while events._subscriptions:
                 await http.get("/health")
 
 
@@ -275,7 +275,7 @@ async def test_who_waits_is_let_go_when_the_server_stops(
             if operation == "SendMessage":
                 unary = asyncio.create_task(wire.result(operation, **params))
                 async with asyncio.timeout(WITHIN_S):
-                    while not events._waiting:
+                    while not events._subscriptions:
                         await http.get("/health")
                 running.application.stop()
                 answered = (await unary)["task"]

@@ -68,7 +68,7 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
     asked: list[str] = []
     open_, ask_ = (
         running.application.store.driver.transaction,
-        running.application.store.driver.alone,
+        running.application.store.driver.autocommit,
     )
 
     async def alone(sql: str, params: Any, **given: Any) -> Any:
@@ -88,7 +88,7 @@ def statements(monkeypatch: pytest.MonkeyPatch, running: Running) -> list[str]:
             yield connection
 
     monkeypatch.setattr(running.application.store.driver, "transaction", counted)
-    monkeypatch.setattr(running.application.store.driver, "alone", alone)
+    monkeypatch.setattr(running.application.store.driver, "autocommit", alone)
     return asked
 
 

@@ -90,7 +90,7 @@ async def pair(tmp_path: Path, postgres: Postgres, migrated: str) -> AsyncIterat
                         settings_for(database, port=0),
                         embedder=HashEmbedder(),
                         now=Clock(),
-                        chance=Chance(),
+                        random_bytes=Chance(),
                     )
                 )
                 address = await stack.enter_async_context(

@@ -52,7 +52,7 @@ from recall_server.services import Services
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import Filter
 
-DOOR = "a2a"
+PROTOCOL = "a2a"
 PAGE_SIZE = 50
 CALLER, BASE, TURN = "recall.caller", "recall.base", "recall.turn"
 _STATE_OF = {shown: state for state, shown in wire.STATES.items()}
@@ -90,7 +90,7 @@ class A2AHandler(RequestHandler):
             context.state[TURN].end()  # who waits leaves room for who works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
-                    task = await self._services.tasks.rested(
+                    task = await self._services.tasks.wait_until_idle(
                         caller.namespace, task, reach=caller.reach
                     )
             except TimeoutError:  # it goes on; the caller can ask again
@@ -105,14 +105,14 @@ class A2AHandler(RequestHandler):
         modes = _modes(params)
         task = await self._perform(context, "send_message", self._taken(caller, params))
         yield apply_history_length(wire.task(task, modes=modes), params.configuration)
-        if task.status.state.resting:
+        if task.status.state.idle:
             return
         async with aclosing(
             self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield wire.update(event, modes)
-                if event.status and event.status.state.resting:
+                if event.status and event.status.state.idle:
                     return
 
     def _taken(
@@ -303,7 +303,7 @@ class A2AHandler(RequestHandler):
     ) -> T:
         caller = _caller(context)
         try:
-            return await self._calls.perform(caller, DOOR, operation, work)
+            return await self._calls.perform(caller, PROTOCOL, operation, work)
         except RecallError as error:
             raise translated(error) from None
 

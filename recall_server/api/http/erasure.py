@@ -10,7 +10,7 @@ from starlette.routing import Route
 from recall_server.api import answers, presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.caller import Caller, caller_of
-from recall_server.api.http.performing import DOOR, RECEIPTS, performed
+from recall_server.api.http.performing import PROTOCOL, RECEIPTS, performed
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.erasure import CONFIRMATION
@@ -118,7 +118,7 @@ class Erasure:
             # Nobody is named by a token here: whose book it goes to is found out first.
             namespace = await self._services.erase.find_receipt(receipt_id, secret)
             holder = Caller(namespace, receipt_id, NONE)
-            found = await self._calls.perform(holder, DOOR, "collect_receipt", work)
+            found = await self._calls.perform(holder, PROTOCOL, "collect_receipt", work)
         except RecallError as error:
             return answers.http_error(error)
         return answers.answer({"receipt": found.receipt, "final": found.final})

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from recall_server.api import presenters
 from recall_server.api.answers import answer
 from recall_server.api.caller import caller_of
-from recall_server.api.http.performing import DOOR, performed
+from recall_server.api.http.performing import PROTOCOL, performed
 from recall_server.api.mcp.tools import SearchMemories, StoreMemory
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
@@ -57,7 +57,7 @@ class Memories:
         async def work(entry: AuditEntry) -> presenters.Json:
             given = StoreMemory.parse(request.scope.get("recall.json"), "the body")
             accepted = await self._services.ingest.remember(
-                caller.namespace, given.submission(DOOR), reach=caller.reach, entry=entry
+                caller.namespace, given.submission(PROTOCOL), reach=caller.reach, entry=entry
             )
             return {
                 "accepted": True,
@@ -65,7 +65,7 @@ class Memories:
                 "job_id": accepted.job_id,
                 "container": accepted.container or None,
                 "created_user": False,
-                "created_containers": [accepted.container] if accepted.new_room else [],
+                "created_containers": [accepted.container] if accepted.new_container else [],
                 "accepted_at": presenters.moment(entry.started_at),
             }
 

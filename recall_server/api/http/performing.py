@@ -23,7 +23,7 @@ from recall_server.domain.findings import Finding
 
 log = structlog.get_logger()
 
-DOOR = "http"
+PROTOCOL = "http"
 T = TypeVar("T")
 A = TypeVar("A", bound=Arguments)
 
@@ -87,7 +87,7 @@ async def performed(
         return await work(entry)
 
     try:
-        found = await calls.perform(caller, DOOR, operation, checked)
+        found = await calls.perform(caller, PROTOCOL, operation, checked)
     except RecallError as error:
         return answers.http_error(error)
     return shown(found)

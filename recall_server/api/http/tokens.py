@@ -21,7 +21,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
 from recall_server.services import Services
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 
 Json = dict[str, Any]
 Work = Callable[[AuditEntry], Awaitable[Json]]
@@ -44,7 +44,7 @@ class IssueArguments(Arguments):
     containers: list[str] | None = None
     expires_in_s: float | None = Field(None, ge=0, le=YEAR_S)
 
-    def wanted(self, issuer: Rights) -> Wanted:
+    def wanted(self, issuer: Rights) -> TokenRequest:
         scopes = self.scopes
         if scopes is None:
             scopes = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
@@ -56,14 +56,14 @@ class IssueArguments(Arguments):
             _limit(self.containers, reach.containers),
         )
         life = None if self.expires_in_s is None else timedelta(seconds=self.expires_in_s)
-        return Wanted(Rights(frozenset(scopes), reach), life)
+        return TokenRequest(Rights(frozenset(scopes), reach), life)
 
 
 class Issue(IssueArguments):
     label: str = ""
     uses: int | None = None
 
-    def wanted(self, issuer: Rights) -> Wanted:
+    def wanted(self, issuer: Rights) -> TokenRequest:
         return replace(super().wanted(issuer), uses=self.uses)
 
 

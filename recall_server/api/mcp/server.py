@@ -31,7 +31,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import InsufficientScope, RecallError, UnknownTool
 from recall_server.services import Services
 
-DOOR = "mcp"
+PROTOCOL = "mcp"
 INSTRUCTIONS = (
     "Recall is a memory that lasts between conversations. search_memories finds what is known "
     "about the user, the project and earlier decisions. store_memory keeps a conversation or a "
@@ -112,7 +112,7 @@ class McpServer:
             return await tool.run(Call(self._services, caller, client, entry), given)
 
         try:
-            data = await self._calls.perform(caller, DOOR, _operation(tool, params), work)
+            data = await self._calls.perform(caller, PROTOCOL, _operation(tool, params), work)
         except UnknownTool as error:
             raise MCPError(INVALID_PARAMS, error.message, {"code": error.code}) from None
         except InsufficientScope as error:

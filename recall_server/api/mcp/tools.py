@@ -207,7 +207,7 @@ async def consolidate_memories(call: Call, given: ConsolidateMemories) -> Json:
     )
     with suppress(TimeoutError):  # it goes on: the reply says under which id
         async with asyncio.timeout(MERGE_WAIT_S):
-            run = await services.tasks.rested(call.namespace, run, reach=call.reach)
+            run = await services.tasks.wait_until_idle(call.namespace, run, reach=call.reach)
     if run.status.failure is not None:
         raise TaskFailed(run.status.failure.message)
     return presenters.merged(run)

@@ -38,7 +38,7 @@ class Turn:
     def end(self) -> None:
         if not self._over:
             self._over = True
-            self._turns.give_back(self._namespace)
+            self._turns.release(self._namespace)
 
 
 def turn_of(scope: Scope) -> Turn:
@@ -98,7 +98,7 @@ class Limits:
             raise Busy
         try:
             async with asyncio.timeout(self._wait_s):
-                await self._turns.take(namespace)
+                await self._turns.acquire(namespace)
         except TimeoutError:
             raise Busy from None
         return Turn(self._turns, namespace)

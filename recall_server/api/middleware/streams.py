@@ -37,7 +37,7 @@ class _Watched:
 
 class Streams:
     """Refuses a stream too many with 429, and ends those whose token does not stand any longer.
-    `stands` is asked once every `look_s` for each token with open streams.
+    `still_valid` is asked once every `look_s` for each token with open streams.
     """
 
     def __init__(

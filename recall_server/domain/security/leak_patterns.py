@@ -40,8 +40,8 @@ class LeakPatterns:
             storable(word)
             if len(word.encode()) < WINDOW:
                 raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
-            for form, needle in _forms(word):
-                self._forms.setdefault(needle.lower(), (number, form))
+            for form, pattern in _forms(word):
+                self._forms.setdefault(pattern.lower(), (number, form))
         for number, vector in enumerate(vectors, len(words)):
             for part in _parts(vector):
                 self._forms.setdefault(part.lower(), (number, "vector"))
@@ -49,9 +49,9 @@ class LeakPatterns:
         # Whether a pair of bytes stands at this place of any needle: so one look at each byte
         # tells, however many needles there are.
         self._pairs = np.zeros((WINDOW // 2, 1 << 16), dtype=np.bool_)
-        for needle in self._forms:
-            self._beginning.setdefault(needle[:WINDOW], []).append(needle)
-            self._pairs[np.arange(WINDOW // 2), _pairs_of(needle[:WINDOW])[::2]] = True
+        for pattern in self._forms:
+            self._beginning.setdefault(pattern[:WINDOW], []).append(pattern)
+            self._pairs[np.arange(WINDOW // 2), _pairs_of(pattern[:WINDOW])[::2]] = True
 
     @property
     def overlap(self) -> int:
@@ -69,10 +69,10 @@ class LeakPatterns:
             places = places[self._pairs[number][pairs[places + 2 * number]]]
         found: dict[bytes, int] = {}
         for at in places.tolist():
-            for needle in self._beginning.get(lowered[at : at + WINDOW], ()):
-                if needle not in found and lowered.startswith(needle, at):
-                    found[needle] = at
-        return [Trace(*self._forms[needle], at) for needle, at in found.items()]
+            for pattern in self._beginning.get(lowered[at : at + WINDOW], ()):
+                if pattern not in found and lowered.startswith(pattern, at):
+                    found[pattern] = at
+        return [Trace(*self._forms[pattern], at) for pattern, at in found.items()]
 
 
 def _pairs_of(text: bytes) -> NDArray[np.uint16]:

@@ -291,19 +291,19 @@ _ECHOES: tuple[tuple[str, str, str], ...] = (
 
 
 class _Sign(NamedTuple):
-    """One way to be suspicious: looked for only where one of the `needles` stands, as most talk has
+    """One way to be suspicious: looked for only where one of the `keywords` stands, as most talk has
     none of them, and a word is found many times faster than a pattern.
     """
 
     reason: str
-    needles: tuple[str, ...]
+    keywords: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
-def _signs(kind: str, told: Sequence[tuple[str, str, str]]) -> list[_Sign]:
+def _signs(kind: str, rows: Sequence[tuple[str, str, str]]) -> list[_Sign]:
     return [
-        _Sign(f"{kind}: {what}", tuple(needles.split("|")), re.compile(text, re.MULTILINE))
-        for what, needles, text in told
+        _Sign(f"{kind}: {what}", tuple(keywords.split("|")), re.compile(text, re.MULTILINE))
+        for what, keywords, text in rows
     ]
 
 
@@ -354,8 +354,8 @@ def _matches(folded: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         starts.append(at)
         at += len(text) + 1
     whole = "\n".join(folded)
-    for reason, needles, pattern in _SIGNS:
-        if not any(needle in whole for needle in needles):
+    for reason, keywords, pattern in _SIGNS:
+        if not any(keyword in whole for keyword in keywords):
             continue
         before = -1
         for match in pattern.finditer(whole):

@@ -41,7 +41,7 @@ def storable(text: str) -> None:
         raise InvalidText from None
 
 
-def own_words(message: str) -> str:
+def validator_message(message: str) -> str:
     """What a validator of ours says, without what pydantic begins it with."""
     return message.removeprefix("Value error, ")
 

@@ -38,7 +38,7 @@ class Expression:
     bare: bool = False
 
 
-def floor(at: datetime, unit: str) -> datetime:
+def start_of(at: datetime, unit: str) -> datetime:
     """The beginning of the day, week (Monday), month, quarter, year or decade that `at` is in."""
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
@@ -87,7 +87,7 @@ def count(words: str | None) -> int:
 
 
 def _span(start: datetime, unit: str) -> Span:
-    start = floor(start, unit)
+    start = start_of(start, unit)
     return start, start + length(unit)
 
 
@@ -164,25 +164,25 @@ def _ago(match: re.Match[str], clock: Clock) -> Span | None:
 
 
 def _rolling(match: re.Match[str], clock: Clock) -> Span | None:
-    reach = length(match["unit"].lower(), count(match["count"]))
+    duration = length(match["unit"].lower(), count(match["count"]))
     if _STEPS[match["which"].lower()] > 0:
-        return clock.now, clock.now + reach
-    return clock.now - reach, clock.now
+        return clock.now, clock.now + duration
+    return clock.now - duration, clock.now
 
 
 def _unit(match: re.Match[str], clock: Clock) -> Span | None:
     unit, step = match["unit"].lower(), _STEPS[match["which"].lower()]
     if unit == "weekend":
-        start = floor(clock.now, "week") + timedelta(days=5, weeks=step)
+        start = start_of(clock.now, "week") + timedelta(days=5, weeks=step)
     else:
-        start = floor(clock.now, unit) + length(unit, step)
+        start = start_of(clock.now, unit) + length(unit, step)
     return start, start + length(unit)
 
 
 def _season(match: re.Match[str], clock: Clock) -> Span | None:
     month = {"spring": 3, "summer": 6, "winter": 12}.get(match["season"].lower(), 9)
     which, year = (match["which"] or "").lower(), match["year"]
-    at = floor(clock.now, "year").replace(month=month)
+    at = start_of(clock.now, "year").replace(month=month)
     if year or match["relative"]:
         step = 0 if year else _STEPS[match["relative"].lower()]
         at = at.replace(year=int(year) if year else at.year + step)

@@ -19,8 +19,8 @@ from recall_server.domain.text.dates import (
     Expression,
     Span,
     count,
-    floor,
     length,
+    start_of,
 )
 
 PERIODS_MAX = 4
@@ -191,7 +191,7 @@ def _one(match: re.Match[str], expression: Expression, clock: Clock) -> _Named |
 def _part(span: Span, part: str) -> Span:
     start, end = span
     if part in ("week of", "weekend of"):
-        monday = floor(start, "week")
+        monday = start_of(start, "week")
         return monday + timedelta(days=5 if part == "weekend of" else 0), monday + timedelta(days=7)
     first, last = _SHARES.get(part, (0, 1))
     return start + first * (end - start), start + last * (end - start)
@@ -245,9 +245,9 @@ def _beside(text: str, one: _Named) -> Period | None:
     unit = offset["unit"].lower()
     if unit not in ("day", "week", "month", "year"):
         unit = "day" if unit in ("night", "evening", "morning") else "week"
-    reach = length(unit, count(offset["count"]))
+    duration = length(unit, count(offset["count"]))
     words = text[offset.start() : one.match.end()]
     start, end = one.span
     if one.way == "before":
-        return Period(start - reach, start, words, start - (start - reach))
-    return Period(end, end + reach, words, end + reach - end)
+        return Period(start - duration, start, words, start - (start - duration))
+    return Period(end, end + duration, words, end + duration - end)

@@ -22,7 +22,7 @@ from pydantic import (
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import Scope
-from recall_server.domain.text.cleaning import own_words
+from recall_server.domain.text.cleaning import validator_message
 from recall_server.integrations.crypto.jwt import Expected
 from recall_server.integrations.llm.strict_json import strict
 
@@ -136,7 +136,7 @@ def load(path: Path, canonical: str | None) -> tuple[Issuer, ...]:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, fault["loc"]))
-        raise _unusable(path, f"{where}: {own_words(fault['msg'])}") from None
+        raise _unusable(path, f"{where}: {validator_message(fault['msg'])}") from None
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"is not JSON ({error})") from None
     for what in ("name", "issuer"):

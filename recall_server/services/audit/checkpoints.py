@@ -21,7 +21,7 @@ BATCH = 500
 class Checkpoints:
     """Writes to every one of `places`, which are the operator's; to none, where there are none."""
 
-    proof: Verification
+    verification: Verification
     places: Sequence[Place]
     every_s: float
 
@@ -29,7 +29,7 @@ class Checkpoints:
         """Write now and then, until cancelled. What fails is tried again the next time."""
         while self.places:
             try:
-                await self.write([one async for one in self.proof.namespaces(grown=True)])
+                await self.write([one async for one in self.verification.namespaces(grown=True)])
             except RecallError as error:
                 log.error("checkpoints_wait", code=error.code, message=error.message)  # noqa: TRY400
             except Exception:
@@ -48,7 +48,7 @@ class Checkpoints:
             for place in self.places if made else ():
                 await place.keep([signed for _, _, signed in made])
             for namespace, seq, _ in made:
-                async with self.proof.store.transaction(namespace) as tx:
+                async with self.verification.store.transaction(namespace) as tx:
                     await tx.audit.vouched(seq)
             written += len(made)
         return written
@@ -57,7 +57,7 @@ class Checkpoints:
         made = []
         for namespace in namespaces:
             try:
-                found = await self.proof.checkpoint(namespace)
+                found = await self.verification.checkpoint(namespace)
             except AuditBroken as error:
                 log.error("audit_broken", namespace=namespace, seq=error.seq)  # noqa: TRY400
                 continue

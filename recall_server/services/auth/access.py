@@ -41,7 +41,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TokenRequest:
     """What a token is to be good for. `expires_in`: None is never, where the operator asks; `uses`:
     None is any number.
     """
@@ -61,7 +61,7 @@ class SignedTokens(Protocol):
         where it is good and opens nothing here, and `AuthUnavailable`.
         """
 
-    async def stands(self, info: TokenInfo) -> bool:
+    async def still_valid(self, info: TokenInfo) -> bool:
         """Whether one that was verified would be so again."""
 
 
@@ -92,7 +92,7 @@ class Access:
         namespace: Namespace,
         *,
         label: str = "",
-        wanted: Wanted | None = None,
+        wanted: TokenRequest | None = None,
         by: str | None = None,
         entry: AuditEntry,
     ) -> tuple[str, TokenInfo]:
@@ -104,7 +104,7 @@ class Access:
         `BeingErased` where the namespace is being emptied, and `Invalid` on limits that are none.
         """
         label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
-        wanted = checked(wanted or Wanted())
+        wanted = validated(wanted or TokenRequest())
         token, now = new_token(), self._now()
         info = TokenInfo(
             self._new_id("acc"),
@@ -148,7 +148,7 @@ class Access:
             except NotValid as why:
                 log.info("token_refused", reason=str(why))
                 raise Unauthenticated(REFUSED) from None
-        info = await self._store.alone(None).access.by_hash(token_hash(token))
+        info = await self._store.autocommit(None).access.by_hash(token_hash(token))
         if info is None:
             log.info("token_refused", reason="unknown")
             raise Unauthenticated(REFUSED)
@@ -164,13 +164,13 @@ class Access:
             raise Unauthenticated(REFUSED)
         return info
 
-    async def stands(self, info: TokenInfo) -> bool:
+    async def still_valid(self, info: TokenInfo) -> bool:
         """Whether a token that let a caller in would still do so: for what stays open longer than a
         call. One reading, and no use is counted.
         """
         if info.signed is not None:
-            return await self._signed.stands(info)
-        now = await self._store.alone(None).access.by_accessor(info.accessor)
+            return await self._signed.still_valid(info)
+        now = await self._store.autocommit(None).access.by_accessor(info.accessor)
         # The last use may be the one that is under way.
         return now is not None and now.refusal(self._now()) in (None, Refusal.USED_UP)
 
@@ -194,7 +194,7 @@ class Access:
     async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
         """The token that `accessor` names, in `namespace` if given. Raises `TokenNotFound`."""
         storable(accessor)
-        info = await self._store.alone(None).access.by_accessor(accessor)
+        info = await self._store.autocommit(None).access.by_accessor(accessor)
         if info is None or namespace not in (None, info.namespace):
             raise TokenNotFound
         return info
@@ -327,7 +327,7 @@ def _descendants(there: Sequence[TokenInfo], accessor: str) -> set[str]:
     return found
 
 
-def checked(wanted: Wanted) -> Wanted:
+def validated(wanted: TokenRequest) -> TokenRequest:
     """What is wanted, as it is kept. Raises `Invalid` on limits that are none."""
     if not wanted.rights.scopes:
         raise Invalid("A token needs at least one scope.")

@@ -35,7 +35,7 @@ from recall_server.integrations.crypto.jwt import (
     prove,
 )
 from recall_server.integrations.crypto.keys import ALG, ServerKey
-from recall_server.services.auth.access import REFUSED, Wanted, checked
+from recall_server.services.auth.access import REFUSED, TokenRequest, validated
 from recall_server.storage.store import Store
 
 TYP = "recall-child+jwt"
@@ -63,7 +63,7 @@ class Delegation:
         self._expected = Expected(OURS, audience, TYP, (ALG,))
 
     async def mint(
-        self, namespace: Namespace, parent: str, wanted: Wanted, *, entry: AuditEntry
+        self, namespace: Namespace, parent: str, wanted: TokenRequest, *, entry: AuditEntry
     ) -> tuple[str, TokenInfo]:
         """A child of the token `parent`, for `LIFE` or until its parent ends if nothing is said.
 
@@ -72,7 +72,7 @@ class Delegation:
         """
         if _NOT_FOR_CHILDREN & wanted.rights.scopes:
             raise WouldWiden("A child looks after no tokens: neither tokens:manage nor admin.")
-        wanted = checked(wanted)
+        wanted = validated(wanted)
         life = wanted.expires_in or LIFE
         if life > LIFE_MAX:
             raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
@@ -162,7 +162,7 @@ class Delegation:
         )
         return replace(info, label=await self._held(info, now))
 
-    async def stands(self, info: TokenInfo) -> bool:
+    async def still_valid(self, info: TokenInfo) -> bool:
         """Whether a child that was verified would be so again."""
         now = self._now()
         try:

@@ -66,7 +66,7 @@ class Identity:
             signed=shown.signed,
         )
 
-    async def stands(self, info: TokenInfo) -> bool:
+    async def still_valid(self, info: TokenInfo) -> bool:
         """Whether a token that was verified would be so again: neither it nor its key has ended."""
         assert info.signed is not None
         issuer, keys = self._issuers[info.signed.issuer]

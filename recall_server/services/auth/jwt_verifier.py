@@ -7,7 +7,7 @@ from recall_server.services.auth.delegation import Delegation
 from recall_server.services.auth.identity import Identity
 
 
-class JsonWebTokens:
+class JwtVerifier:
     """See `SignedTokens`."""
 
     def __init__(self, delegation: Delegation, identity: Identity) -> None:
@@ -19,6 +19,6 @@ class JsonWebTokens:
         ours = shown.issuer == OURS
         return await (self._delegation if ours else self._identity).verify(shown)
 
-    async def stands(self, info: TokenInfo) -> bool:
+    async def still_valid(self, info: TokenInfo) -> bool:
         ours = info.signed is not None and info.signed.issuer == OURS
-        return await (self._delegation if ours else self._identity).stands(info)
+        return await (self._delegation if ours else self._identity).still_valid(info)

@@ -40,7 +40,7 @@ class ContainerEraser:
 
     async def large(self, namespace: Namespace, container: str) -> dict[str, int] | None:
         """How many rows a container holds, by table, where that is too much for one transaction."""
-        size = await self.store.alone(namespace).looking.size(container)
+        size = await self.store.autocommit(namespace).looking.size(container)
         return size if sum(size.values()) > namespace_eraser.AT_ONCE_MAX else None
 
     async def empty(self, erasure: Erasure, told: Told = lambda _: None) -> None:
@@ -61,7 +61,7 @@ class ContainerEraser:
     async def _batch(self, erasure: Erasure, name: str, reach: AccessScope) -> int:
         namespace = erasure.namespace
         looking = TargetScan(Room(name, erasure.requested_at, EPISODES_BATCH, ROWS_BATCH), reach)
-        await looking.look(self.store.alone(namespace))
+        await looking.look(self.store.autocommit(namespace))
         async with self.store.transaction(namespace, erasing=True) as tx:
             await tx.lock()
             affected = await looking.look(tx)

@@ -156,7 +156,7 @@ class Erase:
         read anew. A large one is emptied by the job that purges.
 
         A container without anything in it is no error: the receipt then counts nothing. What is in
-        no container has no name to be erased by. Raises `Invalid`, `OutOfReach`.
+        no container has no name to be erased by. Raises `Invalid`, `OutsideAccessScope`.
         """
         name = _named(name)
         reach.whole(name)
@@ -181,7 +181,7 @@ class Erase:
         size: Mapping[str, int] | None = None,
     ) -> Erased:
         """Erase what is found, or tell what that is. Looked for at first where nobody waits."""
-        await looking.look(self.store.alone(tenant))
+        await looking.look(self.store.autocommit(tenant))
         async with self.store.transaction(tenant, entry=job.entry, erasing=True) as tx:
             await tx.lock()
             affected = await looking.look(tx)

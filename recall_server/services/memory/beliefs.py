@@ -20,7 +20,7 @@ SIMILAR_POSTINGS = 500
 
 
 @dataclass
-class Known:
+class Beliefs:
     """What is believed, as the plan so far would leave it."""
 
     tx: Transaction
@@ -35,15 +35,15 @@ class Known:
         self._dropped.add(memory.id)
         self._added = [other for other in self._added if other.id != memory.id]
 
-    def heard(self, memory: Memory, witness: Witness) -> None:
+    def add_witness(self, memory: Memory, witness: Witness) -> None:
         """Whose words a proposed memory rests on."""
         self._witnesses[memory.id] = [witness]
 
-    def rests(self, memory: Memory, on: Sequence[Memory]) -> None:
+    def inherit_witnesses(self, memory: Memory, on: Sequence[Memory]) -> None:
         """A planned memory rests on all that these do."""
         self._witnesses[memory.id] = [one for other in on for one in self._witnesses[other.id]]
 
-    async def look_up(self, memories: Sequence[Memory]) -> None:
+    async def load_witnesses(self, memories: Sequence[Memory]) -> None:
         """Learn whose words these rest on: for `trust` and `reinforce`."""
         wanted = [one.id for one in memories if one.id not in self._witnesses]
         if wanted:
@@ -85,7 +85,7 @@ class Known:
         ]
         return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
 
-    async def said_alike(self, memory: Memory) -> list[Memory]:
+    async def similar_statement(self, memory: Memory) -> list[Memory]:
         """A memory that says the same in nearly the same words, if there is one."""
         statistics = await self.tx.words.statistics(terms(memory.text))
         often = statistics.frequencies

@@ -48,7 +48,7 @@ async def keep(
     return added
 
 
-async def keep_planned(
+async def store_planned_episode(
     tx: Transaction, episode: Episode, digests: Digests, *, key: str, plan: Plan
 ) -> tuple[set[str], set[str]]:
     """`keep` an episode whose plan is made already: those of its turns that the plan's memories
@@ -81,7 +81,7 @@ async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> 
     await tx.erasures.refuse(known, ErasedContent())
 
 
-async def erased_among(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
+async def find_erased(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
     """The places of those texts that `refuse_erased` would refuse."""
     assert tx.handle.namespace is not None
     of = [

@@ -47,7 +47,7 @@ async def renew(store: Store) -> None:
     """Make those word indexes anew that an older release has made: each in one transaction, so that
     search finds by the old one until the new one is there. Replicas may do so at once.
     """
-    for namespace in await store.alone(None).words.stale():
+    for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace) as tx:
             await tx.lock()
             if await tx.words.begin_anew():

@@ -26,8 +26,8 @@ from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import keep, read
-from recall_server.services.memory.passages import passages, sound
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.redaction import Redaction
 from recall_server.storage.store import Store
 
 EXTRACT = "extract"
@@ -61,14 +61,14 @@ class Submission:
 @dataclass(frozen=True)
 class Accepted:
     """The answer to a submission; `cached` where its key was used before for the same, `container`
-    where it is in one, and `new_room` where nothing was in that before.
+    where it is in one, and `new_container` where nothing was in that before.
     """
 
     episode_id: str
     job_id: str
     cached: bool
     container: str = NONE
-    new_room: bool = False
+    new_container: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Ingest:
     extractor: Extractor
     embeds: bool
     now: Callable[[], datetime]
-    chance: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     text_chars_max: int
     lease: timedelta
     wake: Callable[[], None]
     digests: Digests
-    masking: Masking
+    redaction: Redaction
     budget: Budget
 
     async def remember(
@@ -99,15 +99,15 @@ class Ingest:
         one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
 
         Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else, `ErasedContent` where the text was erased here, `OutOfReach`,
+        used for something else, `ErasedContent` where the text was erased here, `OutsideAccessScope`,
         `QuotaExceeded`.
         """
-        submission = _signed(self._checked(submission), reach)
-        entry.details |= told(submission.topic, submission.container, submission.source)
+        submission = _in_scope(self._checked(submission), reach)
+        entry.details |= text_details(submission.topic, submission.container, submission.source)
         confined = reach.confined(submission.topic, submission.container)
         limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
         # Before the digest too, which would tell a guessed secret from a wrong one.
-        text = await self.masking.text(submission.text, entry)
+        text = await self.redaction.text(submission.text, entry)
         submission = replace(submission, text=text)
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
@@ -130,7 +130,7 @@ class Ingest:
                     episode.job_id,
                     cached=False,
                     container=room,
-                    new_room=bool(room) and await tx.episodes.first_in(room),
+                    new_container=bool(room) and await tx.episodes.first_in(room),
                 )
             else:
                 before = await tx.episodes.receipt(key)
@@ -157,13 +157,13 @@ class Ingest:
     def _episode(self, submission: Submission) -> Episode:
         now = self.now()
         return Episode(
-            id=new_id("ep", now, self.chance(10)),
+            id=new_id("ep", now, self.random_bytes(10)),
             text=submission.text,
             topic=submission.topic,
             occurred_at=now,
             recorded_at=now,
             content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
-            job_id=new_id("job", now, self.chance(10)),
+            job_id=new_id("job", now, self.random_bytes(10)),
             source=submission.source,
             container=submission.container,
         )
@@ -183,11 +183,11 @@ class Ingest:
                 if passage is None or number <= job.payload.get("next", 0):
                     continue
                 said = await self.budget.extract(job.namespace, self.extractor, passage)
-                found = sound(said, passage)
-                await self._take_in(job, episode, found, number, entry(EXTRACT))
+                found = validate_candidates(said, passage)
+                await self._store_memories(job, episode, found, number, entry(EXTRACT))
         await self._finish(job, episode)
 
-    async def _take_in(
+    async def _store_memories(
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
@@ -219,7 +219,7 @@ class Ingest:
             await tx.jobs.finish(job, self.now())
             if episode is not None and self.embeds:
                 await tx.jobs.add(
-                    new_id("job", self.now(), self.chance(10)),
+                    new_id("job", self.now(), self.random_bytes(10)),
                     EMBED,
                     {"episode_id": episode.id},
                     self.now(),
@@ -236,7 +236,7 @@ def checked_source(source: Source) -> Source:
     )
 
 
-def _signed(submission: Submission, reach: AccessScope) -> Submission:
+def _in_scope(submission: Submission, reach: AccessScope) -> Submission:
     """The submission in the name of the agent and in the container that the reach is limited to."""
     source = submission.source
     agent = reach.writer(submission.topic, source.agent_id)
@@ -244,9 +244,9 @@ def _signed(submission: Submission, reach: AccessScope) -> Submission:
     return replace(submission, source=replace(source, agent_id=agent), container=room)
 
 
-def told(topic: str, container: str, source: Source) -> dict[str, str]:
+def text_details(topic: str, container: str, source: Source) -> dict[str, str]:
     """What a reader of the book would like to know of a text."""
-    return {"topic": topic} | ({"container": container} if container else {}) | source.told()
+    return {"topic": topic} | ({"container": container} if container else {}) | source.details()
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

@@ -66,17 +66,17 @@ def _shown(episode: Episode) -> str:
     return "".join([*parts, episode.text[at:]])
 
 
-def sound(extraction: Extraction, passage: Passage) -> Extraction:
+def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
     """What may be planned with: what cites the words that were read, can be kept, and gives no
     orders. What a model proposes has no authority, least of all over the models that will read it
     (SECURITY LLM-01 to LLM-03). The rest is counted as rejected.
     """
-    kept = [one for one in extraction.candidates if _sound(one, passage)][:CANDIDATES_MAX]
+    kept = [one for one in extraction.candidates if _valid(one, passage)][:CANDIDATES_MAX]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)
 
 
-def _sound(candidate: Candidate, passage: Passage) -> bool:
+def _valid(candidate: Candidate, passage: Passage) -> bool:
     span, fact = candidate.span, candidate.fact
     if not _cites(span, passage.turns):
         return False

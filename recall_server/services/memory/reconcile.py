@@ -31,7 +31,7 @@ from recall_server.domain.plan import (
 )
 from recall_server.domain.security.trust import Witness, least
 from recall_server.domain.text.transcript import turn_at
-from recall_server.services.memory.beliefs import Known
+from recall_server.services.memory.beliefs import Beliefs
 from recall_server.storage.store import Transaction
 
 # So much less confidence in the newer claim speaks for the older one.
@@ -64,10 +64,10 @@ async def plan(
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
     before = {} if new else await tx.memories.get(list(proposals))
-    draft = _Draft(Known(tx), settling or Settling(), now)
+    draft = _Draft(Beliefs(tx), settling or Settling(), now)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
-            draft.known.heard(memory, _witness(episode, candidate.span))
+            draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
             draft.changes += await _settle(candidate, memory, draft)
     return Plan(tuple(draft.changes), await _quoted(tx, draft.questions), tuple(draft.decisions))
 
@@ -76,7 +76,7 @@ async def plan(
 class _Draft:
     """The plan as far as it has come."""
 
-    known: Known
+    beliefs: Beliefs
     settling: Settling
     now: datetime
     changes: list[Change] = field(default_factory=list)
@@ -85,30 +85,33 @@ class _Draft:
 
 
 async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[Change]:
-    known = draft.known
+    beliefs = draft.beliefs
     same: list[Memory] = []
     clashing: list[Memory] = []
-    for other in await known.related(candidate):
+    for other in await beliefs.related(candidate):
         verdict = compare(candidate, other)
         if verdict is Verdict.SAME:
             same.append(other)
         elif verdict is Verdict.CLASHES:
             clashing.append(other)
     if not clashing and not same:
-        same = await known.said_alike(memory)
-    await known.look_up([*same, *clashing])
-    mine = known.trust(memory)
+        same = await beliefs.similar_statement(memory)
+    await beliefs.load_witnesses([*same, *clashing])
+    mine = beliefs.trust(memory)
     decide = draft.settling.policy is Policy.DECIDE or (
-        candidate.correction and all(known.trust(other) <= mine for other in clashing)
+        candidate.correction and all(beliefs.trust(other) <= mine for other in clashing)
     )
     for other in same:
-        if known.trust(other) >= mine:
-            weaker = [one for one in clashing if known.trust(one) < mine] if decide else []
+        if beliefs.trust(other) >= mine:
+            weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
             given_way = [one for one in weaker if one.said_at <= memory.said_at]
-            return [*known.reinforce(other, memory), *_supersede(given_way, other, memory, known)]
+            return [
+                *beliefs.reinforce(other, memory),
+                *_supersede(given_way, other, memory, beliefs),
+            ]
     if not clashing:
         # Said on better evidence than it was: the better words are kept.
-        return _replace(same, memory, known)
+        return _replace(same, memory, beliefs)
     if decide:
         return _decide(memory, same, clashing, draft)
     return _resolve(memory, clashing, draft)
@@ -118,19 +121,19 @@ def _decide(
     memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
 ) -> list[Change]:
     """The claim that was said later wins, unless it is trusted less: then both stay."""
-    known = draft.known
-    mine = known.trust(memory)
+    beliefs = draft.beliefs
+    mine = beliefs.trust(memory)
     newer = [one for one in clashing if one.said_at > memory.said_at]
-    ending = [one for one in newer if known.trust(one) >= mine]
+    ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
         # Told late: it is history already, and the oldest of what came after it ended it.
         return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
-    giving_way = [one for one in clashing if one not in newer and known.trust(one) <= mine]
+    giving_way = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in giving_way]
     if staying:
         both = Resolution(_asked(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
-    return _replace([*giving_way, *same], memory, known)
+    return _replace([*giving_way, *same], memory, beliefs)
 
 
 def _asked(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -142,12 +145,12 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
     """What the answer, or a policy that needs none, makes of a contradiction; a question where
     there is neither.
     """
-    clashing = sorted(clashing, key=draft.known.trust, reverse=True)
+    clashing = sorted(clashing, key=draft.beliefs.trust, reverse=True)
     question_id = _asked(memory, clashing)
     by_policy = draft.settling.policy.choice
     resolution = draft.settling.resolutions.get(question_id)
     # Above 0 where what is known is trusted more than what is new.
-    above = draft.known.trust(clashing[0]) - draft.known.trust(memory)
+    above = draft.beliefs.trust(clashing[0]) - draft.beliefs.trust(memory)
     if resolution is None and by_policy is not None:
         resolution = Resolution(question_id, by_policy, "policy", draft.now)
         if above and by_policy is (Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING):
@@ -156,23 +159,23 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
         reason, recommended = _weighed(memory, clashing, above)
         draft.questions.append(Question(question_id, memory, tuple(clashing), reason, recommended))
         return []
-    changes, also = _chosen(resolution, memory, clashing, draft.known)
+    changes, also = _chosen(resolution, memory, clashing, draft.beliefs)
     touched = (memory.id, *(other.id for other in clashing), *also)
     draft.decisions.append(Decision(resolution, touched))
     return changes
 
 
 def _chosen(
-    resolution: Resolution, memory: Memory, clashing: list[Memory], known: Known
+    resolution: Resolution, memory: Memory, clashing: list[Memory], beliefs: Beliefs
 ) -> tuple[list[Change], tuple[str, ...]]:
     """The changes, and the ids of memories that only the choice brought about."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
             return [Add(_outdated(memory, clashing[0]))], ()
         case Choice.KEEP_NEW:
-            return _replace(clashing, memory, known), ()
+            return _replace(clashing, memory, beliefs), ()
         case Choice.KEEP_BOTH:
-            known.add(memory)
+            beliefs.add(memory)
             return [Add(memory)], ()
         case Choice.MERGE:
             assert resolution.text is not None
@@ -184,22 +187,22 @@ def _chosen(
                 extractor=PERSON,
             )
             also = tuple(other.citation for other in clashing)
-            known.rests(merged, [memory, *clashing])
-            given_way = _replace(clashing, merged, known, also=also)
+            beliefs.inherit_witnesses(merged, [memory, *clashing])
+            given_way = _replace(clashing, merged, beliefs, also=also)
             return [*given_way, Add(_outdated(memory, merged))], (merged.id,)
 
 
 def _replace(
-    old: list[Memory], new: Memory, known: Known, *, also: tuple[Citation, ...] = ()
+    old: list[Memory], new: Memory, beliefs: Beliefs, *, also: tuple[Citation, ...] = ()
 ) -> list[Change]:
-    known.add(new)
-    return [Add(new, also), *_supersede(old, new, new, known)]
+    beliefs.add(new)
+    return [Add(new, also), *_supersede(old, new, new, beliefs)]
 
 
-def _supersede(old: list[Memory], by: Memory, said: Memory, known: Known) -> list[Change]:
+def _supersede(old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs) -> list[Change]:
     """`old` gives way to `by`, because of what was `said`."""
     for other in old:
-        known.drop(other)
+        beliefs.drop(other)
     return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
 
 

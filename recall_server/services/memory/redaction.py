@@ -12,7 +12,7 @@ from recall_server.integrations.redaction import Redactor
 
 
 @dataclass(frozen=True)
-class Masking:
+class Redaction:
     """The one way in which text is made fit to keep; without a redactor it is kept as it is."""
 
     redactor: Redactor | None

@@ -100,7 +100,7 @@ async def ask(
     (FEATURES D23).
     """
     question = Question.of(query.text)
-    words = store.alone(namespace, reach=reach).words
+    words = store.autocommit(namespace, reach=reach).words
     statistics = await words.statistics([*question.asked, *question.names])
     asked = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:

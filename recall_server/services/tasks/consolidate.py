@@ -47,17 +47,17 @@ from recall_server.domain.text.cleaning import clean_label, clean_text
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED, Texts, of_memory, of_turns
-from recall_server.services.memory.episodes import keep_planned, refuse_erased
+from recall_server.services.memory.episodes import refuse_erased, store_planned_episode
 from recall_server.services.memory.ingest import (
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
     checked_source,
-    told,
+    text_details,
 )
-from recall_server.services.memory.passages import passages, sound
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.redaction import Redaction
 from recall_server.services.tasks import merge
-from recall_server.services.tasks.task_cache import Text, text_of
+from recall_server.services.tasks.task_cache import Text, task_text
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     EXPIRE,
@@ -88,7 +88,7 @@ class Consolidate:
     text_chars_max: int
     lease: timedelta
     digests: Digests
-    masking: Masking
+    redaction: Redaction
 
     async def start(
         self,
@@ -106,13 +106,13 @@ class Consolidate:
         is done in the same transaction.
 
         Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
-        erased here, `NotFound` where there is no such plan here, `OutOfReach`, `QuotaExceeded`.
+        erased here, `NotFound` where there is no such plan here, `OutsideAccessScope`, `QuotaExceeded`.
         """
-        request = self._checked(request).held_to(reach)
-        request = replace(request, text=await self.masking.text(request.text, entry))
-        entry.details |= {"mode": request.mode} | request.source.told()
+        request = self._checked(request).limited_to(reach)
+        request = replace(request, text=await self.redaction.text(request.text, entry))
+        entry.details |= {"mode": request.mode} | request.source.details()
         if request.mode is not Mode.APPLY:
-            entry.details |= told(request.topic, request.container, request.source)
+            entry.details |= text_details(request.topic, request.container, request.source)
         now = self.transitions.now()
         task_id, context_id = (
             self.transitions.new_id("task"),
@@ -127,9 +127,9 @@ class Consolidate:
             request=request,
             work=Work(self.transitions.new_id("ep"), now),
             status=Status(TaskState.SUBMITTED, now),
-            messages=(await self.masking.message(said, entry),) if said else (),
+            messages=(await self.redaction.message(said, entry),) if said else (),
         )
-        text = await text_of(task)
+        text = await task_text(task)
         brief = text is not None and text.brief
         async with self.store.transaction(namespace, reach=reach, entry=entry, brief=brief) as tx:
             await tx.lock()
@@ -145,7 +145,7 @@ class Consolidate:
                 await also(tx, task)
             entry.ids.append(task.id)
         if text is not None:
-            self.transitions.accepted.put(namespace, task, text)
+            self.transitions.cache.put(namespace, task, text)
         self.transitions.wake()
         return task
 
@@ -167,15 +167,15 @@ class Consolidate:
         """
         line = entry(CONSOLIDATE)
         task_id = job.payload["run_id"]
-        task, text = self.transitions.accepted.take(job.namespace, task_id) or (None, None)
+        task, text = self.transitions.cache.take(job.namespace, task_id) or (None, None)
         if task is None:
-            task = await self.store.alone(job.namespace).tasks.get(task_id)
+            task = await self.store.autocommit(job.namespace).tasks.get(task_id)
         if task is None or task.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
                 await tx.jobs.finish(job, self.transitions.now())
             return
         try:
-            text = text or await text_of(task)
+            text = text or await task_text(task)
             task = await self._proposed(task, text, job)
             text = text and await self._embedded(task, text)
             task = await self._settle(task, text, job, line)
@@ -191,7 +191,7 @@ class Consolidate:
             hidden = RecallError(f"internal error (ref {line.request_id})")
             task = await self._fail(task, job, line, hidden)
         # Whoever works looks for what follows from it before anything else.
-        self.transitions.events.ring(job.namespace, task)
+        self.transitions.events.publish(job.namespace, task)
 
     async def _proposed(self, task: Task, text: "Text | None", job: Job) -> Task:
         """The run with all that extractor or merger have to say; saved now and then."""
@@ -214,7 +214,7 @@ class Consolidate:
             if passage is None or number <= work.next:
                 continue
             said = await self.merging.budget.extract(ns, self.extractor, passage)
-            found = sound(said, passage)
+            found = validate_candidates(said, passage)
             work = replace(
                 work,
                 next=number,
@@ -230,7 +230,7 @@ class Consolidate:
         async with self.store.transaction(job.namespace) as tx:
             saved = await self.transitions.change(tx, task, working(task, now))
             await tx.jobs.advance(job, job.payload, now + self.lease)
-        self.transitions.events.ring(job.namespace, saved)
+        self.transitions.events.publish(job.namespace, saved)
         return saved
 
     async def _embedded(self, task: Task, text: "Text") -> "Text":
@@ -268,7 +268,7 @@ class Consolidate:
     async def _settle(self, task: Task, text: "Text | None", job: Job, line: AuditEntry) -> Task:
         """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
         line.usage = task.work.usage
-        reach = task.request.seen
+        reach = task.request.effective_scope
         brief = text is not None and text.brief
         async with self.store.transaction(
             job.namespace, reach=reach, entry=line, brief=brief
@@ -310,7 +310,7 @@ class Consolidate:
         vectors: Mapping[Texts, Floats] = {}
         planned: commit.Planned | None = None
         if text:
-            covered, shown = await keep_planned(
+            covered, shown = await store_planned_episode(
                 tx, text.episode, self.digests, key=task.id, plan=plan
             )
             planned = commit.Planned(text.episode, text.words.without(covered))
@@ -347,7 +347,7 @@ class Consolidate:
         """What is left to say when a run's job is given up; after the commit, to who waits."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
         task = await self._failed(tx, job.payload["run_id"], reason)
-        return lambda: self.transitions.events.ring(job.namespace, task) if task else None
+        return lambda: self.transitions.events.publish(job.namespace, task) if task else None
 
     async def _failed(self, tx: Transaction, task_id: str, reason: Failure) -> Task | None:
         task = await tx.tasks.locked(task_id)
@@ -382,7 +382,7 @@ async def _as_planned(tx: Transaction, task: Task, reach: AccessScope) -> Task:
     return replace(
         task,
         # Where the plan was made with a wider reach than is left, it turns out to be outdated.
-        request=replace(planned.request, dry_run=False, plan_id=planned.id).held_to(reach),
+        request=replace(planned.request, dry_run=False, plan_id=planned.id).limited_to(reach),
         work=replace(planned.work, expected=planned.outcome.digest),
     )
 

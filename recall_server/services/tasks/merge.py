@@ -45,7 +45,9 @@ class Merging:
         assert work.groups is not None
         for number in range(work.next, len(work.groups)):
             ids = work.groups[number]
-            async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+            async with self.store.transaction(
+                namespace, write=False, reach=request.effective_scope
+            ) as tx:
                 found = await tx.memories.get(ids)
             async with self.budget.call(namespace, self.merger) as settle:
                 merged = await self.merger.merge([found[i] for i in ids if i in found])
@@ -63,7 +65,9 @@ class Merging:
             yield work
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
-        async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+        async with self.store.transaction(
+            namespace, write=False, reach=request.effective_scope
+        ) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
             witnesses = await tx.memories.witnesses([memory.id for memory in memories])

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.errors import Invalid, LimitReached, OutOfReach, TaskNotFound
+from recall_server.domain.errors import Invalid, LimitReached, OutsideAccessScope, TaskNotFound
 from recall_server.domain.external_errors import (
     PushConfigNotFound,
     PushFailed,
@@ -157,12 +157,14 @@ class Push:
         """Tell `wanted.url` what happens to the run from now on; a config of this id is replaced,
         and what it has not been told yet goes to the new address.
 
-        Raises what `check` and `keep` raise, `TaskNotFound`, and `OutOfReach` where the run may
+        Raises what `check` and `keep` raise, `TaskNotFound`, and `OutsideAccessScope` where the run may
         come to tell more than is in reach.
         """
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            if not (await _existing(tx, task_id)).request.seen.within(reach):
-                raise OutOfReach("Not everything that this task may tell is in this token's reach.")
+            if not (await _existing(tx, task_id)).request.effective_scope.within(reach):
+                raise OutsideAccessScope(
+                    "Not everything that this task may tell is in this token's reach."
+                )
         await self.check(wanted)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             # Locked, so that no event falls between those before the config and those after it.

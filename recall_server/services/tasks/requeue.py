@@ -22,7 +22,7 @@ def mentions(value: Any, ids: Collection[str]) -> bool:
     return isinstance(value, list) and any(mentions(one, ids) for one in value)
 
 
-async def ask_again(
+async def requeue(
     tx: Transaction,
     transitions: TaskTransitions,
     task_ids: Sequence[str],

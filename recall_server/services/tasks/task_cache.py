@@ -38,7 +38,7 @@ class Text:
         return len(self.episode.text) <= BRIEF_CHARS_MAX
 
 
-async def text_of(task: Task) -> Text | None:
+async def task_text(task: Task) -> Text | None:
     """None where the run is about what is in memory already."""
     request, work = task.request, task.work
     if not request.text:

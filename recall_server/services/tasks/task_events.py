@@ -19,46 +19,46 @@ class TaskEvents:
 
     def __init__(self, *, poll_s: float) -> None:
         self._poll_s = poll_s
-        self._waiting: dict[Key, set[Subscription]] = {}
+        self._subscriptions: dict[Key, set[Subscription]] = {}
         self.closed = False
 
-    def ring(self, namespace: Namespace, task: Task) -> None:
+    def publish(self, namespace: Namespace, task: Task) -> None:
         """Something happened to the run, as it is now, and is committed."""
-        for ear in self._waiting.get((namespace, task.id), ()):
-            ear.hear(task)
+        for subscription in self._subscriptions.get((namespace, task.id), ()):
+            subscription.deliver(task)
 
     def close(self) -> None:
         """Wake everybody, for the last time."""
         self.closed = True
-        for ears in self._waiting.values():
-            for ear in ears:
-                ear.hear(None)
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.deliver(None)
 
     @asynccontextmanager
-    async def listening(self, namespace: Namespace, task_id: str) -> AsyncIterator["Subscription"]:
+    async def subscribe(self, namespace: Namespace, task_id: str) -> AsyncIterator["Subscription"]:
         """Hear every ring from here on."""
-        key, ear = (namespace, task_id), Subscription(self._poll_s)
-        self._waiting.setdefault(key, set()).add(ear)
+        key, subscription = (namespace, task_id), Subscription(self._poll_s)
+        self._subscriptions.setdefault(key, set()).add(subscription)
         try:
-            yield ear
+            yield subscription
         finally:
-            self._waiting[key].discard(ear)
-            if not self._waiting[key]:
-                del self._waiting[key]
+            self._subscriptions[key].discard(subscription)
+            if not self._subscriptions[key]:
+                del self._subscriptions[key]
 
 
 class Subscription:
     """One who waits. Look first, then wait: what happened in between is not missed."""
 
     def __init__(self, poll_s: float) -> None:
-        self._rung = asyncio.Event()
-        self._heard: Task | None = None
+        self._delivered = asyncio.Event()
+        self._latest: Task | None = None
         self._poll_s = poll_s
 
-    def hear(self, task: Task | None) -> None:
-        if task is None or self._heard is None or task.version > self._heard.version:
-            self._heard = task
-        self._rung.set()
+    def deliver(self, task: Task | None) -> None:
+        if task is None or self._latest is None or task.version > self._latest.version:
+            self._latest = task
+        self._delivered.set()
 
     async def wait(self) -> Task | None:
         """Until the next ring, which brings the run; or, with None, until it is time to look what
@@ -66,8 +66,8 @@ class Subscription:
         """
         try:
             async with asyncio.timeout(self._poll_s):
-                await self._rung.wait()
+                await self._delivered.wait()
         except TimeoutError:
             return None
-        self._rung.clear()
-        return self._heard
+        self._delivered.clear()
+        return self._latest

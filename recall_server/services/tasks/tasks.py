@@ -21,7 +21,7 @@ from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.task import Event, Expiry, Message, Status, Task, TaskState
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.cursors import Cursors, Listing
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.redaction import Redaction
 from recall_server.services.tasks.transitions import CONSOLIDATE, EXPIRE, TaskTransitions
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import Cursor, Filter
@@ -41,7 +41,7 @@ class TaskPage:
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenQuestion:
     """A question that waits, and the run that asks it."""
 
     task: Task
@@ -53,14 +53,14 @@ class Tasks:
     """The verbs of those who did not start the run, or come back to it."""
 
     transitions: TaskTransitions
-    masking: Masking
+    redaction: Redaction
     cursors: Cursors
 
     async def get(
         self, namespace: Namespace, task_id: str, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
         """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
-        task = await self.transitions.store.alone(namespace, reach=reach).tasks.get(task_id)
+        task = await self.transitions.store.autocommit(namespace, reach=reach).tasks.get(task_id)
         if task is None:
             raise TaskNotFound
         return task
@@ -89,14 +89,16 @@ class Tasks:
 
     async def questions(
         self, namespace: Namespace, *, limit: int, reach: AccessScope = FULL_ACCESS
-    ) -> list[Open]:
+    ) -> list[OpenQuestion]:
         """All that waits for an answer, of the run that has waited longest first."""
         async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
             waiting = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
             )
         return [
-            Open(task, question) for task in reversed(waiting) for question in task.status.questions
+            OpenQuestion(task, question)
+            for task in reversed(waiting)
+            for question in task.status.questions
         ]
 
     async def answer(
@@ -116,7 +118,7 @@ class Tasks:
         several at once one is taken at a time. What cannot be understood leaves the run paused,
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
         """
-        given = await self.masking.value(given, entry)
+        given = await self.redaction.value(given, entry)
         async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
             task = await _locked(tx, task_id)
             if task.status.state is not TaskState.INPUT_REQUIRED:
@@ -133,15 +135,15 @@ class Tasks:
                 after = _answered(task, found, now)
                 entry.counts["answered"] = len(found)
             if messages:
-                said = [await self.masking.message(one, entry) for one in messages(task)]
+                said = [await self.redaction.message(one, entry) for one in messages(task)]
                 kept = (*task.messages, *said)[-MESSAGES_MAX:]
                 after = replace(after, messages=kept)
-            saved = await self._go_on(tx, task, after)
+            saved = await self._save_and_requeue(tx, task, after)
             entry.ids.append(task.id)
-        self.transitions.told(namespace, saved)
+        self.transitions.notify(namespace, saved)
         return saved
 
-    async def _go_on(self, tx: Transaction, before: Task, after: Task) -> Task:
+    async def _save_and_requeue(self, tx: Transaction, before: Task, after: Task) -> Task:
         saved = await self.transitions.change(tx, before, after)
         if after.status.state is TaskState.WORKING:
             await self.transitions.promise(tx, CONSOLIDATE, after, after.status.at)
@@ -161,7 +163,7 @@ class Tasks:
         does, `AnswerUnclear` where the answer is not acceptable.
         """
         storable(question_id)
-        task_id = await self.transitions.store.alone(namespace, reach=reach).tasks.asking(
+        task_id = await self.transitions.store.autocommit(namespace, reach=reach).tasks.asking(
             question_id
         )
         if task_id is None:
@@ -174,7 +176,7 @@ class Tasks:
 
     async def policy(self, namespace: Namespace) -> Policy | None:
         """Who settles contradictions in the namespace; None where nobody has said."""
-        return await self.transitions.store.alone(namespace).access.policy()
+        return await self.transitions.store.autocommit(namespace).access.policy()
 
     async def set_policy(
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
@@ -202,7 +204,7 @@ class Tasks:
             status = Status(TaskState.CANCELED, self.transitions.now(), "Canceled on request.")
             saved = await self.transitions.change(tx, task, replace(task, status=status))
             entry.ids.append(task_id)
-        self.transitions.told(namespace, saved)
+        self.transitions.notify(namespace, saved)
         return saved
 
     async def watch(
@@ -213,7 +215,7 @@ class Tasks:
 
         Every watcher sees the same, whichever process changes the run.
         """
-        async with self.transitions.events.listening(namespace, task_id) as ear:
+        async with self.transitions.events.subscribe(namespace, task_id) as subscription:
             while not self.transitions.events.closed:
                 async with self.transitions.store.transaction(
                     namespace, write=False, reach=reach
@@ -227,17 +229,17 @@ class Tasks:
                         return
                 if gone:
                     return
-                await ear.wait()
+                await subscription.wait()
 
-    async def rested(
+    async def wait_until_idle(
         self, namespace: Namespace, task: Task, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
         """The run once it has ended or asks something; as it is, where this process stops. `task` as
         it was just committed: nothing can have happened to it unheard.
         """
-        async with self.transitions.events.listening(namespace, task.id) as ear:
-            while not task.status.state.resting and not self.transitions.events.closed:
-                task = await ear.wait() or await self.get(namespace, task.id, reach=reach)
+        async with self.transitions.events.subscribe(namespace, task.id) as subscription:
+            while not task.status.state.idle and not self.transitions.events.closed:
+                task = await subscription.wait() or await self.get(namespace, task.id, reach=reach)
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
@@ -251,11 +253,11 @@ class Tasks:
                 and task.status.state is TaskState.INPUT_REQUIRED
                 and task.round == job.payload["round"]
             ):
-                task = await self._go_on(tx, task, _expired(task, now))
+                task = await self._save_and_requeue(tx, task, _expired(task, now))
                 line.ids.append(task.id)
             await tx.jobs.finish(job, now)
         if task is not None:
-            self.transitions.told(job.namespace, task)
+            self.transitions.notify(job.namespace, task)
 
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
         """The handler that removes a run some time after it has ended."""

@@ -24,15 +24,15 @@ class TaskTransitions:
 
     store: Store
     now: Callable[[], datetime]
-    chance: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     retention: timedelta
     wake: Callable[[], None]
     events: TaskEvents
     announce: Callable[[Transaction, Task], Awaitable[None]]
-    accepted: TaskCache = field(default_factory=TaskCache)
+    cache: TaskCache = field(default_factory=TaskCache)
 
     def new_id(self, prefix: str) -> str:
-        return new_id(prefix, self.now(), self.chance(10))
+        return new_id(prefix, self.now(), self.random_bytes(10))
 
     async def add(self, tx: Transaction, task: Task) -> Task:
         """Keep a new run, with the promise to work on it."""
@@ -45,7 +45,7 @@ class TaskTransitions:
         it has ended. Raises `Stale` where somebody else has changed it meanwhile.
         """
         if tx.handle.namespace is not None:
-            self.accepted.take(tx.handle.namespace, before.id)
+            self.cache.take(tx.handle.namespace, before.id)
         happened: list[Status | Outcome] = []
         worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
         if before.status.state is TaskState.SUBMITTED and worked_on:
@@ -66,9 +66,9 @@ class TaskTransitions:
         payload = {"run_id": task.id, "round": task.round}
         await tx.jobs.add(self.new_id("job"), kind, payload, due_at)
 
-    def told(self, namespace: Namespace, task: Task) -> None:
+    def notify(self, namespace: Namespace, task: Task) -> None:
         """After the commit: wake who waits for the run, and who works."""
-        self.events.ring(namespace, task)
+        self.events.publish(namespace, task)
         self.wake()
 
 

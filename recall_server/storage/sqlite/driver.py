@@ -130,7 +130,7 @@ class SqliteDriver:
     @asynccontextmanager
     async def _turn(self, namespace: str | None) -> AsyncIterator[Thread]:
         """One of the readers, for as long as the block lasts."""
-        async with self._reading.of(namespace):
+        async with self._reading.slot(namespace):
             reader = self._readers.get_nowait()
             try:
                 yield reader
@@ -151,7 +151,7 @@ class SqliteDriver:
                 await asyncio.shield(raw.rollback())
                 raise
 
-    async def alone(
+    async def autocommit(
         self,
         sql: str,
         params: Params,
@@ -209,13 +209,13 @@ class SqliteDriver:
         assert self._writer is not None
         async with AsyncExitStack() as stack:
             for _ in range(READERS):
-                await stack.enter_async_context(self._reading.of(None))
+                await stack.enter_async_context(self._reading.slot(None))
             readers = [self._readers.get_nowait() for _ in range(READERS)]
             try:
                 for reader in readers:
                     await reader.run([step_of("PRAGMA query_only", {})])  # behind its last COMMIT
                 with translated(self._path):
-                    async with self._writer.alone(None) as writer:
+                    async with self._writer.autocommit(None) as writer:
                         await asyncio.shield(self._rewrite(writer))
             finally:
                 for reader in readers:

@@ -76,7 +76,7 @@ class Writer:
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def alone(self, namespace: str | None) -> AsyncIterator[Thread]:
+    async def autocommit(self, namespace: str | None) -> AsyncIterator[Thread]:
         """The connection, with no transaction open."""
         async with self._turn(namespace):
             await self._commit_open()
@@ -126,7 +126,7 @@ class Writer:
     @asynccontextmanager
     async def _turn(self, namespace: str | None) -> AsyncIterator[None]:
         try:
-            async with self._turns.of(namespace):
+            async with self._turns.slot(namespace):
                 yield
         finally:
             # Who was to go on may have gone away: then nobody else is there to commit.
@@ -134,7 +134,7 @@ class Writer:
                 self._closing = asyncio.ensure_future(self._close_open())
 
     async def _close_open(self) -> None:
-        async with self.alone(None):
+        async with self.autocommit(None):
             pass
 
     async def _commit_open(self) -> None:
@@ -205,7 +205,7 @@ class Writer:
 
     def _awaits_another(self, shared: _Commit) -> bool:
         age_s = asyncio.get_running_loop().time() - shared.began_at
-        return self._turns.crowded and shared.waiting < TOGETHER_MAX and age_s < TOGETHER_S
+        return self._turns.contended and shared.waiting < TOGETHER_MAX and age_s < TOGETHER_S
 
     async def _commit(
         self, shared: _Commit, steps: Sequence[Step] = (), part: Transaction | None = None

@@ -36,7 +36,7 @@ class AuditRecord:
     namespace: Namespace
     id: str
     at: datetime
-    door: str
+    protocol: str
     operation: str
     accessor: str | None
     request_id: str
@@ -59,7 +59,7 @@ class AuditRecord:
             "prev": self.link.prev,
             "id": self.id,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
-            "door": self.door,
+            "door": self.protocol,
             "operation": self.operation,
             "accessor": self.accessor,
             "request_id": self.request_id,
@@ -133,7 +133,7 @@ class Audit:
             "record",
             id=entry.id,
             at=entry.started_at,
-            door=entry.door,
+            door=entry.protocol,
             operation=entry.operation,
             accessor=entry.accessor,
             request_id=entry.request_id,
@@ -238,7 +238,7 @@ def _of(entry: AuditEntry, link: Link) -> AuditRecord:
         namespace=entry.namespace,
         id=entry.id,
         at=entry.started_at,
-        door=entry.door,
+        protocol=entry.protocol,
         operation=entry.operation,
         accessor=entry.accessor,
         request_id=entry.request_id,
@@ -265,7 +265,7 @@ def _record(row: Row) -> AuditRecord:
         namespace=Namespace(row["namespace"]),
         id=row["id"],
         at=moment(row["at"]),
-        door=row["door"],
+        protocol=row["door"],
         operation=row["operation"],
         accessor=row["accessor"],
         request_id=row["request_id"],

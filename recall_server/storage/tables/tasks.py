@@ -175,9 +175,9 @@ def _changing(task: Task) -> dict[str, Any]:
         "status": _document(Status, task.status),
         "messages": _document(_Messages, task.messages),
         "outcome": _document(Outcome, task.outcome),
-        "topic": _only(task.request.topic, (memory.topic for memory in task.shown())),
-        "agent_id": _only(task.request.source.agent_id, (one.agent_id for one in task.shown())),
-        "container": _only(task.request.container, (one.container for one in task.shown())),
+        "topic": _only(task.request.topic, (memory.topic for memory in task.memories())),
+        "agent_id": _only(task.request.source.agent_id, (one.agent_id for one in task.memories())),
+        "container": _only(task.request.container, (one.container for one in task.memories())),
     }
 
 
