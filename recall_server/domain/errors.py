@@ -1,7 +1,7 @@
 """Every error that reaches a caller: six kinds, each class with one stable code.
 
-A class's docstring is its default sentence, and says what to do next. Doors map kind and code
-to their protocol (`api/presenters.py`); TROUBLESHOOTING.md has a heading for each code.
+A class's docstring is its default message and names the next step. Protocols map kind and code in
+`api/presenters.py`; TROUBLESHOOTING.md has a heading for each code.
 """
 
 from typing import ClassVar
@@ -80,7 +80,7 @@ class RateLimited(LimitReached):
     code = "RATE_LIMITED"
 
     def __init__(self, message: str | None = None, *, retry_after_s: int, limit: int) -> None:
-        """`limit`: how many calls a minute may have."""
+        """`limit`: calls allowed per minute."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.limit = limit
@@ -93,8 +93,8 @@ class TooManyStreams(LimitReached):
 
 
 class QuotaExceeded(LimitReached):
-    """This namespace holds as much text as it may. What is there can be read, exported and erased;
-    ask the operator for more room.
+    """This namespace has stored as many bytes of text as it may. Stored text can be read, exported
+    and erased; ask the operator for a larger quota.
     """
 
     code = "QUOTA_EXCEEDED"
@@ -216,7 +216,7 @@ class InsufficientScope(Denied):
     code = "INSUFFICIENT_SCOPE"
 
     def __init__(self, scope: str) -> None:
-        """`scope`: the one that the operation needs."""
+        """`scope`: the scope that the operation needs."""
         super().__init__(
             f"This needs the scope {scope}, which the token does not have. Ask the operator for "
             "one that has it."
@@ -275,8 +275,8 @@ class DatabaseUnavailable(Unavailable):
 
 
 class StorageFull(DatabaseUnavailable):
-    """The disk of the database is full: nothing of this was kept, and all that was is whole. Send
-    it again when the operator has freed space.
+    """The disk of the database is full. Nothing of this call was stored; stored data is intact.
+    Send it again when the operator has freed space.
     """
 
     code = "STORAGE_FULL"
@@ -307,12 +307,12 @@ class Unsafe(Unavailable):
 
 
 class AuditBroken(RecallError):
-    """The book is not as it was written. Keep a copy as it is, and find out who changed it."""
+    """The audit log is not as it was written. Keep a copy as it is, and find out who changed it."""
 
     code = "AUDIT_BROKEN"
 
     def __init__(self, namespace: str, seq: int, why: str, *, to: int | None = None) -> None:
-        """`seq`: the first record that is bad; with `to`, one of those from `seq` to `to` is."""
-        super().__init__(f"Record {seq} of the book of {namespace}: {why}.")
+        """`seq`: the first bad record; with `to`, one of the records `seq` to `to` is bad."""
+        super().__init__(f"Record {seq} of the audit log of {namespace}: {why}.")
         self.seq = seq
         self.to = to or seq

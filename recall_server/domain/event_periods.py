@@ -1,5 +1,5 @@
-"""When that was which a question names beside what it asks for, "before the move": as long as it is
-remembered, what is remembered of it has its time. Pure.
+"""Resolves the event in a question such as "before the move" to the time of the stored items about
+it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from recall_server.domain.text.periods import Period
 from recall_server.domain.text.terms import SPEAKER, terms
 
 COVERED_MIN = 0.7
-"""How much of an event an item has to say to be about it: of 58 questions of LoCoMo that name one,
-47 find it so, and lose nothing by it."""
+"""The share of an event's term weight that an item must contain to be about it. Of 58 LoCoMo
+questions that name an event, 47 find it with this value and none loses by it.
+"""
 AROUND = timedelta(days=1)
 GRAIN = timedelta(days=7)
 
@@ -25,9 +26,8 @@ GRAIN = timedelta(days=7)
 def weights(
     event: Event, *, idf: Mapping[str, float], named: frozenset[str], documents: int
 ) -> dict[str, float]:
-    """The terms of an event with what each tells: its idf, where one that the namespace has not is
-    as rare as can be. `named` are the terms of speakers that the question names: who it was says
-    nothing of what it was.
+    """Return the terms of an event with their idf; a term that the namespace lacks is as rare as
+    possible. The terms of speakers that the question names (`named`) are left out.
     """
     names = {term for name in named for term in terms(name.removeprefix(SPEAKER))}
     rarest = math.log(documents + 1)
@@ -35,8 +35,8 @@ def weights(
 
 
 def tellers(weights: Mapping[str, float], words: Words) -> list[int]:
-    """The places of those documents that say most of an event: several that say as much, and none
-    where none says `COVERED_MIN` of it.
+    """Return the positions of the documents that contain most of the event's weight; several if
+    equal, none if no document contains `COVERED_MIN` of it.
     """
     shares = np.zeros(len(words.lengths))
     for term, times in words.times.items():
@@ -49,7 +49,7 @@ def tellers(weights: Mapping[str, float], words: Words) -> list[int]:
 
 
 def period(event: Event, moment: datetime) -> Period:
-    """What lies to an event as the question says, where that was at `moment`."""
+    """Return the period that the question means when the event was at `moment`."""
     if event.order is Order.BEFORE:
         return Period(None, moment, event.words, GRAIN)
     if event.order is Order.AFTER:

@@ -1,4 +1,4 @@
-"""Fair turns: whoever has the fewest goes first, so that nobody waits behind another's crowd."""
+"""A semaphore that is fair among keys: the key with the fewest slots goes first."""
 
 import asyncio
 import math
@@ -6,18 +6,18 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 
-# Somebody whose turn has ended is taken for one who comes again for so long.
+# A key counts as active for so long after its last slot ended.
 RECENT_S = 1.0
-# Nobody gives way for longer, and to a turn that lasts longer nobody does.
+# No caller yields for longer, and none yields to a slot that is held for longer.
 YIELD_MAX_S = 0.05
 
 
 class FairSemaphore:
-    """At most `limit` go at a time, and of one key at most `per_key`, or `per_key_contended` where another one
-    is near. Those who wait go in the order in which they came within a key; among keys, that one
-    first which has the fewest under way, then that one whose last turn began longest ago.
+    """At most `limit` slots at a time, of one key at most `per_key`, or `per_key_contended` while
+    another key is active. Waiters of one key are served in order; among keys, the one with the
+    fewest slots goes first, then the one whose last slot began longest ago.
 
-    For one event loop; what it keeps of a key is gone when nobody of it goes or waits.
+    For one event loop. The state of a key is dropped when it holds no slot and nobody waits for it.
     """
 
     def __init__(
@@ -32,28 +32,28 @@ class FairSemaphore:
         self._begun_at: dict[Hashable, float] = {}
         self._total = 0
         self._count = 0
-        # Who was here last, and who of the others; and when.
+        # The last two distinct keys, each with the time of its last use.
         self._last: tuple[Hashable, float] = (None, -math.inf)
         self._other: tuple[Hashable, float] = (None, -math.inf)
         self._ended = asyncio.Event()
 
     @property
     def busy(self) -> bool:
-        """Somebody goes."""
+        """Whether any slot is held."""
         return self._total > 0
 
     @property
     def contended(self) -> bool:
-        """Somebody waits."""
+        """Whether anybody waits."""
         return bool(self._waiting)
 
     def waiting(self, key: Hashable) -> int:
-        """How many of `key` wait."""
+        """Return the number of waiters of `key`."""
         return len(self._waiting.get(key, ()))
 
     @asynccontextmanager
     async def slot(self, key: Hashable) -> AsyncIterator[None]:
-        """A turn, for as long as the block lasts."""
+        """Hold a slot for the duration of the block."""
         await self.acquire(key)
         try:
             yield
@@ -61,7 +61,7 @@ class FairSemaphore:
             self.release(key)
 
     async def acquire(self, key: Hashable) -> None:
-        """Wait for a turn; it lasts until `release`. Whoever is cancelled here has none."""
+        """Wait for a slot; it is held until `release`. A cancelled waiter holds none."""
         self._note_use(key)
         if self._total < self._limit and self._free(key) and key not in self._waiting:
             self._begin(key)
@@ -73,15 +73,16 @@ class FairSemaphore:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.release(key)  # the turn came as its taker left
+                self.release(key)  # the slot was granted while the waiter was cancelled
             elif turn in queue:
                 queue.remove(turn)
                 self._forget(key)
             raise
 
     async def yield_to_others(self, key: Hashable) -> None:
-        """Who has one single turn goes first: wait while another has, unless `key` has one itself.
-        To be called in the midst of work, where it holds nothing that somebody else may need.
+        """Wait while another key holds its only slot, unless `key` holds only one itself.
+
+        Call it in the middle of work, while holding nothing that others may need.
         """
         if not self._should_yield(key):
             return
@@ -91,7 +92,7 @@ class FairSemaphore:
                     await self._ended.wait()
 
     def release(self, key: Hashable) -> None:
-        """End a turn, and begin the next."""
+        """Give a slot back and grant it to the next waiter."""
         self._note_use(key)
         self._ended.set()
         self._ended = asyncio.Event()
@@ -101,13 +102,13 @@ class FairSemaphore:
             del self._held[key]
         self._forget(key)
         while self._total < self._limit:
-            able = [one for one in self._waiting if self._free(one)]
-            if not able:
+            eligible = [one for one in self._waiting if self._free(one)]
+            if not eligible:
                 return
-            self._wake(min(able, key=self._rank))
+            self._wake(min(eligible, key=self._rank))
 
     def _wake(self, key: Hashable) -> None:
-        """Give a turn to the first of `key` who still waits."""
+        """Grant a slot to the first of `key` that still waits."""
         queue = self._waiting[key]
         turn = queue.popleft()
         if not turn.done():
@@ -124,7 +125,7 @@ class FairSemaphore:
         )
 
     def _others_recent(self, key: Hashable) -> bool:
-        """Whether any other was here a moment ago."""
+        """Whether any other key was active a moment ago."""
         _, at = self._other if self._last[0] == key else self._last
         return _now() - at < RECENT_S
 

@@ -186,8 +186,8 @@ class Rights:
         return operation in NEEDED and self.allows(NEEDED[operation])
 
     def require(self, operation: str) -> None:
-        """Raises `InsufficientScope` unless these rights allow `operation`, and `OutsideAccessScope` where
-        it would go beyond their reach.
+        """Raises `InsufficientScope` unless these rights allow `operation`, and
+        `OutsideAccessScope` where it would go beyond their reach.
         """
         if not self.may(operation):
             raise InsufficientScope(str(NEEDED.get(operation) or Scope.ADMIN))

@@ -152,7 +152,9 @@ class Store:
         lasting: bool = True,
         reach: AccessScope = FULL_ACCESS,
     ) -> Transaction:
-        """Shelves of which every single query is a transaction of its own; see `Driver.autocommit`."""
+        """Shelves of which every single query is a transaction of its own; see
+        `Driver.autocommit`.
+        """
         connection = Autocommit(self.driver, namespace, write=write, lasting=lasting)
         handle = BoundConnection(connection, self._queries, namespace, reach)
         return Transaction(handle, self._cache, self._mac_key)

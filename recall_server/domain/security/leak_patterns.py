@@ -1,5 +1,5 @@
-"""What to look for when a word should be gone: it may be left in part, in another case, encoding or
-order, or as its digest (SECURITY 6.3). Looking for the whole word alone gives a false "clean".
+"""Byte patterns of a word that should be gone: parts of it, and other cases, encodings, orders and
+digests. A search for the whole word alone misses these.
 """
 
 import base64
@@ -20,9 +20,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Trace:
-    """Where something of a word was found: of which one (they count from 0), in which form, and
-    the byte at which it begins.
-    """
+    """A match: the index of the word (from 0), its form, and the byte at which it begins."""
 
     word: int
     form: str
@@ -30,8 +28,8 @@ class Trace:
 
 
 class LeakPatterns:
-    """All forms of some words, and all parts of some vectors (float32, as they are stored), which
-    count on from the words. Bytes are compared without regard to the case of ASCII letters.
+    """All forms of some words, and all parts of some vectors (float32, as stored), which are
+    numbered after the words. Bytes are compared without regard to the case of ASCII letters.
     """
 
     def __init__(self, words: Sequence[str], vectors: Sequence[bytes] = ()) -> None:
@@ -46,8 +44,8 @@ class LeakPatterns:
             for part in _parts(vector):
                 self._forms.setdefault(part.lower(), (number, "vector"))
         self._beginning: dict[bytes, list[bytes]] = {}
-        # Whether a pair of bytes stands at this place of any needle: so one look at each byte
-        # tells, however many needles there are.
+        # Whether a pair of bytes occurs at this position of any pattern: one look at each byte
+        # decides, however many patterns there are.
         self._pairs = np.zeros((WINDOW // 2, 1 << 16), dtype=np.bool_)
         for pattern in self._forms:
             self._beginning.setdefault(pattern[:WINDOW], []).append(pattern)
@@ -55,11 +53,11 @@ class LeakPatterns:
 
     @property
     def overlap(self) -> int:
-        """How many bytes of one block must be looked at again with the next."""
+        """Bytes of one block that must be searched again with the next."""
         return max(map(len, self._forms)) - 1
 
     def find(self, block: bytes) -> list[Trace]:
-        """The first place of each form in a block."""
+        """Return the first match of each form in a block."""
         lowered = block.lower()
         if len(lowered) < WINDOW:
             return []
@@ -76,7 +74,7 @@ class LeakPatterns:
 
 
 def _pairs_of(text: bytes) -> NDArray[np.uint16]:
-    """Each byte with the one behind it, as a number."""
+    """Return each byte with the next one, as a number."""
     each = np.frombuffer(text, dtype=np.uint8).astype(np.uint16)
     pairs: NDArray[np.uint16] = np.bitwise_or(np.left_shift(each[:-1], np.uint16(8)), each[1:])
     return pairs
@@ -104,7 +102,9 @@ def _forms(word: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _parts(vector: bytes) -> Iterator[bytes]:
-    """Each four numbers that follow each other, but for such as any vector may have: zeros."""
+    """Yield every four consecutive numbers, except those with too few distinct bytes, such as
+    zeros.
+    """
     for start in range(0, len(vector) - 4 * FLOAT_BYTES + 1, FLOAT_BYTES):
         part = vector[start : start + 4 * FLOAT_BYTES]
         if len(set(part)) >= WINDOW:
@@ -117,8 +117,8 @@ def _units(text: str) -> list[str]:
 
 
 def _inner_base64(plain: bytes, offset: int) -> bytes:
-    """What is the same in base64 whatever stands around, `offset` bytes after a multiple of 3: the
-    characters, of six bits each, that have no bit of a neighbour.
+    """Return the part of the base64 text that does not depend on its neighbours, `offset` bytes
+    after a multiple of 3: the characters whose six bits all belong to `plain`.
     """
     encoded = base64.b64encode(b"\x00" * offset + plain)
     return encoded[-(-offset * 8 // 6) : (offset + len(plain)) * 8 // 6]

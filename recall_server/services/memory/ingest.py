@@ -99,8 +99,8 @@ class Ingest:
         one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
 
         Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else, `ErasedContent` where the text was erased here, `OutsideAccessScope`,
-        `QuotaExceeded`.
+        used for something else, `ErasedContent` where the text was erased here,
+        `OutsideAccessScope`, `QuotaExceeded`.
         """
         submission = _in_scope(self._checked(submission), reach)
         entry.details |= text_details(submission.topic, submission.container, submission.source)

@@ -29,7 +29,7 @@ from recall_server.domain.plan import (
     Settling,
     Supersede,
 )
-from recall_server.domain.security.trust import Witness, least
+from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.text.transcript import turn_at
 from recall_server.services.memory.beliefs import Beliefs
 from recall_server.storage.store import Transaction
@@ -293,4 +293,4 @@ def _witness(episode: Episode, span: Span) -> Witness:
     """Whose words a span of an episode is; where several speak, those of the least trusted."""
     source = (episode.source.session_id, episode.source.agent_id)
     speakers = [turn.speaker for turn in episode.turns if turn.span.overlaps(span)] or [None]
-    return least([Witness(episode.id, span, speaker, *source) for speaker in speakers])
+    return least_trusted([Witness(episode.id, span, speaker, *source) for speaker in speakers])

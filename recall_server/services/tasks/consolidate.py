@@ -106,7 +106,8 @@ class Consolidate:
         is done in the same transaction.
 
         Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
-        erased here, `NotFound` where there is no such plan here, `OutsideAccessScope`, `QuotaExceeded`.
+        erased here, `NotFound` where there is no such plan here, `OutsideAccessScope`,
+        `QuotaExceeded`.
         """
         request = self._checked(request).limited_to(reach)
         request = replace(request, text=await self.redaction.text(request.text, entry))

@@ -157,8 +157,8 @@ class Push:
         """Tell `wanted.url` what happens to the run from now on; a config of this id is replaced,
         and what it has not been told yet goes to the new address.
 
-        Raises what `check` and `keep` raise, `TaskNotFound`, and `OutsideAccessScope` where the run may
-        come to tell more than is in reach.
+        Raises what `check` and `keep` raise, `TaskNotFound`, and `OutsideAccessScope` where the run
+        may come to tell more than is in reach.
         """
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             if not (await _existing(tx, task_id)).request.effective_scope.within(reach):

@@ -234,8 +234,8 @@ class Tasks:
     async def wait_until_idle(
         self, namespace: Namespace, task: Task, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
-        """The run once it has ended or asks something; as it is, where this process stops. `task` as
-        it was just committed: nothing can have happened to it unheard.
+        """The run once it has ended or asks something; as it is, where this process stops. `task`
+        as it was just committed: nothing can have happened to it unheard.
         """
         async with self.transitions.events.subscribe(namespace, task.id) as subscription:
             while not task.status.state.idle and not self.transitions.events.closed:
