@@ -8,6 +8,7 @@ from recall_server.domain.security.trust import (
     Witness,
     corroborates,
     corroborations,
+    least_trusted,
     trust,
 )
 
