@@ -12,7 +12,7 @@ from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services import Services
 from recall_server.services.memory.embedding import ItemEmbedder
-from recall_server.storage.sqlite.disk_space import room
+from recall_server.storage.sqlite.disk_space import space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
 
@@ -49,5 +49,5 @@ class Application:
     def space_warnings(self) -> list[Finding]:
         """Warnings of low disk space, found without asking the database."""
         where = self.settings.database
-        found = room(where) if isinstance(where, Path) and where.exists() else ()
+        found = space_findings(where) if isinstance(where, Path) and where.exists() else ()
         return [one for one in found if one.level is not Level.OK]

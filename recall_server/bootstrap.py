@@ -91,18 +91,18 @@ async def open_application(
         issuers = factories.issuers(settings)
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
-        us = settings.canonical_url or f"urn:recall:{key.kid}"
-        delegation = Delegation(store, now, id_of, key, us)
+        audience = settings.canonical_url or f"urn:recall:{key.kid}"
+        delegation = Delegation(store, now, id_of, key, audience)
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
-        mind = embedder or factories.embedder(settings)
-        vectors = ItemEmbedder(mind) if mind else None
-        second = reranker or factories.reranker(settings)
-        if second is not None:
-            stack.push_async_callback(second.close)
-            store.holders.append(second.forget)
-        if mind is not None:
-            stack.push_async_callback(mind.close)
+        embedder = embedder or factories.embedder(settings)
+        vectors = ItemEmbedder(embedder) if embedder else None
+        reranker = reranker or factories.reranker(settings)
+        if reranker is not None:
+            stack.push_async_callback(reranker.close)
+            store.holders.append(reranker.forget)
+        if embedder is not None:
+            stack.push_async_callback(embedder.close)
         lease, woken = timedelta(seconds=settings.lease_s), _Wake()
         cursors = Cursors(key.derive(CURSORS), now)
         audit = Audit(store, now, id_of, cursors)
@@ -128,9 +128,9 @@ async def open_application(
         )
         embedding = Embedding(store, vectors, now, lease)
         receipts = Receipts(key)
-        clearing = NamespaceEraser(store, digests, now)
-        emptying = ContainerEraser(store, digests, ledger, now, id_of)
-        purge = Purge(store, receipts, ledger, clearing, emptying, now, lease)
+        namespace_eraser = NamespaceEraser(store, digests, now)
+        container_eraser = ContainerEraser(store, digests, ledger, now, id_of)
+        purge = Purge(store, receipts, ledger, namespace_eraser, container_eraser, now, lease)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -176,7 +176,7 @@ async def open_application(
             lease=lease,
             poll_s=settings.worker_poll_s,
             jobs_at_once=settings.worker_jobs,
-            last_words={CONSOLIDATE: consolidate.give_up},
+            on_give_up={CONSOLIDATE: consolidate.give_up},
         )
         woken.worker = worker
         yield Application(
@@ -197,7 +197,15 @@ async def open_application(
                 delegation=delegation,
                 embedding=embedding,
                 erase=Erase(
-                    store, receipts, ledger, digests, clearing, emptying, now, id_of, woken
+                    store,
+                    receipts,
+                    ledger,
+                    digests,
+                    namespace_eraser,
+                    container_eraser,
+                    now,
+                    id_of,
+                    woken,
                 ),
                 export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
                 importing=Import(
@@ -222,7 +230,7 @@ async def open_application(
                     now,
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
-                    Reranking(second, settings.rerank_min_score) if second else None,
+                    Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
                 sources=Sources(store, transitions, now, id_of, woken),
                 tasks=tasks,

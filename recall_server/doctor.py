@@ -16,7 +16,7 @@ from recall_server.config import LOOPBACK, Settings
 from recall_server.domain.errors import Unsafe
 from recall_server.domain.findings import Finding, Level, judged
 from recall_server.storage.inspection import inspect
-from recall_server.storage.sqlite.disk_space import room
+from recall_server.storage.sqlite.disk_space import space_findings
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
@@ -69,7 +69,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
     if isinstance(settings.database, Path):
         yield _file("database_file", settings.database)
         yield _folder("database_folder", settings.database.resolve().parent)
-        yield from room(settings.database)
+        yield from space_findings(settings.database)
     yield _file("key_file", settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
     if settings.card_key_file is not None:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from recall_server.config import Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.integrations.checkpoints import CheckpointFile, CheckpointUrl, Place
+from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto import key_set
 from recall_server.integrations.crypto.issuers import Issuer, load
 from recall_server.integrations.crypto.keys import ServerKey
@@ -66,9 +66,9 @@ async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: 
     return found
 
 
-def checkpoint_places(settings: Settings) -> list[Place]:
+def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
     """Where checkpoints go."""
-    places: list[Place] = []
+    places: list[CheckpointStore] = []
     if settings.checkpoint_file is not None:
         places.append(CheckpointFile(settings.checkpoint_file))
     if settings.checkpoint_url is not None:

@@ -90,7 +90,7 @@ async def listening(
     """The app on a socket, for as long as the block lasts; yields its address."""
     config = uvicorn.Config(
         app,
-        http=partial(TimedProtocol, patience=_patience(settings)),  # type: ignore[arg-type]
+        http=partial(TimedProtocol, patience=_timeouts(settings)),  # type: ignore[arg-type]
         ws="none",
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         lifespan="on",
@@ -117,7 +117,7 @@ async def listening(
         await task
 
 
-def _patience(settings: Settings) -> ConnectionTimeouts:
+def _timeouts(settings: Settings) -> ConnectionTimeouts:
     """As the settings say, but no more connections than this process may have files open."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.connections_max + FILES_BESIDES

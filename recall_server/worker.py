@@ -20,7 +20,7 @@ from recall_server.storage.tables.jobs import Fenced
 log = structlog.get_logger()
 
 Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
-LastWords = Callable[[Transaction, Job, str], Awaitable[Callable[[], None]]]
+GiveUpHandler = Callable[[Transaction, Job, str], Awaitable[Callable[[], None]]]
 
 FAILURES_MAX = 5
 BACKOFF_MIN = timedelta(seconds=2)
@@ -42,9 +42,9 @@ class Worker:
         lease: timedelta,
         poll_s: float,
         jobs_at_once: int,
-        last_words: Mapping[str, LastWords] = MappingProxyType({}),
+        on_give_up: Mapping[str, GiveUpHandler] = MappingProxyType({}),
     ) -> None:
-        """`last_words`: what a kind of job does, besides, in the transaction that gives it up, and
+        """`on_give_up`: what a kind of job does, besides, in the transaction that gives it up, and
         what is to be done after that.
         """
         self._store = store
@@ -54,16 +54,16 @@ class Worker:
         self._lease = lease
         self._poll_s = poll_s
         self._jobs_at_once = jobs_at_once
-        self._last_words = last_words
+        self._on_give_up = on_give_up
         self._served = ""
         self._claiming = asyncio.Lock()
-        self._calls = asyncio.Semaphore(0)
+        self._wakes = asyncio.Semaphore(0)
         self._stopping = False
 
     def wake(self) -> None:
         """There is something to do: one who rests looks at once instead of at the next poll."""
-        if self._calls.locked():
-            self._calls.release()
+        if self._wakes.locked():
+            self._wakes.release()
 
     def stop(self) -> None:
         """Finish what is under way, and claim nothing more."""
@@ -80,7 +80,7 @@ class Worker:
         busy = True
         while not self._stopping:
             try:
-                busy = await self.run_once(crowded=busy)
+                busy = await self.run_once(backlog=busy)
             except Unavailable as error:
                 log.warning("worker_waits", code=error.code)
                 busy = False
@@ -91,17 +91,17 @@ class Worker:
     async def _rest(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._poll_s):
-                await self._calls.acquire()
+                await self._wakes.acquire()
 
-    async def run_once(self, *, crowded: bool = False) -> bool:
+    async def run_once(self, *, backlog: bool = False) -> bool:
         """Claim and run one job; False where none is due. Where jobs follow one on another
-        (`crowded`), there may be more of them than was called for: one who rests looks, too.
+        (`backlog`), there may be more of them than was called for: one who rests looks, too.
         """
         async with self._claiming:
             job = await self._claim()
         if job is None:
             return False
-        if crowded:
+        if backlog:
             self.wake()
         await self._run(job)
         return True
@@ -117,7 +117,7 @@ class Worker:
 
     async def _run(self, job: Job) -> None:
         if job.failures >= FAILURES_MAX:
-            await self._bury(job, "WORKER_LOST")
+            await self._give_up(job, "WORKER_LOST")
             return
         try:
             # Others claim meanwhile: they would wait for the disk, one behind the other.
@@ -144,7 +144,7 @@ class Worker:
     async def _fail(self, job: Job, code: str, *, finally_: bool = False) -> None:
         """Count a failure of the job's own, and give up after `FAILURES_MAX` of them."""
         if finally_ or job.failures + 1 >= FAILURES_MAX:
-            await self._bury(job, code)
+            await self._give_up(job, code)
         else:
             await self._postpone(job, code, failed=True)
 
@@ -165,11 +165,11 @@ class Worker:
         except RecallError as error:
             log.warning("job_left_to_its_lease", job=job.id, code=error.code)
 
-    async def _bury(self, job: Job, code: str) -> None:
+    async def _give_up(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         then: Callable[[], None] | None = None
         async with self._store.transaction(job.namespace) as tx:
-            if await tx.jobs.bury(job, code, self._now()) and job.kind in self._last_words:
-                then = await self._last_words[job.kind](tx, job, code)
+            if await tx.jobs.bury(job, code, self._now()) and job.kind in self._on_give_up:
+                then = await self._on_give_up[job.kind](tx, job, code)
         if then is not None:
             then()

@@ -174,13 +174,13 @@ def verify(
             _broken(error)
         except RecallError as error:
             fail(error.message, error.code)
-        _sound([found], checkpoints, as_json=as_json)
+        _print_verified([found], checkpoints, as_json=as_json)
         return
 
     async def act(built: Application) -> None:
         public = key_in(key) if key else built.key.public
         if not as_json:
-            _tell_key(public, "the operator" if key else "this server")
+            _print_key(public, "the operator" if key else "this server")
         given = _read(checkpoints, public)
         if name is not None:
             wanted = [namespace(name)]
@@ -188,10 +188,10 @@ def verify(
             wanted = [one async for one in built.services.verification.namespaces()]
         try:
             verified = [await _verified(built, one, given) for one in wanted]
-            _nothing_vanished(wanted if name is None else None, given)
+            _check_all_present(wanted if name is None else None, given)
         except AuditBroken as error:
             _broken(error)
-        _sound(verified, checkpoints, as_json=as_json)
+        _print_verified(verified, checkpoints, as_json=as_json)
 
     in_application(db, act)
 
@@ -210,7 +210,7 @@ async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) 
     return found
 
 
-def _nothing_vanished(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
+def _check_all_present(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
     """Every book that was vouched for must be there, if all are looked at."""
     if wanted is None:
         return
@@ -226,7 +226,7 @@ def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json:
             manifest = manifest_of(lines)
             public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
             if not as_json:
-                _tell_key(public, "the operator" if key else "the export itself: give --key")
+                _print_key(public, "the operator" if key else "the export itself: give --key")
             given = _read(checkpoints, public)
             return verified_export(manifest, lines, given, public)
     except (OSError, UnicodeDecodeError):
@@ -243,7 +243,7 @@ def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
         raise Invalid(f"{path} cannot be read as a file of checkpoints.") from None
 
 
-def _tell_key(public: Jwk, whose: str) -> None:
+def _print_key(public: Jwk, whose: str) -> None:
     typer.echo(f"key {public['x']} of {whose}", err=True)
 
 
@@ -252,20 +252,20 @@ def _broken(error: AuditBroken) -> NoReturn:
     raise typer.Exit(BROKEN)
 
 
-def _sound(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
+def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in found])
         return
     for one in found:
-        told = [f"records 1 to {one.seq} are as they were written" if one.seq else "no records"]
+        parts = [f"records 1 to {one.seq} are as they were written" if one.seq else "no records"]
         if one.vouched_for:
-            told.append(f"checkpoints vouch for those up to {one.vouched_for}")
+            parts.append(f"checkpoints vouch for those up to {one.vouched_for}")
         elif checkpoints is not None and one.seq:
-            told.append("no checkpoint vouches for any of them")
+            parts.append("no checkpoint vouches for any of them")
         if one.details_erased:
-            told.append(f"details of {one.details_erased} erased")
+            parts.append(f"details of {one.details_erased} erased")
         if one.unchained:
-            told.append(f"{one.unchained} from before there was a chain are not proved")
-        typer.echo(f"{one.namespace}: {'; '.join(told)}")
+            parts.append(f"{one.unchained} from before there was a chain are not proved")
+        typer.echo(f"{one.namespace}: {'; '.join(parts)}")
     if checkpoints is None:
         typer.echo("Without --checkpoints a tail that was cut off cannot be seen.", err=True)

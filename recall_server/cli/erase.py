@@ -134,8 +134,8 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
 async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[str, str]:
     """The newest receipt, and where the purge stands. There may be no worker to wait for."""
     try:
-        with progress("rows erased") as told:
-            done = await built.services.purge.at_once(ns, erased.id, told)
+        with progress("rows erased") as on_progress:
+            done = await built.services.purge.at_once(ns, erased.id, on_progress)
     except Unavailable as error:
         return erased.receipt, f"pending: {error.message}"
     return done.receipt, f"done{f', but for: {done.left_behind}' if done.left_behind else ''}"

@@ -54,14 +54,14 @@ def export_(
         services, ns = built.services, namespace(name)
         entry = services.audit.begin(ns, export.OPERATION, PROTOCOL, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
-        with written(out) as file, progress("lines written") as told:
+        with written(out) as file, progress("lines written") as on_progress:
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
                     # A reader of the pipe that rests must not stop the clock of what is read.
                     await asyncio.to_thread(file.write, piece)
                     lines += piece.count(b"\n")
-                    told(lines)
+                    on_progress(lines)
 
     in_application(db, act)
 
@@ -83,12 +83,12 @@ def import_(
                 # Nothing of a damaged file is taken in, where it can be known.
                 services.importing.check(source)
                 source.seek(0)
-            with progress("lines read") as told:
+            with progress("lines read") as on_progress:
                 report = await services.importing.take(
                     ns,
                     source,
                     entry=lambda: services.audit.begin(ns, importing.OPERATION, PROTOCOL, None),
-                    told=told,
+                    on_progress=on_progress,
                 )
         _show(report, as_json=as_json)
 

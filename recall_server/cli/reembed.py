@@ -57,9 +57,9 @@ def reembed(
             return
         for one in done:
             if one.embedded or one.dropped:
-                typer.echo(f"{one.namespace}: {_told(one.embedded, one.dropped)}")
+                typer.echo(f"{one.namespace}: {_summary(one.embedded, one.dropped)}")
         embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
-        typer.echo(f"In all, of {model}: {_told(embedded, dropped)}")
+        typer.echo(f"In all, of {model}: {_summary(embedded, dropped)}")
 
     in_application(db, act)
 
@@ -76,11 +76,11 @@ async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
     entry = partial(begin, one, protocol=PROTOCOL, accessor=None)
     lacking = await embedding.lacking(one)
     beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
-    with beside as told:
-        embedded = await embedding.reembed(one, entry=entry, told=told)
+    with beside as on_progress:
+        embedded = await embedding.reembed(one, entry=entry, on_progress=on_progress)
     dropped = await embedding.drop_others(one, entry=entry) if drop else 0
     return Done(one, embedded, dropped)
 
 
-def _told(embedded: int, dropped: int) -> str:
+def _summary(embedded: int, dropped: int) -> str:
     return f"{embedded} vectors made" + (f", {dropped} of other models deleted" if dropped else "")

@@ -37,8 +37,8 @@ def search(  # noqa: PLR0917  # options, each by its name
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, "search_memories", PROTOCOL, None)
-        rooms = frozenset(container) if container else None
-        asked = Query(query, limit=limit, mode=mode, containers=rooms)
+        containers = frozenset(container) if container else None
+        asked = Query(query, limit=limit, mode=mode, containers=containers)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)
         if as_json:
             print_json(presenters.found(found, explain=True))

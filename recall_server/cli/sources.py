@@ -53,9 +53,11 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
             for one in ones.values():
                 echo(f"{title}  {one.id}  {one.text}")
         counts = found.counts().items()
-        told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in counts if number)
+        summary = ", ".join(
+            f"{number} {what.replace('_', ' ')}" for what, number in counts if number
+        )
         typer.echo(
-            f"{'Would be' if dry_run else 'Done'}: {told}." if told else "Nothing came of it."
+            f"{'Would be' if dry_run else 'Done'}: {summary}." if summary else "Nothing came of it."
         )
 
     in_application(db, act)

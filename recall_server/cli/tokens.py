@@ -158,7 +158,7 @@ def list_(
         if as_json:
             print_json(rows)
             return
-        print_table([_told(row) for row in rows], "No tokens yet.")
+        print_table([_row(row) for row in rows], "No tokens yet.")
 
     in_application(db, act)
 
@@ -218,13 +218,13 @@ def revoke(
         revoked = await services.access.revoke(
             info, children_only=children_only, force=force, entry=entry
         )
-        of = f"of {info.namespace}"
+        owner = f"of {info.namespace}"
         if not revoked and children_only:
-            typer.echo(f"Nothing that {accessor} {of} issued is left, and it stands itself.")
+            typer.echo(f"Nothing that {accessor} {owner} issued is left, and it stands itself.")
         elif not revoked:
-            typer.echo(f"{accessor} {of} was revoked before, and all that it issued.")
+            typer.echo(f"{accessor} {owner} was revoked before, and all that it issued.")
         for one in revoked:
-            typer.echo(f"Revoked {one} {of}.")
+            typer.echo(f"Revoked {one} {owner}.")
 
     in_application(db, act)
 
@@ -282,7 +282,7 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
     typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: dict[str, Any]) -> dict[str, Any]:
     shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
     return {key: _cell(row[key]) for key in shown}
 

@@ -24,7 +24,7 @@ def signed(key: ServerKey, checkpoint: Checkpoint) -> str:
     return key.sign(asdict(checkpoint), TYP)
 
 
-def opened(token: str, public: Jwk) -> Checkpoint:
+def verified_checkpoint(token: str, public: Jwk) -> Checkpoint:
     """What the holder of `public` vouched for. Raises `Invalid` where it did not."""
     try:
         key = jwt.PyJWK(dict(public), algorithm=ALG)
@@ -42,10 +42,10 @@ def _checkpoint(header: dict[str, Any], claims: dict[str, Any]) -> Checkpoint:
     )
 
 
-class Place(Protocol):
+class CheckpointStore(Protocol):
     """Where checkpoints are kept."""
 
-    async def keep(self, checkpoints: Sequence[str]) -> None:
+    async def store(self, checkpoints: Sequence[str]) -> None:
         """Add these, all of them. Raises `Unavailable` where that is not certain."""
         ...
 
@@ -58,7 +58,7 @@ class CheckpointFile:
 
     path: Path
 
-    async def keep(self, checkpoints: Sequence[str]) -> None:
+    async def store(self, checkpoints: Sequence[str]) -> None:
         text = "".join(f"{one}\n" for one in checkpoints).encode()
         file = AppendedFile(self.path, "RECALL_CHECKPOINT_FILE")
         await asyncio.to_thread(file.append, text)
@@ -80,7 +80,7 @@ class CheckpointUrl:
         # The operator has named it, so that it may be private; nothing else may.
         self._webhook = Webhook(allowed=[f"{host}:{port}"], timeout_s=timeout_s)
 
-    async def keep(self, checkpoints: Sequence[str]) -> None:
+    async def store(self, checkpoints: Sequence[str]) -> None:
         try:
             answer = await self._webhook.post(
                 self._url,

@@ -20,7 +20,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.domain.query import Query
-from recall_server.integrations.checkpoints import opened
+from recall_server.integrations.checkpoints import verified_checkpoint
 from recall_server.resources import shipped
 from recall_server.server import bound, listening
 from recall_server.services.memory.ingest import Submission
@@ -281,7 +281,7 @@ async def test_checkpoints_are_written_of_what_has_grown(open_app: Open, tmp_pat
 
             async def vouched_for(*wanted: tuple[str, int]) -> bool:
                 lines = path.read_text().splitlines() if path.exists() else []
-                found = [opened(one, built.key.public) for one in lines]
+                found = [verified_checkpoint(one, built.key.public) for one in lines]
                 return [(one.namespace, one.seq) for one in found] == list(wanted)
 
             async def first() -> bool:
@@ -315,7 +315,8 @@ async def test_a_checkpoint_that_found_no_place_is_written_later(open_app: Open)
         async with working(built):
             await until(twice, WITHIN_S, "it is sent again")
         first, second = (
-            opened(r.body.decode().strip(), built.key.public) for r in receiver.requests
+            verified_checkpoint(r.body.decode().strip(), built.key.public)
+            for r in receiver.requests
         )
 
     assert (first.seq, first.digest) == (second.seq, second.digest)

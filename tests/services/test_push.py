@@ -178,7 +178,7 @@ async def test_a_config_that_comes_with_the_run_is_told_its_first_event_too(desk
         wanted = PushRequest(receiver.url, id="mine")
         await desk.push.check(wanted)
         async with desk.store.transaction(ALICE) as tx:
-            await desk.push.keep(tx, ALICE, TASK, wanted, after=0)
+            await desk.push.add(tx, ALICE, TASK, wanted, after=0)
         await desk.happen()
         await desk.drain()
 

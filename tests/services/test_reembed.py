@@ -82,7 +82,7 @@ async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_app: Op
     async with open_app(embedder=Other()) as application:
         assert await application.services.embedding.lacking(ALICE) == len(before["hash/64+2"])
         made = await application.services.embedding.reembed(
-            ALICE, entry=lines(application), told=heard.append
+            ALICE, entry=lines(application), on_progress=heard.append
         )
         after = await known(application)
         bobs = await known(application, BOB)

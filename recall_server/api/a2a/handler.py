@@ -148,7 +148,7 @@ class A2AHandler(RequestHandler):
                 await self._services.push.check(request)
 
                 async def also(tx: Transaction, task: Task) -> None:
-                    await self._services.push.keep(
+                    await self._services.push.add(
                         tx, caller.namespace, task.id, request, after=task.events
                     )
 

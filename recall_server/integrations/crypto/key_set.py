@@ -16,7 +16,7 @@ from recall_server.domain.errors import Invalid, RecallError
 from recall_server.domain.external_errors import AuthUnavailable
 from recall_server.integrations.crypto.issuers import Issuer
 from recall_server.integrations.crypto.jwt import KID_CHARS_MAX, NotValid
-from recall_server.integrations.http.webhook import Webhook, place_of
+from recall_server.integrations.http.webhook import Webhook, address_of
 from recall_server.integrations.llm.strict_json import strict
 
 log = structlog.get_logger()
@@ -53,7 +53,7 @@ class KeySet:
         if issuer.jwks_file is not None:
             self._load = _contents(issuer.jwks_file)
         elif issuer.jwks_url is not None:
-            place = place_of(issuer.jwks_url)
+            place = address_of(issuer.jwks_url)
             self._web = Webhook(allowed=[place] if issuer.allow_private else [], timeout_s=FETCH_S)
 
     async def key(self, kid: str, alg: str) -> jwt.PyJWK:
@@ -125,8 +125,8 @@ def keys_of(data: bytes, algorithms: tuple[str, ...]) -> dict[str, dict[str, jwt
     Raises `ValueError` where the set cannot be trusted as a whole: it shows a secret, or has two
     keys of one name.
     """
-    told = strict(data) if len(data) <= SET_BYTES_MAX else None
-    keys = told.get("keys") if isinstance(told, dict) else None
+    document = strict(data) if len(data) <= SET_BYTES_MAX else None
+    keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or not 0 < len(keys) <= KEYS_MAX:
         raise ValueError("it is no set of keys")
     found: dict[str, dict[str, jwt.PyJWK]] = {}
@@ -182,13 +182,13 @@ def check(issuer: Issuer) -> None:
         if issuer.jwks_file is not None:
             keys_of(issuer.jwks_file.read_bytes(), issuer.algorithms)
         elif issuer.jwks_url is not None:
-            place_of(issuer.jwks_url)
+            address_of(issuer.jwks_url)
     except (RecallError, OSError, ValueError) as error:
-        raise _keyless(issuer, str(error)) from None
+        raise _unusable(issuer, str(error)) from None
     url = issuer.jwks_url
     if url is not None and not issuer.allow_private and not url.startswith("https://"):
-        raise _keyless(issuer, "jwks_url must begin with https://")
+        raise _unusable(issuer, "jwks_url must begin with https://")
 
 
-def _keyless(issuer: Issuer, why: str) -> Invalid:
+def _unusable(issuer: Issuer, why: str) -> Invalid:
     return Invalid(f"RECALL_ISSUERS_FILE: the keys of {issuer.name}: {why.rstrip('.')}.")

@@ -36,7 +36,7 @@ class ServerKey:
     private: Ed25519PrivateKey = field(repr=False)
 
     @classmethod
-    def of(cls, private: Ed25519PrivateKey) -> Self:
+    def from_private(cls, private: Ed25519PrivateKey) -> Self:
         shown: dict[str, str] = dict(OKPAlgorithm.to_jwk(private.public_key(), as_dict=True))
         return cls({**shown, "kid": thumbprint(shown), "alg": ALG, "use": "sig"}, private)
 
@@ -51,7 +51,7 @@ class ServerKey:
             raise _unusable(path, "holds no private key in PEM without a password") from None
         if not isinstance(key, Ed25519PrivateKey):
             raise _unusable(path, "holds a key of another kind than Ed25519")
-        return cls.of(key)
+        return cls.from_private(key)
 
     @classmethod
     def make(cls, path: Path) -> Self:
@@ -78,7 +78,7 @@ class ServerKey:
                 draft.unlink()
         except OSError as error:
             raise _unusable(path, f"cannot be made ({error.strerror})") from None
-        return cls.of(key)
+        return cls.from_private(key)
 
     @property
     def kid(self) -> str:

@@ -155,8 +155,8 @@ class Webhook:
         if literal is not None:
             found = [literal]
         else:
-            told = await self._resolve(target.name, target.port)
-            found = [address for address in map(parsed, told) if address is not None]
+            resolved = await self._resolve(target.name, target.port)
+            found = [address for address in map(parsed, resolved) if address is not None]
         if not found:
             raise OSError("no address")
         if self._exempt.host(target.host, target.port) or self._exempt.addresses(found):
@@ -216,7 +216,7 @@ class Webhook:
         return Answer(response.status_code, wait, body)
 
 
-def place_of(url: str) -> str:
+def address_of(url: str) -> str:
     """The host and port of a URL, as `Exempt` takes them. Raises `PushUrlRefused`."""
     target = _target(url)
     return f"{target.host}:{target.port}"

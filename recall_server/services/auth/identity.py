@@ -1,7 +1,7 @@
-"""Tokens of others: who an identity provider says somebody is, and what the operator makes of it.
+"""Verifies tokens of identity providers and maps their claims to namespaces and scopes.
 
-Nothing of a user is kept here. What is known of an issuer is in its `Issuer`, its keys in a set of
-their own: no key of one proves a token of another.
+Nothing about a user is stored. Each issuer has its own key set: no key of one verifies a token of
+another.
 """
 
 import hashlib
@@ -35,8 +35,9 @@ class Identity:
         self._issuers = {one.issuer: (one, KeySet(one, now)) for one in issuers}
 
     async def verify(self, shown: Jwt) -> TokenInfo:
-        """Who it is. Raises `NotValid`; `NamespaceNotAllowed` and `InsufficientScope` where the
-        token is good and opens nothing here; `AuthUnavailable` where the keys cannot be had.
+        """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` and
+        `InsufficientScope` if the token is valid without access here; `AuthUnavailable` without
+        keys.
         """
         issuer, keys = self._issuers.get(shown.issuer, (None, None))
         if issuer is None or keys is None:
@@ -67,7 +68,7 @@ class Identity:
         )
 
     async def still_valid(self, info: TokenInfo) -> bool:
-        """Whether a token that was verified would be so again: neither it nor its key has ended."""
+        """Whether a verified token would be accepted again: neither it nor its key has ended."""
         assert info.signed is not None
         issuer, keys = self._issuers[info.signed.issuer]
         try:
@@ -101,6 +102,6 @@ class Identity:
 
 
 def _accessor(issuer: Issuer, subject: str) -> str:
-    """A name for the user that tells nobody who it is: subjects are often addresses."""
-    told = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
-    return f"{issuer.name}:{hashlib.sha256(told).hexdigest()[:_DIGEST_CHARS]}"
+    """Return a pseudonym of the user: subjects are often e-mail addresses."""
+    name = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
+    return f"{issuer.name}:{hashlib.sha256(name).hexdigest()[:_DIGEST_CHARS]}"

@@ -1,4 +1,4 @@
-"""Tokens that stand in no table, by who signed them: this server, or an issuer it was told of."""
+"""Verifies JSON web tokens by their issuer: this server, or a configured identity provider."""
 
 from recall_server.domain.permissions import TokenInfo
 from recall_server.integrations.crypto.issuers import OURS
@@ -8,7 +8,7 @@ from recall_server.services.auth.identity import Identity
 
 
 class JwtVerifier:
-    """See `SignedTokens`."""
+    """Implements `SignedTokens`."""
 
     def __init__(self, delegation: Delegation, identity: Identity) -> None:
         self._delegation = delegation

@@ -167,11 +167,11 @@ class Embedding:
         namespace: Namespace,
         *,
         entry: Callable[[str], AuditEntry],
-        told: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> int:
         """Give vectors to all that search finds in a namespace and that lacks one; how many those
-        were, which `told` hears after each batch. A batch is one transaction, with its line in the
-        book: whoever is stopped begins again where it ended.
+        were, which `on_progress` hears after each batch. A batch is one transaction, with its line
+        in the book: whoever is stopped begins again where it ended.
 
         Raises `EmbedderUnavailable`; `Invalid` where there is no embedder; `Stale` where every
         attempt at a batch met with an erasure.
@@ -188,7 +188,7 @@ class Embedding:
                 after = page[-1]
                 for batch in _batches(lacking) if lacking else ():
                     made += await self._given(namespace, batch, entry)
-                    told(made)
+                    on_progress(made)
         return made
 
     async def _given(

@@ -1,9 +1,9 @@
-"""What an extractor proposes and what is known, made into a plan (FEATURES C07, F01, F07).
+"""Makes a plan from an extractor's candidates and the stored memories.
 
 A stated correction, an exact duplicate and a multi-valued attribute settle themselves. Any other
-contradiction is settled by policy: *decide* lets the claim stated later win, *ask* makes a question
-of it, the others always choose the same. What is less trusted replaces nothing that is trusted
-more, unless somebody says so (SECURITY LLM-03): both stay, and it is noted that they contradict.
+contradiction is settled by policy: *decide* lets the later claim win, *ask* makes a question of it,
+the others always choose the same side. A less trusted claim replaces no more trusted one unless a
+person says so: both stay, and the contradiction is recorded.
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ from recall_server.domain.text.transcript import turn_at
 from recall_server.services.memory.beliefs import Beliefs
 from recall_server.storage.store import Transaction
 
-# So much less confidence in the newer claim speaks for the older one.
+# A newer claim with so much less confidence does not win.
 SURE = 0.2
-# Who decided that both stay, where the one that would win is trusted less.
+# `decided_by` of a decision to keep both because the later claim is trusted less.
 TRUST = "trust"
 
 
@@ -50,12 +50,12 @@ async def plan(
     settling: Settling | None = None,
     new: bool = False,
 ) -> Plan:
-    """What to change so that `candidates` are remembered, given what `tx` sees; and what to ask
-    before that, if `settling` (by default: decide) leaves a contradiction open.
+    """Return the changes that make `candidates` memories, given what `tx` sees, and the questions
+    that `settling` (by default: decide) leaves open.
 
-    A candidate that was made into a memory before, whatever became of it, is passed over: working
-    through an episode twice adds nothing, and brings nothing back. Of one that is `new`, and not
-    kept yet, nothing can have been made.
+    A candidate that was made into a memory before is skipped, whatever became of it: a repetition
+    adds nothing and restores nothing. `new`: the episode is not stored yet, so there can be no such
+    memory.
     """
     proposals: dict[str, tuple[Candidate, Memory]] = {}
     for proposed in candidates:
@@ -69,12 +69,14 @@ async def plan(
         if memory_id not in before:
             draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
             draft.changes += await _settle(candidate, memory, draft)
-    return Plan(tuple(draft.changes), await _quoted(tx, draft.questions), tuple(draft.decisions))
+    return Plan(
+        tuple(draft.changes), await _with_stored_text(tx, draft.questions), tuple(draft.decisions)
+    )
 
 
 @dataclass
 class _Draft:
-    """The plan as far as it has come."""
+    """The plan so far."""
 
     beliefs: Beliefs
     settling: Settling
@@ -110,7 +112,7 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
                 *_supersede(given_way, other, memory, beliefs),
             ]
     if not clashing:
-        # Said on better evidence than it was: the better words are kept.
+        # Stated again on better evidence: the better words replace the stored ones.
         return _replace(same, memory, beliefs)
     if decide:
         return _decide(memory, same, clashing, draft)
@@ -120,43 +122,43 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
 def _decide(
     memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
 ) -> list[Change]:
-    """The claim that was said later wins, unless it is trusted less: then both stay."""
+    """Let the later claim win, unless it is trusted less: then keep both."""
     beliefs = draft.beliefs
     mine = beliefs.trust(memory)
     newer = [one for one in clashing if one.said_at > memory.said_at]
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
-        # Told late: it is history already, and the oldest of what came after it ended it.
+        # A late report is history already: the oldest of the later claims ended it.
         return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
     giving_way = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in giving_way]
     if staying:
-        both = Resolution(_asked(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
+        both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
     return _replace([*giving_way, *same], memory, beliefs)
 
 
-def _asked(memory: Memory, clashing: Sequence[Memory]) -> str:
-    """The id of the question which of these holds."""
+def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
+    """Return the id of the question which of these holds."""
     return derived_id("q", memory.id, *sorted(other.id for other in clashing))
 
 
 def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Change]:
-    """What the answer, or a policy that needs none, makes of a contradiction; a question where
-    there is neither.
+    """Apply the answer, or a policy that needs none, to a contradiction; ask if there
+    is neither.
     """
     clashing = sorted(clashing, key=draft.beliefs.trust, reverse=True)
-    question_id = _asked(memory, clashing)
+    question_id = _question_id(memory, clashing)
     by_policy = draft.settling.policy.choice
     resolution = draft.settling.resolutions.get(question_id)
-    # Above 0 where what is known is trusted more than what is new.
+    # Above 0 if the stored claim is trusted more than the new one.
     above = draft.beliefs.trust(clashing[0]) - draft.beliefs.trust(memory)
     if resolution is None and by_policy is not None:
         resolution = Resolution(question_id, by_policy, "policy", draft.now)
         if above and by_policy is (Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING):
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None:
-        reason, recommended = _weighed(memory, clashing, above)
+        reason, recommended = _recommendation(memory, clashing, above)
         draft.questions.append(Question(question_id, memory, tuple(clashing), reason, recommended))
         return []
     changes, also = _chosen(resolution, memory, clashing, draft.beliefs)
@@ -168,7 +170,7 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
 def _chosen(
     resolution: Resolution, memory: Memory, clashing: list[Memory], beliefs: Beliefs
 ) -> tuple[list[Change], tuple[str, ...]]:
-    """The changes, and the ids of memories that only the choice brought about."""
+    """Return the changes, and the ids of memories that only the choice created."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
             return [Add(_outdated(memory, clashing[0]))], ()
@@ -200,15 +202,15 @@ def _replace(
 
 
 def _supersede(old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs) -> list[Change]:
-    """`old` gives way to `by`, because of what was `said`."""
+    """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
         beliefs.drop(other)
     return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
 
 
-def _weighed(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
-    """Why nobody can tell, and which side the evidence leans to: to what is trusted more, else to
-    what was said later, unless it is much less sure.
+def _recommendation(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
+    """Return the reason of a question and the side that the evidence favours: the more trusted,
+    else the later claim, unless it is much less certain.
     """
     new, old = memory.fact, clashing[0].fact
     assert new is not None
@@ -229,8 +231,8 @@ def _weighed(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, C
     return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
 
 
-async def _quoted(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions, with the exact words of what is stored, too."""
+async def _with_stored_text(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
+    """Return the questions with the exact text of the stored memories."""
     ids = {other.id for question in questions for other in question.existing}
     stored = await tx.memories.get(sorted(ids)) if ids else {}
     return tuple(
@@ -252,8 +254,8 @@ def _outdated(memory: Memory, by: Memory) -> Memory:
 
 
 def _end_of(old: Memory, new: Memory) -> datetime:
-    """When the older claim ceased to hold: when the newer began to, if that was after it. Never
-    before it began itself.
+    """Return when the older claim ceased to hold: the start of the newer one, if that is later;
+    never before its own start.
     """
     ended = new.valid_from if new.valid_from > old.valid_from else new.said_at
     return max(ended, old.valid_from)
@@ -290,7 +292,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
 
 
 def _witness(episode: Episode, span: Span) -> Witness:
-    """Whose words a span of an episode is; where several speak, those of the least trusted."""
+    """Return the witness of a span; of several speakers, the least trusted."""
     source = (episode.source.session_id, episode.source.agent_id)
     speakers = [turn.speaker for turn in episode.turns if turn.span.overlaps(span)] or [None]
     return least_trusted([Witness(episode.id, span, speaker, *source) for speaker in speakers])

@@ -1,8 +1,8 @@
-"""Consolidate: a text that is handed in, or the memories of a topic, worked through to a plan that
-is committed, shown, or waits for answers (FEATURES C24, F01-F11, G01-G04).
+"""Consolidation tasks: turn a text, or the memories of a topic, into a plan that is committed,
+shown, or waits for answers.
 
-Nothing of a run is in memory before it is committed: a dry run, a question or a cancelled run
-leaves memory as it was. The text is kept with the run until then.
+A task changes no memory before it is committed: after a dry run, a question or a cancellation
+memory is as it was. Until then the text is stored with the task.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -73,13 +73,13 @@ from recall_server.storage.tables.jobs import Fenced
 log = structlog.get_logger()
 
 EXPIRES_IN_MAX_S = 366 * 86_400
-# How often what has been found so far is written down: a crash repeats no more than that.
+# Progress is saved at this interval: a crash repeats no more than that.
 SAVE_EVERY = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
 class Consolidate:
-    """Starting runs, and working on them. Answering and watching them is in `tasks`."""
+    """Starts tasks and works on them. `tasks` answers and watches them."""
 
     store: Store
     transitions: TaskTransitions
@@ -101,13 +101,12 @@ class Consolidate:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Accept a request, with the promise to work on it: one transaction, no model. `message`
-        makes what is kept of the client's words, given the ids of the run and its context; `also`
-        is done in the same transaction.
+        """Store a task and enqueue its work: one transaction, no model. `message` makes the
+        client's message to store, given the ids of the task and its context; `also` runs in the
+        same transaction.
 
-        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
-        erased here, `NotFound` where there is no such plan here, `OutsideAccessScope`,
-        `QuotaExceeded`.
+        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on erased text,
+        `NotFound` on an unknown plan, `OutsideAccessScope`, `QuotaExceeded`.
         """
         request = self._checked(request).limited_to(reach)
         request = replace(request, text=await self.redaction.text(request.text, entry))
@@ -137,7 +136,7 @@ class Consolidate:
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
             if request.mode is Mode.APPLY:
-                task = await _as_planned(tx, task, reach)
+                task = await _from_plan(tx, task, reach)
             elif request.policy is None:
                 policy = await tx.access.policy() or Policy.ASK
                 task = replace(task, request=replace(request, policy=policy))
@@ -161,12 +160,12 @@ class Consolidate:
         return replace(request, source=checked_source(request.source))
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler of a run's job: propose, then commit, show or ask.
+        """Handle the job of a task: propose, then commit, show or ask.
 
-        A part that does not answer is raised, and the job tried again from where it was; anything
-        else ends the run with a reason that may be shown.
+        An unavailable part raises, and the job is retried from its last progress; any other error
+        fails the task with a reason that callers may see.
         """
-        line = entry(CONSOLIDATE)
+        record = entry(CONSOLIDATE)
         task_id = job.payload["run_id"]
         task, text = self.transitions.cache.take(job.namespace, task_id) or (None, None)
         if task is None:
@@ -177,25 +176,27 @@ class Consolidate:
             return
         try:
             text = text or await task_text(task)
-            task = await self._proposed(task, text, job)
-            text = text and await self._embedded(task, text)
-            task = await self._settle(task, text, job, line)
+            task = await self._propose(task, text, job)
+            text = text and await self._embed(task, text)
+            task = await self._settle(task, text, job, record)
         except PlanOutdated as error:
-            task = await self._fail(task, job, line, error)
+            task = await self._fail(task, job, record, error)
         except (Unavailable, Stale, Fenced):
             raise
         except RecallError as error:
-            task = await self._fail(task, job, line, error)
+            task = await self._fail(task, job, record, error)
         except Exception:
-            # Whoever handed it in hears of it now, and not when the last attempt has failed.
-            log.exception("consolidation_failed", task=task.id, request_id=line.request_id)
-            hidden = RecallError(f"internal error (ref {line.request_id})")
-            task = await self._fail(task, job, line, hidden)
-        # Whoever works looks for what follows from it before anything else.
+            # Fail the task now, not after the last attempt of the job.
+            log.exception("consolidation_failed", task=task.id, request_id=record.request_id)
+            hidden = RecallError(f"internal error (ref {record.request_id})")
+            task = await self._fail(task, job, record, hidden)
+        # The worker looks for follow-up jobs by itself.
         self.transitions.events.publish(job.namespace, task)
 
-    async def _proposed(self, task: Task, text: "Text | None", job: Job) -> Task:
-        """The run with all that extractor or merger have to say; saved now and then."""
+    async def _propose(self, task: Task, text: "Text | None", job: Job) -> Task:
+        """Return the task with all proposals of extractor or merger; saves progress at
+        intervals.
+        """
         if task.work.expected:
             return task
         steps = (
@@ -234,10 +235,9 @@ class Consolidate:
         self.transitions.events.publish(job.namespace, saved)
         return saved
 
-    async def _embedded(self, task: Task, text: "Text") -> "Text":
-        """With vectors for the findings and turns of a short text: made beforehand, so that they
-        are kept with the memories, and no job has to come back for them. Without, where nobody can
-        make them now.
+    async def _embed(self, task: Task, text: "Text") -> "Text":
+        """Add vectors for the memories and turns of a short text, so that they are stored with them
+        and no job has to follow. Return the text as it is if the embedder is unavailable.
         """
         embedder = self.merging.embedder
         if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
@@ -252,7 +252,7 @@ class Consolidate:
             )
             for one in task.work.candidates
         }
-        # Who speaks for a turn is found in its place.
+        # A covered turn is represented by its memory.
         cited = [one.span for one in task.work.candidates]
         open_turns = {
             turns[turn_id(text.episode.id, turn.index)]
@@ -266,13 +266,13 @@ class Consolidate:
             return text
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
-    async def _settle(self, task: Task, text: "Text | None", job: Job, line: AuditEntry) -> Task:
-        """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
-        line.usage = task.work.usage
+    async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
+        """Make the plan and apply it in one transaction, so that it cannot be outdated."""
+        record.usage = task.work.usage
         reach = task.request.effective_scope
         brief = text is not None and text.brief
         async with self.store.transaction(
-            job.namespace, reach=reach, entry=line, brief=brief
+            job.namespace, reach=reach, entry=record, brief=brief
         ) as tx:
             await tx.lock()
             now = self.transitions.now()
@@ -289,8 +289,8 @@ class Consolidate:
                 after = _ended(task, plan, now)
             saved = await self.transitions.change(tx, task, after)
             await tx.jobs.finish(job, now)
-            line.ids += [task.id, *plan.ids()]
-            line.counts |= plan.counts() | {"questions": len(plan.questions)}
+            record.ids += [task.id, *plan.ids()]
+            record.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
 
     async def _ask(self, tx: Transaction, task: Task, plan: Plan, now: datetime) -> Task:
@@ -336,16 +336,18 @@ class Consolidate:
                 self.transitions.new_id("job"), EMBED, {"episode_id": episode_id}, now
             )
 
-    async def _fail(self, task: Task, job: Job, line: AuditEntry, error: RecallError) -> Task:
-        line.outcome, line.code = Ending.ERROR, error.code
-        line.ids.append(task.id)
-        async with self.store.transaction(job.namespace, entry=line) as tx:
+    async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:
+        record.outcome, record.code = Ending.ERROR, error.code
+        record.ids.append(task.id)
+        async with self.store.transaction(job.namespace, entry=record) as tx:
             failed = await self._failed(tx, task.id, Failure(error.code, error.message))
             await tx.jobs.finish(job, self.transitions.now())
         return failed or task
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
-        """What is left to say when a run's job is given up; after the commit, to who waits."""
+        """Fail the task of a job that is given up; return a function that tells its waiters after
+        the commit.
+        """
         reason = Failure(code, "It was tried several times, and did not succeed.")
         task = await self._failed(tx, job.payload["run_id"], reason)
         return lambda: self.transitions.events.publish(job.namespace, task) if task else None
@@ -375,14 +377,14 @@ async def _plan(tx: Transaction, task: Task, text: Text | None, now: datetime) -
     )
 
 
-async def _as_planned(tx: Transaction, task: Task, reach: AccessScope) -> Task:
-    """The run, set to do exactly what an earlier dry run planned."""
+async def _from_plan(tx: Transaction, task: Task, reach: AccessScope) -> Task:
+    """Return the task, set to do exactly what an earlier dry run planned."""
     planned = await tx.tasks.get(task.request.plan_id)
     if planned is None or planned.outcome is None or not planned.outcome.dry_run:
         raise NotFound("There is no such plan in this namespace. Make one with dry_run.")
     return replace(
         task,
-        # Where the plan was made with a wider reach than is left, it turns out to be outdated.
+        # If the plan was made with a wider access scope, it is outdated.
         request=replace(planned.request, dry_run=False, plan_id=planned.id).limited_to(reach),
         work=replace(planned.work, expected=planned.outcome.digest),
     )

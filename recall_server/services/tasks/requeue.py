@@ -1,6 +1,4 @@
-"""Tasks that are not over, and show a memory which is taken back: they lose it, and what waits for
-an answer about it is thought over and, where it must be, asked again.
-"""
+"""Removes retracted memories from unfinished tasks, and starts those again that asked about one."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +12,7 @@ from recall_server.storage.store import Transaction
 
 
 def mentions(value: Any, ids: Collection[str]) -> bool:
-    """Whether a document holds one of these ids, anywhere in it."""
+    """Whether a JSON document contains one of these ids anywhere."""
     if isinstance(value, str):
         return value in ids
     if isinstance(value, Mapping):
@@ -29,8 +27,8 @@ async def requeue(
     memory_ids: Collection[str],
     now: datetime,
 ) -> list[Task]:
-    """Take these memories out of these runs: of what they ask, have asked, were answered and
-    propose. The runs, of which `TaskTransitions.told` is to hear after the commit.
+    """Remove these memories from the questions, answers and proposals of these tasks. Return the
+    changed tasks; call `TaskTransitions.notify` for them after the commit.
     """
     return [
         await _without(tx, transitions, task, memory_ids, now)
@@ -68,7 +66,7 @@ async def _without(
 
 
 def _work(work: Work, gone: Collection[str]) -> Work:
-    """What was answered, without the answers about it; what is merged is begun anew."""
+    """Return the work without answers about the removed memories; a merge starts again."""
     answered = tuple(one for one in work.resolutions if one.question_id not in gone)
     work = replace(work, resolutions=answered)
     if any(one in gone for group in work.groups or () for one in group):

@@ -1,5 +1,5 @@
-"""The text that a run was given, read; and the runs that this process has accepted a moment ago,
-so that whoever works on them next need not read them again.
+"""The prepared text of a task, and a cache of the tasks that this process accepted a moment ago, so
+that its worker need not read them again.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from recall_server.domain.episode import Episode
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Task
 from recall_server.services.memory.embedding import Texts
-from recall_server.services.memory.episodes import read
+from recall_server.services.memory.episodes import prepare_episode
 from recall_server.services.memory.ingest import INLINE_CHARS_MAX
 from recall_server.storage.index.codes import Floats
 from recall_server.storage.index.words import Postings
 
 HELD_MAX = 128
-# What is made of so much touches so few rows that others can wait for it.
+# A text of this size changes so few rows that other writers can wait for it.
 BRIEF_CHARS_MAX = 2_000
 
 
 @dataclass(frozen=True)
 class Text:
-    """What was handed in, as the episode that it will be, and the words that find it; `vectors` by
-    the texts that they are of.
+    """A submitted text as an episode with its postings; `vectors` are keyed by the texts they
+    embed.
     """
 
     episode: Episode
@@ -34,12 +34,12 @@ class Text:
 
     @property
     def brief(self) -> bool:
-        """Whether a transaction about it is (`Driver.transaction`)."""
+        """Whether its transaction is short (`Driver.transaction`)."""
         return len(self.episode.text) <= BRIEF_CHARS_MAX
 
 
 async def task_text(task: Task) -> Text | None:
-    """None where the run is about what is in memory already."""
+    """Return the prepared text; None if the task has none."""
     request, work = task.request, task.work
     if not request.text:
         return None
@@ -55,13 +55,13 @@ async def task_text(task: Task) -> Text | None:
         container=request.container,
     )
     if len(request.text) > INLINE_CHARS_MAX:
-        return Text(*await asyncio.to_thread(read, episode))
-    return Text(*read(episode))
+        return Text(*await asyncio.to_thread(prepare_episode, episode))
+    return Text(*prepare_episode(episode))
 
 
 class TaskCache:
-    """The newest runs of short texts, each given once. What happened to one since, here or in
-    another process, shows when it is to be saved: another version is there, or none.
+    """The newest tasks with short texts; each is taken once. If another process changed a task
+    since, saving it fails on its version.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""Who waits for news of a run, within this process. What other processes change is found by
-looking now and then.
+"""Wakes those who wait for changes of a task in this process. Changes of other processes are found
+by polling.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ Key = tuple[Namespace, str]
 
 
 class TaskEvents:
-    """Wakes those who wait for a run; nothing is kept of runs that nobody waits for. `closed` once
-    this process stops: then nobody is to wait any longer.
+    """Publishes changes of tasks to subscribers; keeps nothing about tasks without one. `closed`
+    once the process stops: nobody may wait then.
     """
 
     def __init__(self, *, poll_s: float) -> None:
@@ -23,12 +23,12 @@ class TaskEvents:
         self.closed = False
 
     def publish(self, namespace: Namespace, task: Task) -> None:
-        """Something happened to the run, as it is now, and is committed."""
+        """Wake the task's subscribers. Call it after the commit, with the task as committed."""
         for subscription in self._subscriptions.get((namespace, task.id), ()):
             subscription.deliver(task)
 
     def close(self) -> None:
-        """Wake everybody, for the last time."""
+        """Wake all subscribers for the last time."""
         self.closed = True
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
@@ -36,7 +36,7 @@ class TaskEvents:
 
     @asynccontextmanager
     async def subscribe(self, namespace: Namespace, task_id: str) -> AsyncIterator["Subscription"]:
-        """Hear every ring from here on."""
+        """Receive every publication from here on."""
         key, subscription = (namespace, task_id), Subscription(self._poll_s)
         self._subscriptions.setdefault(key, set()).add(subscription)
         try:
@@ -48,7 +48,7 @@ class TaskEvents:
 
 
 class Subscription:
-    """One who waits. Look first, then wait: what happened in between is not missed."""
+    """One waiter. Read first, then wait: changes in between are not missed."""
 
     def __init__(self, poll_s: float) -> None:
         self._delivered = asyncio.Event()
@@ -61,9 +61,7 @@ class Subscription:
         self._delivered.set()
 
     async def wait(self) -> Task | None:
-        """Until the next ring, which brings the run; or, with None, until it is time to look what
-        other processes did.
-        """
+        """Wait for the next publication and return the task; None when it is time to poll."""
         try:
             async with asyncio.timeout(self._poll_s):
                 await self._delivered.wait()

@@ -1,4 +1,4 @@
-"""Runs from outside: answer their questions, cancel, look at them, watch them."""
+"""Answers the questions of tasks, cancels, lists and watches them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,13 +27,13 @@ from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import Cursor, Filter
 
 MESSAGES_MAX = 200
-# How long the removal of a task rests while its namespace is on hold.
-HELD_REST = timedelta(days=1)
+# How long the removal of a task is postponed while its namespace is on hold.
+HOLD_DELAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class TaskPage:
-    """One page of runs, the last changed first; `next` begins the one behind it."""
+    """One page of tasks, the last changed first; `next` is the cursor of the next page."""
 
     tasks: tuple[Task, ...]
     total: int
@@ -42,7 +42,7 @@ class TaskPage:
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """A question that waits, and the run that asks it."""
+    """An unanswered question and its task."""
 
     task: Task
     question: Question
@@ -50,7 +50,7 @@ class OpenQuestion:
 
 @dataclass(frozen=True)
 class Tasks:
-    """The verbs of those who did not start the run, or come back to it."""
+    """Operations on existing tasks."""
 
     transitions: TaskTransitions
     redaction: Redaction
@@ -59,7 +59,9 @@ class Tasks:
     async def get(
         self, namespace: Namespace, task_id: str, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
-        """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
+        """Return a task. Raises `TaskNotFound`, also for one of another tenant or outside the
+        access scope.
+        """
         task = await self.transitions.store.autocommit(namespace, reach=reach).tasks.get(task_id)
         if task is None:
             raise TaskNotFound
@@ -75,7 +77,7 @@ class Tasks:
         limit: int,
         reach: AccessScope = FULL_ACCESS,
     ) -> TaskPage:
-        """Those that are wanted, or those on the pages behind `cursor`. Raises `InvalidCursor`."""
+        """Return the matching tasks on the page at `cursor`. Raises `InvalidCursor`."""
         listing = Listing("tasks", namespace, accessor, asdict(wanted))
         place = self.cursors.place(listing, cursor)
         after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
@@ -90,7 +92,7 @@ class Tasks:
     async def questions(
         self, namespace: Namespace, *, limit: int, reach: AccessScope = FULL_ACCESS
     ) -> list[OpenQuestion]:
-        """All that waits for an answer, of the run that has waited longest first."""
+        """Return all unanswered questions; those of the task that has waited longest come first."""
         async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
             waiting = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
@@ -111,12 +113,12 @@ class Tasks:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Take an answer to what a paused run asks; see `answers.resolutions` for its forms.
-        `messages` makes what is kept of the words, given the run as it asks.
+        """Answer a paused task; `answers.resolutions` describes the forms. `messages` makes the
+        client's messages to store, given the task as it asks.
 
-        The answer to the last open question sets the run going again; an earlier one is kept. Of
-        several at once one is taken at a time. What cannot be understood leaves the run paused,
-        with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
+        The answer to the last open question starts the task again; an earlier one is stored.
+        Concurrent answers are accepted one at a time. An unclear answer leaves the task paused,
+        with a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks nothing.
         """
         given = await self.redaction.value(given, entry)
         async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
@@ -159,8 +161,8 @@ class Tasks:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Answer one question by its id, whichever run asks it. Raises `TaskNotFound` where none
-        does, `AnswerUnclear` where the answer is not acceptable.
+        """Answer one question by its id, in any task. Raises `TaskNotFound` if no task asks it, and
+        `AnswerUnclear` if the answer is not acceptable.
         """
         storable(question_id)
         task_id = await self.transitions.store.autocommit(namespace, reach=reach).tasks.asking(
@@ -175,14 +177,14 @@ class Tasks:
         return task
 
     async def policy(self, namespace: Namespace) -> Policy | None:
-        """Who settles contradictions in the namespace; None where nobody has said."""
+        """Return the namespace's policy for contradictions; None if it is not set."""
         return await self.transitions.store.autocommit(namespace).access.policy()
 
     async def set_policy(
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
     ) -> None:
-        """Say so for all requests that do not say it themselves, and for background extraction,
-        which cannot ask and so takes *ask* for *decide*. Raises `NamespaceNotFound`.
+        """Set the policy for requests without one and for background extraction, which cannot ask
+        and treats *ask* as *decide*. Raises `NamespaceNotFound`.
         """
         async with self.transitions.store.transaction(namespace, entry=entry) as tx:
             if not await tx.access.set_policy(policy):
@@ -196,7 +198,7 @@ class Tasks:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
+        """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
         async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
             task = await _locked(tx, task_id)
             if task.status.state.final:
@@ -210,10 +212,10 @@ class Tasks:
     async def watch(
         self, namespace: Namespace, task_id: str, after: int, *, reach: AccessScope = FULL_ACCESS
     ) -> AsyncGenerator[Event]:
-        """What happens to the run after its event `after`, in order, until it has ended, is gone or
-        goes out of reach, or this process stops.
+        """Yield the events of a task after the event `after`, in order, until the task ends, is
+        removed or leaves the access scope, or this process stops.
 
-        Every watcher sees the same, whichever process changes the run.
+        Every watcher sees the same events, whichever process changes the task.
         """
         async with self.transitions.events.subscribe(namespace, task_id) as subscription:
             while not self.transitions.events.closed:
@@ -234,8 +236,8 @@ class Tasks:
     async def wait_until_idle(
         self, namespace: Namespace, task: Task, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
-        """The run once it has ended or asks something; as it is, where this process stops. `task`
-        as it was just committed: nothing can have happened to it unheard.
+        """Wait until the task has ended or asks something; return it unchanged if this process
+        stops. `task` must be as just committed, so that no change is missed.
         """
         async with self.transitions.events.subscribe(namespace, task.id) as subscription:
             while not task.status.state.idle and not self.transitions.events.closed:
@@ -243,9 +245,9 @@ class Tasks:
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler that ends the waiting of one round, as the request said."""
-        line = entry(EXPIRE)
-        async with self.transitions.store.transaction(job.namespace, entry=line) as tx:
+        """Handle a job: end the waiting of one round as the request says."""
+        record = entry(EXPIRE)
+        async with self.transitions.store.transaction(job.namespace, entry=record) as tx:
             task = await tx.tasks.locked(job.payload["run_id"])
             now = self.transitions.now()
             if (
@@ -254,18 +256,18 @@ class Tasks:
                 and task.round == job.payload["round"]
             ):
                 task = await self._save_and_requeue(tx, task, _expired(task, now))
-                line.ids.append(task.id)
+                record.ids.append(task.id)
             await tx.jobs.finish(job, now)
         if task is not None:
             self.transitions.notify(job.namespace, task)
 
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
-        """The handler that removes a run some time after it has ended."""
+        """Handle a job: remove a task some time after its end."""
         async with self.transitions.store.transaction(job.namespace) as tx:
             await tx.lock()
             if await tx.erasures.hold() is not None:
                 await tx.jobs.release(
-                    job, self.transitions.now() + HELD_REST, OnHold.code, failed=False
+                    job, self.transitions.now() + HOLD_DELAY, OnHold.code, failed=False
                 )
                 return
             await tx.pushes.clear(job.payload["run_id"])
@@ -291,7 +293,7 @@ def _not_waiting(task: Task) -> NotWaiting:
 
 
 def _answered(task: Task, found: Sequence[Resolution], now: datetime) -> Task:
-    """The run with the answers: at work again, or asking what is left."""
+    """Return the task with the answers: working again, or with the remaining questions."""
     answered = {one.question_id for one in found}
     left = tuple(q for q in task.status.questions if q.id not in answered)
     work = replace(task.work, resolutions=(*task.work.resolutions, *found))

@@ -1,4 +1,4 @@
-"""What every change of a run brings with it: its events, those who wait, push, and its end."""
+"""The effects of every change of a task: events, subscribers, push notifications, and removal."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,9 @@ LIVE = (TaskState.SUBMITTED, TaskState.WORKING)
 
 @dataclass(frozen=True)
 class TaskTransitions:
-    """The keeper of runs. `announce` promises to push what happened, in the same transaction."""
+    """Stores changes of tasks. `announce` enqueues the push notifications in the same
+    transaction.
+    """
 
     store: Store
     now: Callable[[], datetime]
@@ -35,14 +37,14 @@ class TaskTransitions:
         return new_id(prefix, self.now(), self.random_bytes(10))
 
     async def add(self, tx: Transaction, task: Task) -> Task:
-        """Keep a new run, with the promise to work on it."""
+        """Store a new task and enqueue its work."""
         task = await tx.tasks.add(task)
         await self.promise(tx, CONSOLIDATE, task, task.created_at)
         return task
 
     async def change(self, tx: Transaction, before: Task, after: Task) -> Task:
-        """Put `after` in the place of `before`, tell whoever watches, and see to its removal once
-        it has ended. Raises `Stale` where somebody else has changed it meanwhile.
+        """Replace `before` by `after`, write its events, and enqueue its removal once it has ended.
+        Raises `Stale` if it was changed meanwhile.
         """
         if tx.handle.namespace is not None:
             self.cache.take(tx.handle.namespace, before.id)
@@ -62,18 +64,18 @@ class TaskTransitions:
         return saved
 
     async def promise(self, tx: Transaction, kind: str, task: Task, due_at: datetime) -> None:
-        """A job about this round of the run, not before `due_at`."""
+        """Enqueue a job about this round of the task, not before `due_at`."""
         payload = {"run_id": task.id, "round": task.round}
         await tx.jobs.add(self.new_id("job"), kind, payload, due_at)
 
     def notify(self, namespace: Namespace, task: Task) -> None:
-        """After the commit: wake who waits for the run, and who works."""
+        """Wake the task's subscribers and the worker. Call it after the commit."""
         self.events.publish(namespace, task)
         self.wake()
 
 
 def working(task: Task, at: datetime) -> Task:
-    """The run, at work since `at`, or since it was."""
+    """Return the task as working since `at`, or since it was."""
     if task.status.state is TaskState.WORKING:
         return task
     return replace(task, status=Status(TaskState.WORKING, at))

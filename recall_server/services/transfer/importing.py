@@ -124,7 +124,7 @@ class Import:
         file: BinaryIO,
         *,
         entry: Callable[[], AuditEntry],
-        told: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> Report:
         """Take an export into a namespace, which is made where it is new; each batch in one
         transaction, with its line in the book. `told` hears how many lines have been read.
@@ -145,7 +145,7 @@ class Import:
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
             await self._write(namespace, batch, report, strangers, entry)
-            told(batch[-1].number)
+            on_progress(batch[-1].number)
         await self._promise_vectors(namespace)
         self.wake()
         return report
