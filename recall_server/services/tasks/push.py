@@ -163,15 +163,15 @@ class Push:
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             if not (await _existing(tx, task_id)).request.effective_scope.within(reach):
                 raise OutsideAccessScope(
-                    "This task may show more than this token may access. Use a token with
-                    wider
-                   
-                    access." ) await self.check(wanted)
+                    "This task may show more than this token may access. Use a token with wider "
+                    "access."
+                )
+        await self.check(wanted)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             # Locked, so that every event is either before the config or after it.
             task = await tx.tasks.locked(task_id)
-            if task
-            is None: raise TaskNotFound
+            if task is None:
+                raise TaskNotFound
             config = await self.add(tx, namespace, task_id, wanted, after=task.events)
             if config.delivered_seq < task.events:
                 await tx.pushes.promise_one(config, self.now(), self.new_id)
