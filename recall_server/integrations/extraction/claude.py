@@ -1,6 +1,6 @@
-"""Extraction by Claude: from a passage to a question, and from the answer to memories.
+"""Extraction by Claude: builds the request from a passage and reads memories from the answer.
 
-Importing this module imports `anthropic`, which takes a second or two: do so when a key is set.
+This module imports `anthropic`, which takes a second or two: import it only if a key is set.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from recall_server.integrations.extraction.claude_answer import OUTPUT, entries_
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.integrations.llm.claude_api import CALL_TOKENS_MAX, ClaudeApi, Connection, Prompt
 
-# About a thousand tokens: seldom holds more than five memories, and the prompt is twice as long.
+# About a thousand tokens: seldom more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000
 
 
 class ClaudeExtractor:
-    """The port `Extractor` over the Messages API; `ClaudeApi` says what fails how, and when."""
+    """The port `Extractor` over the Messages API; `ClaudeApi` describes failures and retries."""
 
     def __init__(
         self, *, prompt: Prompt, attributes: str, **connection: Unpack[Connection]
@@ -30,7 +30,7 @@ class ClaudeExtractor:
 
     @property
     def call_tokens_max(self) -> int:
-        """Tokens that one call costs at most; what has no such number is free."""
+        """Upper bound of the tokens of one call, for the budget; extractors without it are free."""
         return CALL_TOKENS_MAX
 
     @property
@@ -60,7 +60,7 @@ class ClaudeExtractor:
 
 
 def _as_data(passage: Passage) -> str:
-    """Everything that others wrote, topic and speakers too, as one JSON document."""
+    """Return all text of others, with topic and speakers, as one JSON document."""
     turns = [
         {
             "turn": turn.index,

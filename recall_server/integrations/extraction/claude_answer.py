@@ -1,4 +1,4 @@
-"""The memories that Claude lists, read as a stranger's text: each entry stands for itself."""
+"""Reads the memories that Claude lists as untrusted input: each entry is validated by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MARKS = " \t\r\n\"'.\u2018\u2019\u201c\u201d\u2026"
 
 
 def _day(value: object) -> object:
-    """Widen a year or month to its first day, midnight UTC; ValueError when it is no date."""
+    """Widen a year or month to its first day, midnight UTC. Raises `ValueError` on other text."""
     if not isinstance(value, str):
         return value
     if not (date := _DATE.fullmatch(value.strip())):
@@ -47,7 +47,7 @@ _Share = Annotated[
 
 
 class Entry(BaseModel):
-    """One memory as a model writes it down, cleaned of what cannot be stored."""
+    """One memory of an answer, without characters that cannot be stored."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -69,8 +69,8 @@ class Entry(BaseModel):
 _STRING = {"type": "string"}
 _MAYBE = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 _BOOLEAN, _NUMBER = {"type": "boolean"}, {"type": "number"}
-# Written out, not made from `Entry`, so that every field is required and no docstring is sent.
-# In this order the model copies the words first and says what they mean afterwards.
+# Written out, not derived from `Entry`, so that every field is required and no docstring is sent.
+# In this order the model copies the words first and interprets them afterwards.
 _PROPERTIES: dict[str, object] = {
     "turn": {"type": "integer"},
     "quote": _STRING,
@@ -94,7 +94,7 @@ def entries_of(content: object) -> list[object]:
 
 
 def read_entries(entries: list[object], passage: Passage) -> tuple[tuple[Candidate, ...], int]:
-    """Keep the first five that are sound and cite the passage; the rest is only counted."""
+    """Return the first five valid entries that cite the passage, and the number of the others."""
     kept: list[Candidate] = []
     for raw in entries[:ENTRIES_READ_MAX]:
         if len(kept) < MEMORIES_MAX and (candidate := _candidate(raw, passage)):
@@ -126,9 +126,9 @@ def _candidate(raw: object, passage: Passage) -> Candidate | None:
 
 
 def _locate(entry: Entry, passage: Passage) -> Span | None:
-    """Find the quoted words, first in the turn that is named: "yes, please" may be in several.
+    """Find the quoted words, first in the named turn: "yes, please" may be in several.
 
-    Where they are not found exactly, blanks, case and the shape of apostrophes do not count.
+    If there is no exact match, blanks, case and the shape of apostrophes are ignored.
     """
     quote = entry.quote.strip(_MARKS)
     if not re.search(r"\w", quote):
