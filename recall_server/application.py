@@ -25,7 +25,7 @@ def utc_now() -> datetime:
 
 @dataclass
 class Application:
-    """All parts, built once. `stopping` turns `/ready` off while open calls finish."""
+    """All parts of a running server. `stopping` turns `/ready` off while open calls finish."""
 
     settings: Settings
     store: Store
@@ -47,7 +47,7 @@ class Application:
         await self.store.autocommit(None).access.by_accessor("")
 
     def space_warnings(self) -> list[Finding]:
-        """Warnings of low disk space, found without asking the database."""
+        """Return warnings of low disk space without querying the database."""
         where = self.settings.database
         found = space_findings(where) if isinstance(where, Path) and where.exists() else ()
         return [one for one in found if one.level is not Level.OK]

@@ -1,4 +1,4 @@
-"""The composition root: builds an `Application` from settings. Tests call it with other parts."""
+"""The composition root: builds an `Application` from settings. Tests pass other parts."""
 
 import asyncio
 import os
@@ -74,8 +74,8 @@ async def open_application(
     random_bytes: Callable[[int], bytes] = os.urandom,
     restored: bool = False,
 ) -> AsyncIterator[Application]:
-    """Open the database, bring it up to date, and build everything on it; one that does not know of
-    all erasures only where it is known to be `restored` from a backup.
+    """Open and migrate the database and build everything on it. A database that lacks recorded
+    erasures is refused, unless it is known to be `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
@@ -246,7 +246,7 @@ async def open_application(
 async def _opened(
     stack: AsyncExitStack, settings: Settings, now: datetime
 ) -> tuple[Store, ServerKey]:
-    """The database, brought up to date, and the key of this server, which may be kept there."""
+    """Return the migrated database, and the key of this server."""
     driver = driver_for(
         settings.database, TimeLimits(settings.query_s, snapshot_s=settings.export_s)
     )
@@ -276,7 +276,7 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 
 
 class _Wake:
-    """Ingest wakes the worker, which is built of ingest's handlers: this ties the knot."""
+    """Wakes the worker, which is built after the services that wake it."""
 
     worker: Worker | None = None
 
@@ -287,14 +287,14 @@ class _Wake:
 
 @asynccontextmanager
 async def working(built: Application) -> AsyncIterator[None]:
-    """The worker at work, beside whatever else this process does."""
+    """Run the worker and the checkpoints for the duration of the block."""
     task = asyncio.create_task(built.worker.run())
-    vouching = asyncio.create_task(built.services.checkpoints.run())
+    checkpointing = asyncio.create_task(built.services.checkpoints.run())
     try:
         yield
     finally:
-        vouching.cancel()
-        await asyncio.wait({vouching})
+        checkpointing.cancel()
+        await asyncio.wait({checkpointing})
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)
         if not done:

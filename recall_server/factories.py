@@ -1,4 +1,4 @@
-"""The parts that the settings choose. Large ones are imported where they are chosen."""
+"""Builds the parts that the settings choose. Large ones are imported here when chosen."""
 
 from datetime import datetime
 
@@ -21,13 +21,13 @@ from recall_server.storage.store import Store
 
 
 def refuse_lost(settings: Settings) -> None:
-    """Raise `DatabaseUnusable` where the key of a database is there and the database is not: SQLite
-    would make an empty one, and nobody would be told that all is gone.
+    """Raise `DatabaseUnusable` if the key of a database exists without the database: SQLite would
+    create an empty one and hide the loss.
     """
     path = settings.database
     if isinstance(path, str) or settings.key_file is not None or not settings.key_path.exists():
         return
-    # Before its first checkpoint all of a database may be in the journal.
+    # Before the first checkpoint all data may be in the write-ahead log.
     parts = (path, path.with_name(path.name + "-wal"))
     if not any(part.exists() and part.stat().st_size for part in parts):
         raise DatabaseUnusable(
@@ -37,7 +37,7 @@ def refuse_lost(settings: Settings) -> None:
 
 
 async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
-    """The key that the database belongs to; it is made with the database, and never again."""
+    """Return the key of the database; it is created with the database only."""
     path = settings.key_path
     async with store.transaction(None, write=False) as tx:
         bound = await tx.server.kid()
@@ -57,7 +57,7 @@ async def server_key(store: Store, settings: Settings, now: datetime) -> ServerK
 
 
 async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: bool) -> Ledger:
-    """What was erased. Raises `DatabaseUnusable` where the database does not know of all of it,
+    """Return the ledger of erasures. Raises `DatabaseUnusable` if the database lacks some of them,
     unless it is known to be `restored`.
     """
     found = Ledger(key.derive(LEDGER), settings.erasure_path)
@@ -67,7 +67,7 @@ async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: 
 
 
 def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
-    """Where checkpoints go."""
+    """Return the stores of checkpoints."""
     places: list[CheckpointStore] = []
     if settings.checkpoint_file is not None:
         places.append(CheckpointFile(settings.checkpoint_file))
@@ -77,7 +77,7 @@ def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
 
 
 def issuers(settings: Settings) -> tuple[Issuer, ...]:
-    """The identity providers that the operator named. Raises `Invalid`."""
+    """Return the configured identity providers. Raises `Invalid`."""
     if settings.issuers_file is None:
         return ()
     found = load(settings.issuers_file, settings.canonical_url)
@@ -99,7 +99,7 @@ def extractor(settings: Settings) -> Extractor:
     if settings.extractor == "anthropic" and key is None:
         raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
     if settings.extractor != "rules" and key is not None:
-        # Imported on use: the SDK takes longer to load than all the rest.
+        # Imported here, as the SDK takes longer to load than all the rest.
         from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
         from recall_server.integrations.extraction.claude import ClaudeExtractor  # noqa: PLC0415
 

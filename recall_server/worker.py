@@ -1,6 +1,4 @@
-"""Runs the jobs that the doors leave behind: leased, one namespace after the other, retried with
-back-off, given up with a reason.
-"""
+"""Runs leased jobs of all namespaces in turn, with retries, back-off and a final failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +28,7 @@ WAIT_MAX = timedelta(hours=1)
 
 
 class Worker:
-    """Several jobs at once; each namespace gets its turn before any gets a second one."""
+    """Runs several jobs at once; each namespace gets one before any gets a second."""
 
     def __init__(
         self,
@@ -44,8 +42,8 @@ class Worker:
         jobs_at_once: int,
         on_give_up: Mapping[str, GiveUpHandler] = MappingProxyType({}),
     ) -> None:
-        """`on_give_up`: what a kind of job does, besides, in the transaction that gives it up, and
-        what is to be done after that.
+        """`on_give_up`: by kind of job, what to do in the transaction that gives it up; it returns
+        what to do after the commit.
         """
         self._store = store
         self._handlers = handlers
@@ -61,17 +59,17 @@ class Worker:
         self._stopping = False
 
     def wake(self) -> None:
-        """There is something to do: one who rests looks at once instead of at the next poll."""
+        """Make one idle loop look for a job now instead of at the next poll."""
         if self._wakes.locked():
             self._wakes.release()
 
     def stop(self) -> None:
-        """Finish what is under way, and claim nothing more."""
+        """Finish running jobs and claim no more."""
         self._stopping = True
         self.wake()
 
     async def run(self) -> None:
-        """Work until `stop`. Cancelled, it hands its jobs back."""
+        """Work until `stop`. If cancelled, release all jobs."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._jobs_at_once):
                 group.create_task(self._loop())
@@ -82,11 +80,11 @@ class Worker:
             try:
                 busy = await self.run_once(backlog=busy)
             except Unavailable as error:
-                log.warning("worker_waits", code=error.code)
+                log.warning("worker_delayed", code=error.code)
                 busy = False
             if not busy and not self._stopping:
                 await self._rest()
-        self.wake()  # the next one who rests is to stop, too
+        self.wake()  # wake the next idle loop, so that it stops too
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
@@ -94,8 +92,8 @@ class Worker:
                 await self._wakes.acquire()
 
     async def run_once(self, *, backlog: bool = False) -> bool:
-        """Claim and run one job; False where none is due. Where jobs follow one on another
-        (`backlog`), there may be more of them than was called for: one who rests looks, too.
+        """Claim and run one job; False if none is due. With `backlog` (the last look found one),
+        wake another idle loop, as there may be more.
         """
         async with self._claiming:
             job = await self._claim()
@@ -108,7 +106,7 @@ class Worker:
 
     async def _claim(self) -> Job | None:
         now = self._now()
-        # Lost with all who work here, a claim is missed by nobody: the job is queued as before.
+        # A claim lost in a crash does no harm: the job is queued as before.
         jobs = self._store.autocommit(None, write=True, lasting=False).jobs
         job = await jobs.claim(self._served, now, now + self._lease)
         if job is not None:
@@ -120,7 +118,7 @@ class Worker:
             await self._give_up(job, "WORKER_LOST")
             return
         try:
-            # Others claim meanwhile: they would wait for the disk, one behind the other.
+            # Outside the claiming lock: the next claim need not wait for the disk.
             await self._store.settled()
             await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
         except asyncio.CancelledError:
@@ -129,7 +127,7 @@ class Worker:
         except Fenced:
             log.warning("job_fenced", job=job.id, attempt=job.attempt)
         except ModelUnavailable as error:
-            # An outage is nobody's fault and never ends in giving up; a wrong key takes a person.
+            # An outage never exhausts the retries; a wrong key needs a person.
             least = REPAIR if error.permanent else timedelta(seconds=error.retry_after_s or 0.0)
             await self._postpone(job, error.code, least=least)
         except ModelAnswerInvalid as error:
@@ -142,7 +140,7 @@ class Worker:
             await self._fail(job, code)
 
     async def _fail(self, job: Job, code: str, *, finally_: bool = False) -> None:
-        """Count a failure of the job's own, and give up after `FAILURES_MAX` of them."""
+        """Count a failure of the job, and give up after `FAILURES_MAX`."""
         if finally_ or job.failures + 1 >= FAILURES_MAX:
             await self._give_up(job, code)
         else:
@@ -158,12 +156,12 @@ class Worker:
             await tx.jobs.release(job, self._now() + wait, code, failed=failed)
 
     async def _hand_back(self, job: Job) -> None:
-        """Let go of a job in the middle: the next worker goes on from the place it reached."""
+        """Release a job in the middle: the next worker continues from its progress."""
         try:
             async with self._store.transaction(job.namespace) as tx:
                 await tx.jobs.release(job, self._now(), None, failed=False)
         except RecallError as error:
-            log.warning("job_left_to_its_lease", job=job.id, code=error.code)
+            log.warning("job_lease_not_released", job=job.id, code=error.code)
 
     async def _give_up(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)

@@ -1,4 +1,4 @@
-"""`recall audit`: the book read, exported, vouched for and verified by its operator."""
+"""`recall audit`: read, export, sign and verify the audit log."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -33,21 +33,21 @@ from recall_server.services.audit.verification import (
 
 BROKEN = 1
 
-app = typer.Typer(help="The book: read, export, vouch for, verify.", no_args_is_help=True)
+app = typer.Typer(help="The audit log: read, export, sign, verify.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose book it is.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of the log.")]
 
 
 @app.command()
 def tail(
     tail: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")
+        int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
     ] = 20,
     name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the newest lines: every operation, who asked for it and how it ended."""
+    """Show the newest records: every operation, its caller and its outcome."""
 
     async def show(built: Application) -> None:
         audit, ns = built.services.audit, namespace(name) if name is not None else None
@@ -79,7 +79,8 @@ def tail(
             return
         shown = ("at", "namespace", "seq", "door", "operation", "accessor", "outcome", "ms")
         print_table(
-            [{key: row[key] for key in (*shown, "counts")} for row in rows], "The book is empty."
+            [{key: row[key] for key in (*shown, "counts")} for row in rows],
+            "The audit log is empty.",
         )
 
     in_application(db, show)
@@ -93,7 +94,7 @@ def export(
     ] = None,
     db: Db = None,
 ) -> None:
-    """Write the whole book of a namespace as JSON Lines, sealed, for `verify`."""
+    """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`."""
 
     async def act(built: Application) -> None:
         ns = namespace(name)
@@ -104,7 +105,7 @@ def export(
             try:
                 async for line in built.services.verification.export(ns):
                     file.write(line.encode() + b"\n")
-            except AuditBroken as error:  # what is there is evidence all the same
+            except AuditBroken as error:  # a broken log is still evidence
                 broken = error
         if broken is not None:
             _broken(broken)
@@ -119,7 +120,7 @@ def checkpoint(
     ] = None,
     db: Db = None,
 ) -> None:
-    """Vouch for the books as they are now: where the settings say, or on standard output."""
+    """Sign the audit logs as they are now: where the settings say, or on standard output."""
 
     async def act(built: Application) -> None:
         services = built.services
@@ -160,10 +161,10 @@ def verify(
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that nothing was changed, dropped or moved; else exit with 1, naming the first record.
+    """Verify that no record was changed, dropped or moved; else exit with 1 and name the first one.
 
-    An export needs no database and no network. Without --checkpoints a tail that was cut off
-    cannot be seen, nor a book that was written anew with the server's own key.
+    An export needs no database and no network. Without --checkpoints a cut-off end cannot be
+    detected, nor a log that was rewritten with the server's own key.
     """
     if file is not None:
         if db is not None or name is not None:
@@ -203,21 +204,23 @@ async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) 
     except AuditBroken as error:
         try:
             await services.audit.observed(ns, "verify_audit", PROTOCOL, broken_at=error.seq)
-        except Exception:  # noqa: BLE001  # it may be broken so that it takes no more records
-            typer.echo("recall: this look at the book could not be entered in it.", err=True)
+        except Exception:  # noqa: BLE001  # a broken log may accept no more records
+            typer.echo(
+                "recall: this verification could not be recorded in the audit log.", err=True
+            )
         raise
     await services.audit.observed(ns, "verify_audit", PROTOCOL, records=found.seq)
     return found
 
 
 def _check_all_present(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
-    """Every book that was vouched for must be there, if all are looked at."""
+    """Check that every log with a checkpoint exists, if all were verified."""
     if wanted is None:
         return
-    there = set(wanted)
+    verified = set(wanted)
     for one in given:
-        if one.namespace not in there:
-            raise AuditBroken(one.namespace, 1, "the whole book is missing")
+        if one.namespace not in verified:
+            raise AuditBroken(one.namespace, 1, "the whole audit log is missing")
 
 
 def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json: bool) -> Verified:
@@ -230,7 +233,7 @@ def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json:
             given = _read(checkpoints, public)
             return verified_export(manifest, lines, given, public)
     except (OSError, UnicodeDecodeError):
-        raise Invalid(f"{path} cannot be read as an export of the book.") from None
+        raise Invalid(f"{path} cannot be read as an export of an audit log.") from None
 
 
 def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
@@ -268,4 +271,4 @@ def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json:
             parts.append(f"{one.unchained} from before there was a chain are not proved")
         typer.echo(f"{one.namespace}: {'; '.join(parts)}")
     if checkpoints is None:
-        typer.echo("Without --checkpoints a tail that was cut off cannot be seen.", err=True)
+        typer.echo("Without --checkpoints a cut-off end cannot be detected.", err=True)

@@ -1,4 +1,4 @@
-"""`recall conflicts`: a person answers what agents were asked."""
+"""`recall conflicts`: answer the questions that tasks ask."""
 
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ LISTED_MAX = 100
 
 app = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 QuestionId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
 
 
@@ -55,7 +55,7 @@ def list_(name: Name, db: Db = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = False) -> None:
-    """Show one question: both statements with the words they rest on."""
+    """Show one question: both statements with their sources."""
 
     async def act(built: Application) -> None:
         found = [one for one in await _open(built, name) if one["id"] == question_id]
@@ -85,14 +85,14 @@ def resolve(
     name: Name,
     question_id: QuestionId,
     choice: Annotated[
-        Choice, typer.Argument(metavar="CHOICE", help="What becomes of the two statements.")
+        Choice, typer.Argument(metavar="CHOICE", help="The resolution of the two statements.")
     ],
     text: Annotated[
-        str | None, typer.Option(help="With merge: what is remembered instead of both.")
+        str | None, typer.Option(help="With merge: the text that replaces both.")
     ] = None,
     db: Db = None,
 ) -> None:
-    """Answer one question; the task goes on once nothing is left to ask."""
+    """Answer one question; the task continues after the last one."""
 
     async def act(built: Application) -> None:
         services, ns = built.services, await existing(built, name)
@@ -110,11 +110,12 @@ def resolve(
 def policy(
     name: Name,
     policy: Annotated[
-        Policy | None, typer.Argument(metavar="POLICY", help="Who settles them; without it, show.")
+        Policy | None,
+        typer.Argument(metavar="POLICY", help="How to settle them; without it, show."),
     ] = None,
     db: Db = None,
 ) -> None:
-    """Show or set who settles contradictions where a request does not say."""
+    """Show or set the policy for contradictions of requests without one."""
 
     async def act(built: Application) -> None:
         tasks, ns = built.services.tasks, namespace(name)

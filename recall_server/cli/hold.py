@@ -1,4 +1,4 @@
-"""`recall hold`: what a court or an authority wants kept is not erased meanwhile."""
+"""`recall hold`: protect namespaces from erasure, for a court or an authority."""
 
 from typing import Annotated
 
@@ -20,16 +20,18 @@ from recall_server.domain.namespace import namespace
 
 app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory is to be kept.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 
 
 @app.command("set")
 def set_(
     name: Name,
-    reason: Annotated[str, typer.Option(help="Why; told to whoever asks for an erasure.")],
+    reason: Annotated[
+        str, typer.Option(help="The reason, shown to callers who ask for an erasure.")
+    ],
     db: Db = None,
 ) -> None:
-    """Refuse every erasure of a namespace until this is lifted."""
+    """Refuse every erasure of a namespace until the hold is lifted."""
 
     async def act(built: Application) -> None:
         ns = namespace(name)
@@ -42,7 +44,7 @@ def set_(
 
 @app.command()
 def lift(name: Name, db: Db = None) -> None:
-    """Let a namespace be erased again."""
+    """Lift the hold of a namespace."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
@@ -55,7 +57,7 @@ def lift(name: Name, db: Db = None) -> None:
 
 @app.command("list")
 def list_(db: Db = None, as_json: AsJson = False) -> None:
-    """List the namespaces that are on hold, since when and why."""
+    """List the namespaces on hold, since when and why."""
 
     async def act(built: Application) -> None:
         rows = [

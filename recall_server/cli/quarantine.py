@@ -1,4 +1,4 @@
-"""`recall quarantine`: a person looks at what was held back, and decides."""
+"""`recall quarantine`: decide about turns in quarantine."""
 
 from typing import Annotated
 
@@ -18,16 +18,16 @@ from recall_server.cli.shared import (
 from recall_server.domain.security.quarantine import Held
 from recall_server.services.memory.quarantine import LISTED_MAX
 
-app = typer.Typer(help="What was held back when it came in.", no_args_is_help=True)
+app = typer.Typer(help="Turns that were held back when they came in.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it came into.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 ItemId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
 
 
 @app.command("list")
 def list_(  # noqa: PLR0917  # each is an option
     name: Name,
-    state: Annotated[Held, typer.Option(help="Those that wait, or those decided about.")] = (
+    state: Annotated[Held, typer.Option(help="Those that wait, or those with a decision.")] = (
         Held.HELD
     ),
     limit: Annotated[int, typer.Option(min=1, max=LISTED_MAX)] = 50,
@@ -35,7 +35,7 @@ def list_(  # noqa: PLR0917  # each is an option
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """List suspects with their words and why they are suspected, the newest first."""
+    """List suspects with their words and the reasons, newest first."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
@@ -61,7 +61,7 @@ def list_(  # noqa: PLR0917  # each is an option
 
 @app.command()
 def release(name: Name, item_id: ItemId, db: Db = None) -> None:
-    """Let recall find it, and make memories of it."""
+    """Index the turn, and extract memories from it."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
@@ -74,7 +74,7 @@ def release(name: Name, item_id: ItemId, db: Db = None) -> None:
 
 @app.command()
 def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
-    """Keep it hidden for good."""
+    """Keep the turn hidden for good."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)

@@ -1,4 +1,4 @@
-"""`recall reembed`: vectors of the model in the settings, for all that lacks one."""
+"""`recall reembed`: create the missing vectors of the configured model."""
 
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ from recall_server.domain.namespace import Namespace
 
 @dataclass(frozen=True)
 class Done:
-    """What was done for one namespace."""
+    """The result for one namespace."""
 
     namespace: Namespace
     embedded: int
@@ -42,8 +42,8 @@ def reembed(
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """After a change of RECALL_EMBEDDER: make the vectors that are missing, beside a running
-    server; again after an interruption, it goes on where it ended.
+    """After a change of RECALL_EMBEDDER: create the missing vectors, beside a running server. After
+    an interruption, run it again to continue.
     """
 
     async def act(built: Application) -> None:
@@ -75,8 +75,8 @@ async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
     embedding, begin = built.services.embedding, built.services.audit.begin
     entry = partial(begin, one, protocol=PROTOCOL, accessor=None)
     lacking = await embedding.lacking(one)
-    beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
-    with beside as on_progress:
+    shown = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
+    with shown as on_progress:
         embedded = await embedding.reembed(one, entry=entry, on_progress=on_progress)
     dropped = await embedding.drop_others(one, entry=entry) if drop else 0
     return Done(one, embedded, dropped)

@@ -1,4 +1,4 @@
-"""`recall search`: what an agent would be told, for the operator to look at."""
+"""`recall search`: search as an agent would."""
 
 from typing import Annotated
 
@@ -21,18 +21,18 @@ LIMIT_MAX = 50
 
 
 def search(  # noqa: PLR0917  # options, each by its name
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory to search.")],
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
     container: Annotated[
         list[str] | None,
-        typer.Option(help="In this container only, '' for what is in none; again for more."),
+        typer.Option(help="Only this container, '' for what is in none; repeatable."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search what a namespace remembers, the best first."""
+    """Search a namespace; the best hits come first."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)

@@ -1,4 +1,4 @@
-"""`recall purge-source`: take back what a bad source has brought about."""
+"""`recall purge-source`: remove everything that a bad source caused."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -15,17 +15,15 @@ from recall_server.services.erasure.purge_source import BadSource, Purged
 
 def purge_source(  # noqa: PLR0917  # typer reads them as options
     name: Name,
-    agent: Annotated[str, typer.Option(help="What this agent handed in.")] = "",
-    session: Annotated[str, typer.Option(help="What was handed in of this session.")] = "",
-    episode: Annotated[str, typer.Option(help="This one text.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of it.")] = (
-        False
-    ),
+    agent: Annotated[str, typer.Option(help="Texts of this agent.")] = "",
+    session: Annotated[str, typer.Option(help="Texts of this session.")] = "",
+    episode: Annotated[str, typer.Option(help="One text.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = (False),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take back what a bad source has brought about, and restore what stood before it."""
+    """Remove what a bad source caused, and restore what it had replaced."""
     ns = namespace_or_fail(name)
     try:
         source = BadSource(agent, session, episode)
