@@ -108,7 +108,7 @@ def _folder(check: str, path: Path) -> Finding:
 def _hosts(settings: Settings) -> Finding:
     """Check host names: a request names its host without scheme, port or pattern."""
     never = [name for name in settings.allowed_hosts if not HOST_NAME.fullmatch(name.lower())]
-    known = {*LOOPBACK, settings.host, *(name.lower() for name in settings.allowed_hosts)}
+    accepted = {*LOOPBACK, settings.host, *(name.lower() for name in settings.allowed_hosts)}
     public = urlsplit(settings.public_url or "").hostname
     nameless = settings.public and not settings.allowed_hosts and public is None
     return judged(
@@ -119,7 +119,7 @@ def _hosts(settings: Settings) -> Finding:
         if never
         else f"requests to {public}, of RECALL_PUBLIC_URL, are refused. Add it to "
         "RECALL_ALLOWED_HOSTS."
-        if public is not None and public not in known
+        if public is not None and public not in accepted
         else f"others reach {settings.host} by a name, and are refused by any. Set "
         "RECALL_ALLOWED_HOSTS to it."
         if nameless

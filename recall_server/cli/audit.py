@@ -260,15 +260,15 @@ def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json:
         print_json([asdict(one) for one in found])
         return
     for one in found:
-        parts = [f"records 1 to {one.seq} are as they were written" if one.seq else "no records"]
+        parts = [f"records 1 to {one.seq} are intact" if one.seq else "no records"]
         if one.vouched_for:
-            parts.append(f"checkpoints vouch for those up to {one.vouched_for}")
+            parts.append(f"checkpoints confirm those up to {one.vouched_for}")
         elif checkpoints is not None and one.seq:
-            parts.append("no checkpoint vouches for any of them")
+            parts.append("no checkpoint confirms any of them")
         if one.details_erased:
             parts.append(f"details of {one.details_erased} erased")
         if one.unchained:
-            parts.append(f"{one.unchained} from before there was a chain are not proved")
+            parts.append(f"{one.unchained} older than the chain are not verified")
         typer.echo(f"{one.namespace}: {'; '.join(parts)}")
     if checkpoints is None:
         typer.echo("Without --checkpoints a cut-off end cannot be detected.", err=True)

@@ -163,8 +163,8 @@ def is_single_valued(attribute: str) -> bool:
     lost, unless its name is plural or has a prefix of multi-valued ones ("has_", "likes_", ...).
     """
     name = normal_attribute(attribute)
-    if known := ATTRIBUTES.get(name):
-        return known.cardinality is Cardinality.SINGLE
+    if attribute_kind := ATTRIBUTES.get(name):
+        return attribute_kind.cardinality is Cardinality.SINGLE
     if name.startswith(_SINGLE_PREFIXES):
         return True
     if name.startswith(_MANY_PREFIXES):

@@ -45,19 +45,21 @@ class NamespaceNotFound(NotFound):
 
 
 class Stale(RecallError):
-    """What this rests on has changed meanwhile. Read again and repeat."""
+    """The data under this call has changed meanwhile. Read again and repeat."""
 
     code = "STALE"
 
 
 class PlanOutdated(Stale):
-    """What the plan rests on has changed. Make a new plan with dry_run and apply that one."""
+    """The memories under this plan have changed. Make a new plan with dry_run and apply that
+    one.
+    """
 
     code = "PLAN_OUTDATED"
 
 
 class NotWaiting(Stale):
-    """The task is not waiting for an answer. Get the task to see where it stands."""
+    """The task is not waiting for an answer. Get the task to see its state."""
 
     code = "NOT_WAITING"
 
@@ -169,7 +171,7 @@ class NotRestorable(Stale):
 
 
 class ReceiptNotFound(NotFound):
-    """There is no receipt to be had with this id and secret. Each is handed out once."""
+    """There is no receipt with this id and secret. Each can be fetched once."""
 
     code = "RECEIPT_NOT_FOUND"
 

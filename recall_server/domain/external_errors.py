@@ -12,7 +12,7 @@ class PushUrlRefused(Invalid):
 
 
 class SecretKeyMissing(Invalid):
-    """This server has no key to keep secrets with. Leave out token and credentials, or have the
+    """This server has no key to encrypt secrets. Leave out token and credentials, or have the
     operator set RECALL_SECRET_KEY.
     """
 

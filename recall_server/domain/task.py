@@ -137,7 +137,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task changed, or would change (`dry_run`)."""
+    """The changes of a task, made or (`dry_run`) planned."""
 
     dry_run: bool = False
     created: tuple[Memory, ...] = ()

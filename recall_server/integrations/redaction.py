@@ -86,8 +86,8 @@ def _found(data: bytes) -> list[tuple[int, int, str]]:
     merged: list[tuple[int, int, str]] = []
     for start, end, kind in sorted(spans, key=lambda span: (span[0], -span[1])):
         if merged and start < merged[-1][1]:
-            first, last, known = merged[-1]
-            merged[-1] = (first, max(last, end), known)
+            first, last, earlier = merged[-1]
+            merged[-1] = (first, max(last, end), earlier)
         else:
             merged.append((start, end, kind))
     return merged

@@ -156,14 +156,14 @@ class Verifier:
         if checkpoint.seq > self.head.seq:
             raise self._broken(
                 self.head.seq + 1,
-                f"it is missing: the checkpoint of {checkpoint.at} vouches for the records "
+                f"it is missing: the checkpoint of {checkpoint.at} confirms the records "
                 f"up to {checkpoint.seq}",
             )
         if (checkpoint.seq, checkpoint.digest) != (self.head.seq, self.head.digest):
             raise self._broken(
                 self.vouched_for + 1,
                 f"it or one up to {checkpoint.seq} was rewritten: the checkpoint of "
-                f"{checkpoint.at} vouches for another record {checkpoint.seq}",
+                f"{checkpoint.at} confirms another record {checkpoint.seq}",
                 to=checkpoint.seq,
             )
         self.vouched_for = checkpoint.seq

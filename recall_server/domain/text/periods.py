@@ -81,7 +81,7 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
         if both is not None:
             named.pop(0)
             found.append(both)
-        elif one.stands and not (named and _leads_to(one, named[0])):
+        elif one.standalone and not (named and _leads_to(one, named[0])):
             found.append(_period(text, one))
     return tuple(found)
 
@@ -142,7 +142,7 @@ class _Named:
     expression: Expression
     span: Span
     way: str
-    stands: bool
+    standalone: bool
 
     def by(self, now: datetime) -> Span:
         """Return the last such date that has begun by `now`, unless the text names the year."""
@@ -185,7 +185,7 @@ def _one(match: re.Match[str], expression: Expression, clock: Clock) -> _Named |
         expression,
         _part(span, part),
         way,
-        stands=led or not expression.bare,
+        standalone=led or not expression.bare,
     )
 
 
@@ -212,7 +212,7 @@ def _range(text: str, one: _Named, other: _Named) -> Period | None:
         return None
     if "and" in joint["word"].lower() and one.way != "between":
         return None
-    if one.way not in ("between", "from") and not (one.stands or other.stands):
+    if one.way not in ("between", "from") and not (one.standalone or other.standalone):
         return None
     end = other.span[1]
     # "Between November and May" begins in the November before that May.

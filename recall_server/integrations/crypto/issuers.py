@@ -111,8 +111,8 @@ class Issuer(BaseModel):
         names = value.split(" ") if isinstance(value, str) else value
         if not isinstance(names, list):
             return frozenset()
-        known = [self.scopes.get(one, ()) for one in names if isinstance(one, str)]
-        return frozenset(scope for scopes in known for scope in scopes)
+        granted = [self.scopes.get(one, ()) for one in names if isinstance(one, str)]
+        return frozenset(scope for scopes in granted for scope in scopes)
 
     def too_old(self, issued_at: int) -> bool:
         return self.not_before is not None and issued_at < self.not_before.timestamp()

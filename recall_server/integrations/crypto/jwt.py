@@ -100,29 +100,29 @@ def read(token: str) -> Jwt:
     return Jwt(token, str(alg), str(kid), _short(str(typ)), claims)
 
 
-def check(shown: Jwt, expected: Expected, now: datetime) -> None:
+def check(token: Jwt, expected: Expected, now: datetime) -> None:
     """Check the claims and times of a token. Raises `NotValid`."""
-    if shown.issuer != expected.issuer:
+    if token.issuer != expected.issuer:
         raise NotValid("issuer")
-    if shown.typ != _short(expected.typ):
+    if token.typ != _short(expected.typ):
         raise NotValid("typ")
-    if shown.alg not in expected.algorithms:
+    if token.alg not in expected.algorithms:
         raise NotValid("alg")
-    audience = shown.claims["aud"]
+    audience = token.claims["aud"]
     if isinstance(audience, list) and len(audience) == 1:
         audience = audience[0]  # RFC 9068 allows text or a list
     if audience != expected.audience:
         raise NotValid("audience")
-    _check_time(shown, now)
+    _check_time(token, now)
 
 
-def prove(shown: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
+def prove(token: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
     """Check that `key` signed the token. Raises `NotValid`."""
     try:
         jwt.decode(
-            shown.text,
+            token.text,
             key,
-            algorithms=[shown.alg],
+            algorithms=[token.alg],
             audience=expected.audience,
             issuer=expected.issuer,
             # These checks would use another clock than the rest of the server.
@@ -132,15 +132,15 @@ def prove(shown: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
         raise NotValid(type(error).__name__) from None
 
 
-def _check_time(shown: Jwt, now: datetime) -> None:
+def _check_time(token: Jwt, now: datetime) -> None:
     at, leeway = now.timestamp(), LEEWAY.total_seconds()
-    if shown.at("exp") <= at - leeway:
+    if token.at("exp") <= at - leeway:
         raise NotValid("expired")
-    if shown.at("iat") > at + leeway:
+    if token.at("iat") > at + leeway:
         raise NotValid("issued in the future")
-    if "nbf" in shown.claims and shown.at("nbf") > at + leeway:
+    if "nbf" in token.claims and token.at("nbf") > at + leeway:
         raise NotValid("not yet")
-    if not 0 < shown.at("exp") - shown.at("iat") <= LIFE_MAX.total_seconds():
+    if not 0 < token.at("exp") - token.at("iat") <= LIFE_MAX.total_seconds():
         raise NotValid("life")
 
 

@@ -37,8 +37,8 @@ class ServerKey:
 
     @classmethod
     def from_private(cls, private: Ed25519PrivateKey) -> Self:
-        shown: dict[str, str] = dict(OKPAlgorithm.to_jwk(private.public_key(), as_dict=True))
-        return cls({**shown, "kid": thumbprint(shown), "alg": ALG, "use": "sig"}, private)
+        jwk: dict[str, str] = dict(OKPAlgorithm.to_jwk(private.public_key(), as_dict=True))
+        return cls({**jwk, "kid": thumbprint(jwk), "alg": ALG, "use": "sig"}, private)
 
     @classmethod
     def read(cls, path: Path) -> Self:

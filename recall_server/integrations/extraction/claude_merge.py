@@ -121,14 +121,14 @@ def objections(text: str, memories: Sequence[Memory]) -> list[str]:
     only if they do. This is a signal, not a proof: other words may still have changed.
     """
     said = " ".join(memory.text for memory in memories)
-    words, known = frozenset(terms(text)), frozenset(terms(said))
-    figures, known_figures = frozenset(_figures(text)), frozenset(_figures(said))
+    words, said_terms = frozenset(terms(text)), frozenset(terms(said))
+    figures, said_figures = frozenset(_figures(text)), frozenset(_figures(said))
     denials = [negations(memory.text) > 0 for memory in memories]
     checks = (
-        ("loses a number", known_figures <= figures),
-        ("makes up a number", figures <= known_figures),
+        ("loses a number", said_figures <= figures),
+        ("makes up a number", figures <= said_figures),
         ("loses a name or a date", _names(said) <= words),
-        ("makes up a name or a date", _names(_OPENING.sub(" ", text)) <= known),
+        ("makes up a name or a date", _names(_OPENING.sub(" ", text)) <= said_terms),
         ("loses the value of a fact", all(_values(memory) <= words for memory in memories)),
         ("denies what was not denied, or the reverse", (negations(text) > 0) == any(denials)),
     )

@@ -55,7 +55,7 @@ class Checkpoints:
                 await place.store([signed for _, _, signed in made])
             for namespace, seq, _ in made:
                 async with self.verification.store.transaction(namespace) as tx:
-                    await tx.audit.vouched(seq)
+                    await tx.audit.checkpointed(seq)
             written += len(made)
         return written
 

@@ -143,23 +143,23 @@ class Delegation:
             entry.ids.append(f"{parent}/{jti}")
             return await tx.access.revoke_child(parent, jti, now, until)
 
-    async def verify(self, shown: Jwt) -> TokenInfo:
+    async def verify(self, token: Jwt) -> TokenInfo:
         """Return the child's owner and rights. Raises `NotValid`."""
         now = self._now()
-        if shown.kid != self._key.kid:
+        if token.kid != self._key.kid:
             raise NotValid("no such key")
-        check(shown, self._expected, now)
-        prove(shown, self._public, self._expected)
-        if shown.jti is None:
+        check(token, self._expected, now)
+        prove(token, self._public, self._expected)
+        if token.jti is None:
             raise NotValid("jti")
         info = TokenInfo(
-            accessor=f"{shown.subject}/{shown.jti}",
-            namespace=_namespace(shown.claims.get("namespace")),
-            created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
-            rights=_rights(shown.claims),
-            parent=shown.subject,
-            expires_at=datetime.fromtimestamp(shown.at("exp"), UTC),
-            signed=shown.signed,
+            accessor=f"{token.subject}/{token.jti}",
+            namespace=_namespace(token.claims.get("namespace")),
+            created_at=datetime.fromtimestamp(token.at("iat"), UTC),
+            rights=_rights(token.claims),
+            parent=token.subject,
+            expires_at=datetime.fromtimestamp(token.at("exp"), UTC),
+            signed=token.signed,
         )
         return replace(info, label=await self._check_parent(info, now))
 

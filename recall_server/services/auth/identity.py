@@ -34,26 +34,26 @@ class Identity:
         self._now = now
         self._issuers = {one.issuer: (one, KeySet(one, now)) for one in issuers}
 
-    async def verify(self, shown: Jwt) -> TokenInfo:
+    async def verify(self, token: Jwt) -> TokenInfo:
         """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` and
         `InsufficientScope` if the token is valid without access here; `AuthUnavailable` without
         keys.
         """
-        issuer, keys = self._issuers.get(shown.issuer, (None, None))
+        issuer, keys = self._issuers.get(token.issuer, (None, None))
         if issuer is None or keys is None:
             raise NotValid("issuer")
         expected = issuer.expected()
-        check(shown, expected, self._now())
-        prove(shown, await keys.key(shown.kid, shown.alg), expected)
-        claims = shown.claims
+        check(token, expected, self._now())
+        prove(token, await keys.key(token.kid, token.alg), expected)
+        claims = token.claims
         if any(claims.get(name) != value for name, value in issuer.required_claims.items()):
             raise NotValid("required_claims")
-        accessor = _accessor(issuer, shown.subject)
+        accessor = _accessor(issuer, token.subject)
         namespace = issuer.namespace_of(claims)
         if namespace is None:
             log.info("token_refused", reason="namespace", accessor=accessor)
             raise NamespaceNotAllowed
-        await self._admit(issuer, namespace, accessor, shown.signed)
+        await self._admit(issuer, namespace, accessor, token.signed)
         scopes = issuer.scopes_of(claims)
         if not scopes:
             log.info("token_refused", reason="scope", accessor=accessor)
@@ -61,10 +61,10 @@ class Identity:
         return TokenInfo(
             accessor=accessor,
             namespace=namespace,
-            created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
+            created_at=datetime.fromtimestamp(token.at("iat"), UTC),
             rights=Rights(scopes),
-            expires_at=datetime.fromtimestamp(shown.at("exp"), UTC),
-            signed=shown.signed,
+            expires_at=datetime.fromtimestamp(token.at("exp"), UTC),
+            signed=token.signed,
         )
 
     async def still_valid(self, info: TokenInfo) -> bool:

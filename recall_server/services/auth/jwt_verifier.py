@@ -15,9 +15,9 @@ class JwtVerifier:
         self._identity = identity
 
     async def verify(self, token: str) -> TokenInfo:
-        shown = read(token)
-        ours = shown.issuer == OURS
-        return await (self._delegation if ours else self._identity).verify(shown)
+        parsed = read(token)
+        ours = parsed.issuer == OURS
+        return await (self._delegation if ours else self._identity).verify(parsed)
 
     async def still_valid(self, info: TokenInfo) -> bool:
         ours = info.signed is not None and info.signed.issuer == OURS

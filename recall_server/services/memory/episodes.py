@@ -21,13 +21,13 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
     """Return the episode with its turns, and the postings of the turns that are not hidden."""
     prepared = with_turns(episode)
-    shown = [turn for turn in prepared.turns if not turn.hidden]
+    visible = [turn for turn in prepared.turns if not turn.hidden]
     return prepared, postings(
         {
             turn_id(prepared.id, turn.index): Findable(
                 "", turn.speaker, prepared.text[turn.span.start : turn.span.end]
             )
-            for turn in shown
+            for turn in visible
         }
     )
 
@@ -55,13 +55,13 @@ async def store_planned_episode(
     indexed. Return the ids of these, and of the turns to index (by `commit.apply`).
     """
     cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
-    shown = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
-    covered = {i for i, turn in shown.items() if any(turn.overlaps(span) for span in cited)}
+    visible = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
+    covered = {i for i, turn in visible.items() if any(turn.overlaps(span) for span in cited)}
     await refuse_erased(tx, digests, episode)
     await tx.tasks.hand_over(episode.job_id)
     await tx.episodes.add_new(episode, key, episode.content_hash, covered=covered)
     await _hold(tx, episode)
-    return covered, shown.keys() - covered
+    return covered, visible.keys() - covered
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:

@@ -50,8 +50,8 @@ def passages(
     text = _visible_text(episode)
     turns = [turn for turn in episode.turns if only in (None, turn.index)]
     for number, group in enumerate(chunk(turns, chars), 1):
-        shown = tuple(turn for turn in group if not turn.hidden)
-        passage = Passage(text, shown, episode.topic, episode.occurred_at) if shown else None
+        visible = tuple(turn for turn in group if not turn.hidden)
+        passage = Passage(text, visible, episode.topic, episode.occurred_at) if visible else None
         yield number, passage
 
 

@@ -106,10 +106,10 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
     for other in same:
         if beliefs.trust(other) >= mine:
             weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
-            given_way = [one for one in weaker if one.said_at <= memory.said_at]
+            superseded = [one for one in weaker if one.said_at <= memory.said_at]
             return [
                 *beliefs.reinforce(other, memory),
-                *_supersede(given_way, other, memory, beliefs),
+                *_supersede(superseded, other, memory, beliefs),
             ]
     if not clashing:
         # Stated again on better evidence: the better words replace the stored ones.
@@ -130,12 +130,12 @@ def _decide(
     if ending:
         # A late report is history already: the oldest of the later claims ended it.
         return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
-    giving_way = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
-    staying = [one for one in clashing if one not in giving_way]
+    superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
+    staying = [one for one in clashing if one not in superseded]
     if staying:
         both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
-    return _replace([*giving_way, *same], memory, beliefs)
+    return _replace([*superseded, *same], memory, beliefs)
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -190,8 +190,8 @@ def _chosen(
             )
             also = tuple(other.citation for other in clashing)
             beliefs.inherit_witnesses(merged, [memory, *clashing])
-            given_way = _replace(clashing, merged, beliefs, also=also)
-            return [*given_way, Add(_outdated(memory, merged))], (merged.id,)
+            changes = _replace(clashing, merged, beliefs, also=also)
+            return [*changes, Add(_outdated(memory, merged))], (merged.id,)
 
 
 def _replace(

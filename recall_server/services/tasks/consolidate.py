@@ -311,12 +311,12 @@ class Consolidate:
         vectors: Mapping[Texts, Floats] = {}
         planned: commit.Planned | None = None
         if text:
-            covered, shown = await store_planned_episode(
+            covered, uncovered = await store_planned_episode(
                 tx, text.episode, self.digests, key=task.id, plan=plan
             )
             planned = commit.Planned(text.episode, text.words.without(covered))
             turns = of_turns(text.episode)
-            items |= {i: texts for i, texts in turns.items() if i in shown}
+            items |= {i: texts for i, texts in turns.items() if i in uncovered}
             items |= {
                 one.id: of_memory(one.searchable, one.citation.span.start, text.episode, turns)
                 for one in active

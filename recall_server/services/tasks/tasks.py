@@ -287,7 +287,7 @@ def _not_waiting(task: Task) -> NotWaiting:
         last = task.work.resolutions[-1]
         return NotWaiting(
             f"The task is not waiting for an answer: {last.decided_by} answered it at "
-            f"{last.decided_at:%Y-%m-%dT%H:%M:%SZ}. Get the task to see where it stands."
+            f"{last.decided_at:%Y-%m-%dT%H:%M:%SZ}. Get the task to see its state."
         )
     return NotWaiting()
 

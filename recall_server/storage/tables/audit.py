@@ -216,7 +216,7 @@ class Audit:
         """How many records are from before there was a chain."""
         return int((await self._handle.fetch("unchained_records"))[0]["records"])
 
-    async def vouched(self, seq: int) -> None:
+    async def checkpointed(self, seq: int) -> None:
         """A checkpoint for `seq` is in its place."""
         await self._handle.send("mark_checkpoint", seq=seq)
 
