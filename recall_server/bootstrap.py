@@ -258,7 +258,7 @@ async def _opened(
         driver,
         cache_bytes_max=settings.cache_bytes_max,
         mac_key=key.derive(PURPOSE),
-        room=settings.namespace_bytes_max,
+        quota_bytes_max=settings.namespace_bytes_max,
         turns=FairSemaphore(
             settings.calls_at_once, per_key=settings.namespace_calls_at_once, per_key_contended=1
         ),

@@ -126,7 +126,7 @@ class AccessScope:
             )
         return self.agent_id
 
-    def room(self, container: str) -> str:
+    def container_for(self, container: str) -> str:
         """The container that something is written into, where `container` (or none) is named: that
         of a token which has but one need not be. Raises `OutsideAccessScope`.
         """

@@ -88,7 +88,7 @@ class Request:
         if self.mode is Mode.APPLY:
             return self
         agent = reach.writer(self.topic, self.source.agent_id)
-        container = reach.room(self.container)
+        container = reach.container_for(self.container)
         return replace(
             self,
             source=replace(self.source, agent_id=agent),

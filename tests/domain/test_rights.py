@@ -103,13 +103,13 @@ def test_what_is_written_goes_into_a_container_of_the_token() -> None:
     one, two = (AccessScope(containers=frozenset(names)) for names in ({"red"}, {"red", "blue"}))
     loose = AccessScope(containers=frozenset({NONE, "red"}))
 
-    assert [FULL_ACCESS.room(name) for name in ("", "any")] == ["", "any"]
-    assert [one.room(name) for name in ("", "red")] == ["red", "red"]
-    assert [two.room(name) for name in ("red", "blue")] == ["red", "blue"]
-    assert [loose.room(name) for name in ("", "red")] == ["", "red"]
+    assert [FULL_ACCESS.container_for(name) for name in ("", "any")] == ["", "any"]
+    assert [one.container_for(name) for name in ("", "red")] == ["red", "red"]
+    assert [two.container_for(name) for name in ("red", "blue")] == ["red", "blue"]
+    assert [loose.container_for(name) for name in ("", "red")] == ["", "red"]
     for reach, name in ((one, "blue"), (two, ""), (two, "green"), (loose, "blue")):
         with pytest.raises(OutsideAccessScope, match="into these containers only: '"):
-            reach.room(name)
+            reach.container_for(name)
 
 
 def test_a_part_is_narrowed_to_containers_and_never_widened() -> None:

@@ -240,7 +240,7 @@ def _in_scope(submission: Submission, reach: AccessScope) -> Submission:
     """Return the submission with the agent and container of the access scope."""
     source = submission.source
     agent = reach.writer(submission.topic, source.agent_id)
-    name = reach.room(submission.container)
+    name = reach.container_for(submission.container)
     return replace(submission, source=replace(source, agent_id=agent), container=name)
 
 
