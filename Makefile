@@ -11,11 +11,12 @@ TORCH = torch==2.13.0
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 PIP_EMBEDDINGS = .venv-embeddings/bin/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test test-embeddings check bench interop faults soak sabotage format
+.PHONY: demo test test-embeddings check bench docs docs-reference interop faults soak sabotage format
 
 .venv/installed: pyproject.toml
+	@echo "Installing recall-server and its tools into .venv: about a minute."
 	$(PYTHON) -m venv .venv
-	$(RUN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(RUN)/pip install --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: .venv/installed  ## run the main job and show it
@@ -45,11 +46,23 @@ format: .venv/installed
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
 
-bench: .venv/installed  ## speed, as ratios; PEER=1: beside szl-recall too, which is fetched from PyPI
-	$(RUN)/recall bench load
-	$(if $(PEER),$(RUN)/recall bench peer)
-	$(RUN)/recall bench tasks
-	$(RUN)/recall bench fairness
+.venv/docs-installed: .venv/installed
+	$(RUN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: .venv/docs-installed  ## the documents as pages in site/; fails on a link that leads nowhere
+	$(RUN)/python docs/generate.py --check
+	@# Not --quiet: it hides warnings from --strict, and a broken link would pass.
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict
+
+docs-reference: .venv/installed  ## the tables of docs/reference, made anew from the code
+	$(RUN)/python docs/generate.py
+
+# BENCH: which ones, of `python -m benchmarks --help`; DATA: the folder for retrieval; ARGS: further
+# options, for all of them.
+BENCH ?= load $(if $(PEER),peer) tasks fairness
+bench: .venv/installed  ## speed, as ratios; BENCH="retrieval" DATA=folder, BENCH="path", PEER=1
+	$(foreach name,$(BENCH),$(RUN)/python -m benchmarks $(name) $(if $(DATA),--data $(DATA)) $(ARGS) &&) true
 
 faults: .venv/installed  ## killed, or failing, at its writes, without power, slow; needs strace; POINTS=0: at each write
 	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py tests/faults/power_loss.py \

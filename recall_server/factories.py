@@ -1,6 +1,7 @@
 """Builds the parts that the settings choose. Large ones are imported here when chosen."""
 
 from datetime import datetime
+from importlib.util import find_spec
 
 from recall_server.config import Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
@@ -99,6 +100,7 @@ def extractor(settings: Settings) -> Extractor:
     if settings.extractor == "anthropic" and key is None:
         raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
     if settings.extractor != "rules" and key is not None:
+        _require_anthropic()
         # Imported here, as the SDK takes longer to load than all the rest.
         from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
         from recall_server.integrations.extraction.claude import ClaudeExtractor  # noqa: PLC0415
@@ -116,9 +118,18 @@ def extractor(settings: Settings) -> Extractor:
     return RulesExtractor()
 
 
+def _require_anthropic() -> None:
+    if find_spec("anthropic") is None:
+        raise Invalid(
+            "A key for Anthropic is set and the package anthropic is not installed. Run: "
+            "pip install 'recall-server[anthropic]', or set RECALL_EXTRACTOR=rules."
+        )
+
+
 def merger(settings: Settings) -> Merger:
     key = settings.anthropic_api_key
     if settings.extractor != "rules" and key is not None:
+        _require_anthropic()
         from recall_server.integrations.extraction.claude_merge import ClaudeMerger  # noqa: PLC0415
 
         return ClaudeMerger(

@@ -1,8 +1,8 @@
-"""The texts of the scales do what is said of them: a measurement of tasks must never pause."""
+"""The texts of the benchmarks: a task that contradicts another would pause the measurement."""
 
 from datetime import UTC, datetime
 
-from recall_server.bench.texts import Texts
+from benchmarks.texts import Texts
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.integrations.extraction.rules import RulesExtractor

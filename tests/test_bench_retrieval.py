@@ -1,17 +1,18 @@
-"""What the scale of retrieval counts is what was found."""
+"""The benchmark of retrieval counts what was found."""
 
+import io
 import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from recall_server.bench.abstaining import Parted, auc, elsewhere, parted
-from recall_server.bench.retrieval import Wishes, disagreement, run
-from recall_server.bench.retrieval_data import Doc, Session, read
-from recall_server.bench.retrieval_metrics import estimates, measures
-from recall_server.bench.retrieval_report import as_json, rankings
+from benchmarks.report import Report, show, write_json
+from benchmarks.retrieval import Options, agreement, disagreement, rankings, retrieval
+from benchmarks.retrieval_data import Doc, Session, read
+from benchmarks.retrieval_metrics import auc, estimates, measures, weak_share
 from recall_server.domain.errors import Invalid
 from recall_server.domain.query import SearchMode
 from recall_server.domain.text.transcript import parse_turns
@@ -62,18 +63,11 @@ def write(file: Path, lines: list[dict[str, object]]) -> None:
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def wishes(folder: Path, **given: object) -> Wishes:
-    known: dict[str, object] = {
-        "db_url": None,
-        "embedder": None,
-        "reranker": None,
-        "profile": None,
-        "without": frozenset(),
-    }
-    return Wishes(data=folder, **{**known, "limit": 20, "neighbours": 0, **given})  # type: ignore[arg-type]
+def silent(_: str) -> None:
+    pass
 
 
-def test_a_session_is_told_so_that_each_doc_is_one_turn_with_its_speaker_and_its_date() -> None:
+def test_in_a_transcript_each_doc_is_one_turn_with_its_speaker_and_its_date() -> None:
     session = Session("one", "session_1", tuple(map(doc_of, DOCS[:4])))
 
     turns = parse_turns(session.text, datetime(2026, 1, 1, tzinfo=UTC))
@@ -90,26 +84,26 @@ def doc_of(given: tuple[str, str, str, str]) -> Doc:
     return Doc(corpus, id_, text, AT, speaker, "session_1", caption="a dog")
 
 
-def test_a_transcript_that_was_kept_with_other_lines_is_refused() -> None:
+def test_a_transcript_that_was_stored_with_other_lines_is_refused() -> None:
     session = Session("one", "session_1", tuple(map(doc_of, DOCS[:4])))
 
     with pytest.raises(Invalid, match="line by line"):
         session.places(session.text.replace("\n", " "))
 
 
-def test_the_measures_are_those_of_the_books() -> None:
+def test_the_measures_are_the_usual_ones() -> None:
     ranked = ["a", "x", "b", *(f"y{n}" for n in range(9)), "c"]
 
     found = measures(ranked, ["a", "b", "c", "never"])
 
     ideal = sum(1 / math.log2(rank + 1) for rank in (1, 2, 3, 4))
     assert found == {
-        "recall@5": 0.5,
-        "recall@10": 0.5,
-        "recall@20": 0.75,
+        "R@5": 0.5,
+        "R@10": 0.5,
+        "R@20": 0.75,
         "hit@10": 1.0,
-        "ndcg@10": pytest.approx((1 + 1 / math.log2(4)) / ideal),
-        "mrr": 1.0,
+        "NDCG@10": pytest.approx((1 + 1 / math.log2(4)) / ideal),
+        "MRR": 1.0,
     }
     assert set(measures(["x"], ["a"]).values()) == {0.0}
     assert measures([*"xyzabcdefgh"], ["h"])["hit@10"] == 0.0
@@ -126,18 +120,14 @@ def test_an_interval_holds_its_mean_and_is_the_same_in_each_run() -> None:
     assert one.high - one.low < 0.15
 
 
-def test_a_pair_is_parted_where_the_answerable_one_has_more_evidence() -> None:
+def test_the_area_counts_pairs_with_more_evidence_for_the_answerable_question() -> None:
     assert auc([0.9, 0.8], [0.1, 0.8]) == pytest.approx(0.875)
     assert auc([0.1], [0.9]) == 0.0
-
-    found = parted([0.9, 0.2], [0.1, 0.2, 0.8, 0.9])
-
-    assert found == Parted(4, auc([0.9, 0.2], [0.1, 0.2, 0.8, 0.9]), 0.5, 0.5)
-    assert parted([0.9], []) is None
+    assert weak_share([0.1, 0.2, 0.8, 0.9]) == 0.5
 
 
 def test_elsewhere_a_question_is_asked_of_the_people_there(folder: Path) -> None:
-    asked = elsewhere(read(folder))
+    asked = read(folder).elsewhere()
 
     assert [(one.id, one.corpus, one.text) for one in asked] == [
         ("q1", "two", "Who plays the oboe?"),
@@ -148,52 +138,70 @@ def test_elsewhere_a_question_is_asked_of_the_people_there(folder: Path) -> None
 
 
 @pytest.mark.slow
-async def test_what_was_said_is_found_again_in_its_own_corpus(folder: Path) -> None:
-    said: list[str] = []
+async def test_an_evidence_is_found_again_in_its_own_corpus(folder: Path) -> None:
+    progress: list[str] = []
 
-    done = await run("sqlite", wishes(folder, profile=SearchMode.KEYWORD), said.append)
+    done = await retrieval("sqlite", Options(folder, profile=SearchMode.KEYWORD), progress.append)
 
     by_id = {answer.question.id: answer for answer in done.answers}
     assert by_id["q1"].ranked[0][0] == "D1:3"
     assert by_id["q2"].ranked[0][0] == "D1:2"
     assert by_id["q3"].ranked[0][0] == "D1:2"
     assert by_id["q4"].ranked == ()
-    made = done.ingested
-    assert (made.docs, made.turns, made.unmapped, made.hidden, made.lost) == (6, 6, 0, 0, 0)
-    assert made.covered_turns == made.covered
-    assert "sqlite: session 2 of 2" in said
-    (shown,) = as_json([done])
-    assert shown["categories"]["answerable"]["questions"] == 3
-    assert shown["categories"]["adversarial"]["questions"] == 1
+    stored = done.stored
+    assert (stored["docs"], stored["turns"]) == (6, 6)
+    assert not any(stored[f"docs {what}"] for what in ("without a turn", "hidden", "never found"))
+    assert stored["turns replaced by memories"] == stored["docs found through memories only"]
+    assert "sqlite: session 2 of 2" in progress
+    report = done.report()
+    assert report.figures("answerable")["questions"] == 3
     assert [json.loads(line)["id"] for line in rankings([done])] == ["q1", "q2", "q3", "q4", "q5"]
-    unanswerable = shown["unanswerable"]
+    unanswerable = {
+        row.name: row.figures for row in report.rows if row.group == "without an answer"
+    }
     assert unanswerable["adversarial"]["questions"] == 1
     assert unanswerable["asked of another corpus"]["questions"] == 3
-    for kind in unanswerable.values():
-        assert kind["auc"] == 1.0
-        assert (kind["weak"], kind["answerable_weak"]) == (1.0, 0.0)
+    for figures in unanswerable.values():
+        assert (figures["AUC"], figures["weak %"]) == (1.0, 100.0)
+        assert figures["weak % of answerable"] == 0.0
+    assert_printed(report, folder / "figures.json")
+
+
+def assert_printed(report: Report, file: Path) -> None:
+    """A person reads what a script reads."""
+    console = Console(record=True, width=200, file=io.StringIO())
+    show(report, console)
+    write_json([report], file)
+
+    text = console.export_text()
+    (written,) = json.loads(file.read_text())
+    for row in written["rows"]:
+        assert row["name"] in text
+        assert all(str(value) in text for value in row["figures"].values() if type(value) is str)
 
 
 @pytest.mark.slow
 async def test_turns_beside_a_hit_are_delivered_with_it(folder: Path) -> None:
-    done = await run(
-        "sqlite", wishes(folder, profile=SearchMode.KEYWORD, neighbours=2), lambda _: None
-    )
+    options = Options(folder, profile=SearchMode.KEYWORD, neighbours=2)
+
+    done = await retrieval("sqlite", options, silent)
 
     first = done.answers[0]
     assert [hit.docs for hit in first.found] == [("D1:3",)]
     assert first.delivered == {"D1:1", "D1:2", "D1:3", "D1:4"}
-    assert as_json([done])[0]["delivered"]["mean"] == 1.0
+    assert done.delivered().mean == 1.0
 
 
 @pytest.mark.slow
 async def test_two_runs_answer_alike(folder: Path) -> None:
-    one = await run("sqlite", wishes(folder), lambda _: None)
-    other = await run("sqlite", wishes(folder), lambda _: None)
-    third = await run("sqlite", wishes(folder, profile=SearchMode.VECTOR), lambda _: None)
+    one = await retrieval("sqlite", Options(folder), silent)
+    other = await retrieval("sqlite", Options(folder), silent)
+    third = await retrieval("sqlite", Options(folder, profile=SearchMode.VECTOR), silent)
 
     assert disagreement(one, other) == []
     assert disagreement(one, third) != []
+    assert not agreement(one, other).missed
+    assert agreement(one, third).missed
 
 
 def test_data_that_cannot_be_used_is_named_by_its_line(folder: Path) -> None:

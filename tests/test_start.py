@@ -83,3 +83,31 @@ def test_a_worker_loads_no_door(folder: Path) -> None:
     assert "recall_server.worker" in found
     assert not found.intersection(HEAVY)
     assert not found.intersection(ON_USE)
+
+
+@pytest.mark.parametrize(
+    ("package", "settings", "extra"),
+    [
+        ("psycopg", {"RECALL_DB_URL": "postgresql://127.0.0.1/none"}, "recall-server[postgres]"),
+        ("anthropic", {"ANTHROPIC_API_KEY": "sk-none"}, "recall-server[anthropic]"),
+    ],
+)
+def test_a_setting_that_needs_an_extra_names_it_in_one_line(
+    tmp_path: Path, package: str, settings: dict[str, str], extra: str
+) -> None:
+    tmp_path.chmod(0o700)
+    absent = f"import sys; sys.modules[{package!r}] = None\n"
+    start = "from recall_server.cli import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", absent + start, "create-token", "acme"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert extra in done.stderr

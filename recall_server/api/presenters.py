@@ -77,7 +77,6 @@ def hit(one: Hit, *, explain: bool) -> Json:
             "speaker": scores.speaker,
             "session": scores.session,
             "time": scores.time,
-            "event": scores.event,
             "rerank": scores.rerank,
         }
         shown["source"] = citation(item.citation)

@@ -8,7 +8,6 @@ import typer
 
 from recall_server import __version__, logs
 from recall_server.application import Application
-from recall_server.bench.command import app as bench
 from recall_server.cli import importing, tokens
 from recall_server.cli.audit import app as audit
 from recall_server.cli.conflicts import app as conflicts
@@ -129,7 +128,6 @@ def demo(
 # In the order of `recall --help`: first the commands that a new operator needs.
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
-app.add_typer(bench, name="bench")
 app.add_typer(conflicts, name="conflicts")
 app.add_typer(hold, name="hold")
 app.command("erase")(erase)

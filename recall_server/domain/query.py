@@ -70,7 +70,6 @@ class Part(StrEnum):
     SPEAKER = "speaker"
     SESSION = "session"
     TIME = "time"
-    EVENT = "event"
     RECENCY = "recency"
     RERANK = "rerank"
     DIVERSITY = "diversity"
@@ -113,7 +112,6 @@ class Scores(NamedTuple):
     session: float | None = None
     time: float | None = None
     rerank: float | None = None
-    event: float | None = None
 
 
 class Said(NamedTuple):

@@ -2,15 +2,25 @@
 
 from pathlib import Path
 
+from recall_server.domain.errors import DatabaseUnusable
 from recall_server.storage.driver import Driver, TimeLimits
 from recall_server.storage.sqlite.driver import SqliteDriver
 
 
 def driver_for(database: Path | str, limits: TimeLimits = TimeLimits()) -> Driver:
-    """A path is an SQLite file; a URL is a Postgres database."""
+    """A path is an SQLite file; a URL is a Postgres database.
+
+    Raises `DatabaseUnusable` where the extra [postgres] is not installed.
+    """
     if isinstance(database, Path):
         return SqliteDriver(database, limits)
     # Imported on use: psycopg takes a tenth of the time that a command needs to start.
-    from recall_server.storage.postgres.driver import PostgresDriver  # noqa: PLC0415
+    try:
+        from recall_server.storage.postgres.driver import PostgresDriver  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise DatabaseUnusable(
+            f"A Postgres database needs the package {error.name}. Run: "
+            "pip install 'recall-server[postgres]'."
+        ) from None
 
     return PostgresDriver(database, limits)

@@ -90,8 +90,8 @@ class Store:
         quota_bytes_max: int = 0,
         turns: FairSemaphore | None = None,
     ) -> None:
-        """`quota_bytes_max`: bytes of texts that each namespace may keep; 0: any number. `turns`: those of the
-        calls, which give way to each other where a transaction begins.
+        """`quota_bytes_max`: bytes of texts that each namespace may store; 0: any number. `turns`:
+        the semaphore of calls, which yield to each other before a transaction.
         """
         self.driver = driver
         self.turns = turns or FairSemaphore(1)

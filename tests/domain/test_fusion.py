@@ -66,7 +66,6 @@ class Known(NamedTuple):
     cosines: Mapping[str, float]
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
-    events: tuple[Period, ...] = ()
 
 
 def words(keys: Sequence[str], known: Known) -> Words:
@@ -114,7 +113,6 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         np.array([known.cosines.get(key, np.nan) for key in keys]),
         known.named,
         known.periods,
-        known.events,
     )
     fused = fusion.fuse(columns, evidence, query, now)
     best = fused.order.tolist()
@@ -130,11 +128,10 @@ def evidence(
     cosines: Mapping[str, float] | None = None,
     named: Sequence[str] = (),
     periods: tuple[Period, ...] = (),
-    events: tuple[Period, ...] = (),
 ) -> Known:
     """Words of equal rarity, in a namespace of texts of ten words."""
     idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
-    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods, events)
+    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
 
 
 def only(*parts: Part, mode: SearchMode = SearchMode.HYBRID) -> Query:
@@ -342,13 +339,12 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
         cosines={"a": 0.1, "b": 0.7},
         named=["@ben"],
         periods=(MAY_2023,),
-        events=(MAY_2023,),
     )
 
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     total = sum(WEIGHTS.values())
-    of_a = 0.3 + 0.25 + 0.4 + 0.2 + 0.1 * 0.5 * math.exp(-1)
+    of_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
     of_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
     assert a.scores.final == pytest.approx(of_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
@@ -356,22 +352,21 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
 
 
-def test_the_readme_tells_what_each_part_counts_for() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
+def test_the_guide_tells_what_each_part_counts_for() -> None:
+    guide = (ROOT / "docs/guide/search.md").read_text("utf-8")
     words = {
         Part.KEYWORD: "words",
         Part.COSINE: "vectors",
-        Part.SPEAKER: "a speaker",
-        Part.SESSION: "its session",
-        Part.TIME: "a time",
-        Part.EVENT: "an event",
+        Part.SPEAKER: "speaker",
+        Part.SESSION: "session",
+        Part.TIME: "time",
         Part.RECENCY: "recency",
     }
 
     assert set(words) == set(WEIGHTS)
     for part, weight in WEIGHTS.items():
-        assert f"{words[part]} {f'{weight:g}'.removeprefix('0')} " in readme
-    assert f"lent a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of it" in readme
+        assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')} |" in guide
+    assert f"lent a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of it" in guide
 
 
 def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
@@ -392,14 +387,13 @@ def test_without_a_part_its_effect_is_gone(part: Part) -> None:
         Part.SPEAKER: evidence(occurrence("b", "@ben"), named=["@ben"]),
         Part.SESSION: words,
         Part.TIME: evidence(periods=(Period(NOW, None, "", DAY),)),
-        Part.EVENT: evidence(events=(Period(NOW, None, "", DAY),)),
         Part.RECENCY: evidence(),
     }[part]
     b = item(
         "b",
         days=9,
         accesses=99 if part is Part.RECENCY else 0,
-        valid=NOW if part in (Part.TIME, Part.EVENT) else None,
+        valid=NOW if part is Part.TIME else None,
     )
     of_it = {Part.KEYWORD, Part.SESSION} if reason is words else {part}
 
@@ -534,7 +528,6 @@ EVIDENCE = st.builds(
     st.dictionaries(KEYS, st.floats(-1, 1) | st.sampled_from([0.5]), max_size=12),
     st.frozensets(st.sampled_from(["@a", "@b"])),
     PERIODS,
-    PERIODS,
 )
 QUERY = st.builds(
     Query,
@@ -593,6 +586,5 @@ def test_a_part_left_out_twice_is_left_out_once_and_its_score_is_not_told(
             Part.SPEAKER: hit.scores.speaker,
             Part.SESSION: hit.scores.session,
             Part.TIME: hit.scores.time,
-            Part.EVENT: hit.scores.event,
         }
         assert told.get(part) is None

@@ -231,7 +231,7 @@ async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
     assert made == []
 
 
-async def test_a_backup_as_the_readme_says_is_whole_and_a_copy_of_the_file_is_not(
+async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_not(
     open_app: Open, database: Path
 ) -> None:
     """F-18: while the server runs, what was said last stands in the journal."""

@@ -16,8 +16,7 @@ import pytest
 from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Candidate, Extraction, Usage
 from recall_server.domain.memory import Fact, MemoryType
-from recall_server.integrations.extraction.claude import ClaudeExtractor
-from recall_server.integrations.extraction.claude_answer import OUTPUT, Entry
+from recall_server.integrations.extraction.claude import OUTPUT, ClaudeExtractor, Entry
 from recall_server.integrations.extraction.extractor import Extractor, Passage
 from tests.fakes import (
     Manner,

@@ -55,7 +55,7 @@ def faulty(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in (GOOD | given).items() if value is not None}
 
 
-def test_an_issuer_as_the_readme_has_it(tmp_path: Path) -> None:
+def test_an_issuer_as_the_documents_have_it(tmp_path: Path) -> None:
     one, *others = load(written(tmp_path, GOOD), HERE)
 
     assert others == []
@@ -64,8 +64,8 @@ def test_an_issuer_as_the_readme_has_it(tmp_path: Path) -> None:
     assert one.scopes_of({"scope": "memory.use openid"}) == {Scope.READ, Scope.WRITE}
     assert one.name_for(Scope.READ) == "memory.read"
     assert one.name_for(Scope.ERASE) is None
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    example = readme.partition("```json\n[{")[2].partition("}]\n```")[0]
+    page = Path(__file__).parents[2] / "docs/operate/identity-providers.md"
+    example = page.read_text().partition("```json\n[{")[2].partition("}]\n```")[0]
     assert json.loads("{" + example + "}") == GOOD
 
 

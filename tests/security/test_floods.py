@@ -56,7 +56,7 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
 
 async def test_a_flood_is_refused_and_its_neighbour_gets_all_its_answers(serve: Serve) -> None:
     """DOS-03, by number of calls: the clock stands still, so a minute is not over. (How much later
-    the neighbour's come: `recall bench fairness`.)
+    the neighbour's come: `python -m benchmarks fairness`.)
     """
     async with serve(namespace_calls_per_minute=LIMIT) as running:
         flooding, quiet = await running.token("alice"), await running.token("bob")

@@ -21,6 +21,7 @@ from tests.conftest import NOON, Open
 from tests.security.erasing import candidate, erase_all, select
 from tests.services.conversation import ALICE, drained, enter, entry
 from tests.services.extractors import Scripted
+from tests.support.vector_scan import scan_vectors
 
 
 def canaries(*stores: str) -> dict[str, str]:
@@ -51,12 +52,12 @@ def test_a_word_is_found_in_every_disguise(disguise: object) -> None:
     (word,) = canaries("one").values()
     hidden = disguise(word)  # type: ignore[operator]
 
-    assert LeakPatterns([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
-    assert not LeakPatterns([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
+    assert LeakPatterns.of([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
+    assert not LeakPatterns.of([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
 
 
 def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
-    needles = LeakPatterns(["Ærøskøbing-Straße"])
+    needles = LeakPatterns.of(["Ærøskøbing-Straße"])
 
     for text in (json.dumps("Ærøskøbing-Straße"), "ÆRØSKØBING-STRASSE", quote("Straße-øøø")):
         assert bool(needles.find(text.encode())) == ("øøø" not in text and "%" not in text)
@@ -67,7 +68,7 @@ def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
 def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
     before: bytes, after: bytes
 ) -> None:
-    needles = LeakPatterns(["Zanzibar"])
+    needles = LeakPatterns.of(["Zanzibar"])
 
     assert needles.find(b"-" * 9 + base64.b64encode(before + b"Zanzibar" + after) + b"-" * 9)
     assert not needles.find(b"-" * 9 + base64.b64encode(before + b"Portugal" + after) + b"-" * 9)
@@ -75,7 +76,7 @@ def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
 
 def test_a_word_too_short_to_tell_is_refused() -> None:
     with pytest.raises(Invalid):
-        LeakPatterns(["tea"])
+        LeakPatterns.of(["tea"])
 
 
 async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> None:
@@ -133,10 +134,10 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
         await drained(application)
         kept = await select(application.store, "SELECT vector FROM embeddings")
         vectors = [bytes(row["vector"]) for row in kept]
-        control = await scan(application.store, [], [], vectors)
+        control = await scan_vectors(application.store, vectors)
         await erase_all(application)
         await drained(application)
-        after = await scan(application.store, [], [], vectors)
+        after = await scan_vectors(application.store, vectors)
 
     assert len(vectors) > 1
     assert {place.word for place in control.places} == set(range(len(vectors)))

@@ -1,6 +1,6 @@
 """What time could tell, by what takes it: the same is asked of the database, whatever the secret.
 
-The times themselves are measured by `recall bench timing`.
+The times themselves are measured by `python -m benchmarks timing`.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.measure import Measured
+from benchmarks.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, mann_whitney, report
 from recall_server.application import Application
-from recall_server.bench.load import Measured
-from recall_server.bench.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, Run, mann_whitney
-from recall_server.bench.timing_report import met
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.tokens import new_token
@@ -163,14 +162,14 @@ async def test_to_store_what_another_has_is_to_store_what_nobody_has(
     assert again != fresh  # the positive control: what was stored before is known by its key
 
 
-def _run(p_of: tuple[list[float], list[float]], revoked: float) -> Run:
+def _missed(p_of: tuple[list[float], list[float]], revoked: float) -> list[str]:
     times = {UNKNOWN: 1.0, REVOKED: revoked, EXPIRED: 1.0}
-    tokens = tuple(Measured(kind, "socket", 1, 1.0, [took]) for kind, took in times.items())
-    stores = Measured(OTHERS, "socket", 1, 1.0, p_of[0]), Measured(FRESH, "socket", 1, 1.0, p_of[1])
-    return Run("sqlite", tokens, stores, mann_whitney(*p_of))
+    tokens = [Measured(kind, 1.0, [took]) for kind, took in times.items()]
+    stores = [Measured(OTHERS, 1.0, p_of[0]), Measured(FRESH, 1.0, p_of[1])]
+    return report("sqlite", tokens, stores).missed
 
 
-def test_the_bench_tells_what_time_tells() -> None:
+def test_the_benchmark_misses_where_times_tell_a_secret() -> None:
     same = [float(number) for number in range(40)]
     later = [number + 15.0 for number in same]
 
@@ -179,6 +178,6 @@ def test_the_bench_tells_what_time_tells() -> None:
     # As scipy 1's mannwhitneyu(..., method="asymptotic") has them.
     assert mann_whitney(same, later) == pytest.approx(2.774470447699586e-06)
     assert mann_whitney(same, [one + 4 for one in same]) == pytest.approx(0.14480827378712163)
-    assert met(_run((same, same), 1.05))
-    assert not met(_run((same, same), 1.15))
-    assert not met(_run((same, later), 1.0))
+    assert _missed((same, same), 1.05) == []
+    assert _missed((same, same), 1.15) == ["revoked token: p50 apart from unknown"]
+    assert _missed((same, later), 1.0) == ["another's text or fresh text: p of no difference"]

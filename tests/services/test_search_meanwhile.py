@@ -20,8 +20,6 @@ from recall_server.storage.index import vector_cache
 from recall_server.storage.store import Store
 from tests.conftest import NOON, Clock, Open
 from tests.services.conversation import ALICE, drained, enter, entry, memories
-from tests.services.test_events import BEFORE
-from tests.services.test_events import told as told_of_a_regatta
 from tests.services.test_reembed import Other, lines
 from tests.services.test_search import (
     CONVERSATIONS,
@@ -39,6 +37,11 @@ Do = Callable[[], Awaitable[object]]
 # Not for a word between two searches.
 NO_ROOM = 1
 TEA = "Ann: I prefer oolong tea."
+TALKS = (
+    "--- 8 January 2023 ---\nAnn: I painted the boat blue.\nBen: Good colour.",
+    "--- 8 May 2023 ---\nAnn: The regatta was today, we came second.\nBen: Well done!",
+    "--- 8 September 2023 ---\nAnn: I painted the boat red.\nBen: I like that.",
+)
 
 
 async def narrowed_and_shown(application: Application, query: Query, meanwhile: Do) -> list[Hit]:
@@ -187,21 +190,6 @@ async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_i
         assert texts(found) == [QUOKKA]
 
 
-async def test_an_event_is_found_though_others_search_where_there_is_no_room_to_hold_it(
-    open_app: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
-    monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
-    async with open_app() as built:
-        await told_of_a_regatta(built)
-        alone = await looked(built, BEFORE)
-        application, driver = holding(built, NO_ROOM)
-        driver.before("vector FROM embeddings", lambda: looked(application, Query("quokka")))
-
-        assert scores(await looked(application, BEFORE)) == scores(alone)
-        assert driver.happened == 1
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("held", ["whole", "rounded", "codes"])
 async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_search(
@@ -241,10 +229,13 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
     if held == "codes":
         monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
         monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
-    query = Query(f"{BEFORE.text} And the quokka, and oolong?", limit=50)
+    query = Query("Which colour did Ann paint the boat? And the quokka, and oolong?", limit=50)
     reach = AccessScope(topics=frozenset({"life"}))
     async with open_app() as built, open_app() as other:
-        await told_of_a_regatta(built)
+        await enter(built)
+        for number, talk in enumerate(TALKS):
+            await tell(built, talk, session=f"s{number}")
+        await drained(built)
         for number in range(20):
             await tell(other, f"Ann: I prefer oolong of {number}.\nBen: I like quokka {number}.")
         await drained(other)

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from benchmarks.fill import fill
+from benchmarks.texts import Texts
 from recall_server.application import Application
-from recall_server.bench.fill import fill
-from recall_server.bench.texts import Texts
 from recall_server.domain.namespace import namespace
 from recall_server.domain.query import Query
 from recall_server.integrations.embeddings.static_vectors import StaticEmbedder

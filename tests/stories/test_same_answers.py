@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.texts import Texts
 from recall_server.application import Application
-from recall_server.bench.texts import Texts
 from recall_server.bootstrap import open_application
 from recall_server.domain.episode import Source
 from recall_server.domain.namespace import namespace

@@ -147,9 +147,9 @@ async def completed(client: Client, task_id: str) -> Task:
 
 
 @pytest.mark.slow
-async def test_the_client_in_the_readme_works_as_it_is_written(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+async def test_the_client_in_the_documents_works_as_it_is_written(tmp_path: Path) -> None:
+    page = (ROOT / "docs/guide/a2a.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     program = tmp_path / "client.py"
     program.write_text(code, encoding="utf-8")
     database = tmp_path / "recall.db"

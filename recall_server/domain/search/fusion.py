@@ -33,7 +33,6 @@ WEIGHTS: Mapping[Part, float] = {
     Part.SPEAKER: 0.3,
     Part.SESSION: 0.25,
     Part.TIME: 0.4,
-    Part.EVENT: 0.2,
     Part.RECENCY: 0.1,
 }
 # What the turn before and the one behind lend of their keyword score: a question stands beside its
@@ -62,8 +61,7 @@ class Pool(NamedTuple):
 class Evidence(NamedTuple):
     """What is known of the items of a pool: their words, among them the terms of the speakers that
     the question names (`named`), and their cosines (not a number: none). `idf` is of the terms
-    asked for, in their order; `periods` are the times that it names, and `events` those that the
-    events make which it names.
+    asked for, in their order; `periods` are the times that it names.
     """
 
     words: Words
@@ -72,7 +70,6 @@ class Evidence(NamedTuple):
     cosines: Column
     named: frozenset[str] = frozenset()
     periods: tuple[Period, ...] = ()
-    events: tuple[Period, ...] = ()
 
 
 class Fused(NamedTuple):
@@ -102,7 +99,6 @@ class Fused(NamedTuple):
             told.get(Part.SPEAKER, nothing),
             told.get(Part.SESSION, nothing),
             told.get(Part.TIME, nothing),
-            told.get(Part.EVENT, nothing),
             strict=True,
         )
         return [
@@ -119,7 +115,6 @@ class Fused(NamedTuple):
                 speaker=speaker,
                 session=session,
                 time=time,
-                event=event,
             )
             for (
                 final,
@@ -132,7 +127,6 @@ class Fused(NamedTuple):
                 speaker,
                 session,
                 time,
-                event,
             ) in columns
         ]
 
@@ -190,9 +184,6 @@ def _parts(pool: Pool, evidence: Evidence, query: Query, now: datetime) -> dict[
     if evidence.periods:
         fits = [affinity(period, pool.valid_from) for period in evidence.periods]
         parts[Part.TIME] = np.max(fits, axis=0)
-    if evidence.events:
-        fits = [affinity(period, pool.valid_from) for period in evidence.events]
-        parts[Part.EVENT] = np.max(fits, axis=0)
     age_days = np.maximum(0.0, now.timestamp() - pool.recorded_at) / DAY_S
     parts[Part.RECENCY] = np.exp(-age_days / (1.0 + np.maximum(0.0, pool.accesses)))
     return {part: values for part, values in parts.items() if part not in query.without}

@@ -5,8 +5,9 @@ digests. A search for the whole word alone misses these.
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from recall_server.domain.errors import Invalid
 from recall_server.domain.text.cleaning import storable
 
 WINDOW = 8
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,24 @@ class Trace:
 
 
 class LeakPatterns:
-    """All forms of some words, and all parts of some vectors (float32, as stored), which are
-    numbered after the words. Bytes are compared without regard to the case of ASCII letters.
+    """Byte strings of `WINDOW` bytes or more, each with the number of its word and its form. Bytes
+    are compared without regard to the case of ASCII letters.
     """
 
-    def __init__(self, words: Sequence[str], vectors: Sequence[bytes] = ()) -> None:
-        self._forms: dict[bytes, tuple[int, str]] = {}
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Self:
+        """Build all forms of these words. Raises `Invalid` on a word that is too short."""
+        forms: dict[bytes, tuple[int, str]] = {}
         for number, word in enumerate(words):
             storable(word)
             if len(word.encode()) < WINDOW:
                 raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
             for form, pattern in _forms(word):
-                self._forms.setdefault(pattern.lower(), (number, form))
-        for number, vector in enumerate(vectors, len(words)):
-            for part in _parts(vector):
-                self._forms.setdefault(part.lower(), (number, "vector"))
+                forms.setdefault(pattern.lower(), (number, form))
+        return cls(forms)
+
+    def __init__(self, forms: Mapping[bytes, tuple[int, str]]) -> None:
+        self._forms = {pattern.lower(): origin for pattern, origin in forms.items()}
         self._beginning: dict[bytes, list[bytes]] = {}
         # Whether a pair of bytes occurs at this position of any pattern: one look at each byte
         # decides, however many patterns there are.
@@ -99,16 +102,6 @@ def _forms(word: str) -> Iterator[tuple[str, bytes]]:
             yield "base64", _inner_base64(plain, offset)
         yield "sha256", hashlib.sha256(plain).digest()
         yield "sha256", hashlib.sha256(plain).hexdigest().encode()
-
-
-def _parts(vector: bytes) -> Iterator[bytes]:
-    """Yield every four consecutive numbers, except those with too few distinct bytes, such as
-    zeros.
-    """
-    for start in range(0, len(vector) - 4 * FLOAT_BYTES + 1, FLOAT_BYTES):
-        part = vector[start : start + 4 * FLOAT_BYTES]
-        if len(set(part)) >= WINDOW:
-            yield part
 
 
 def _units(text: str) -> list[str]:

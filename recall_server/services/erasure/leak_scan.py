@@ -36,15 +36,15 @@ class Scan:
     places: list[Place] = field(default_factory=list)
 
 
-async def scan(
-    store: Store, words: Sequence[str], paths: Sequence[Path], vectors: Sequence[bytes] = ()
-) -> Scan:
+async def scan(store: Store, words: Sequence[str], paths: Sequence[Path]) -> Scan:
+    """Search for anything of `words`. Raises `Invalid` on a word too short to tell."""
+    return await scan_for(store, LeakPatterns.of(words), paths)
+
+
+async def scan_for(store: Store, patterns: LeakPatterns, paths: Sequence[Path]) -> Scan:
     """Search the files of the database, also those that were deleted and are held open, those at
-    `paths`, and where the database's own cannot be read, its rows, for anything of `words` and of
-    `vectors`, as they are stored, which count on from the words. Raises `Invalid` on a word too
-    short to tell.
+    `paths`, and where the database's own cannot be read, its rows.
     """
-    patterns = LeakPatterns(words, vectors)
     files = [file.resolve() for file in await store.driver.files()]
     result = Scan()
     # A running database removes files of its own; who names one that is not there must be told.

@@ -1,19 +1,18 @@
-"""Counts of calls in this minute and the last, as the library `limits` wants them stored: in
-memory, bounded, and open to what other replicas have counted.
+"""Calls of each key within a sliding minute: in memory, bounded, and open to the counts of other
+replicas.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from limits.aio.storage import Storage
-from limits.aio.storage.base import SlidingWindowCounterSupport
-
 MINUTE_S = 60
 KEYS_MAX = 100_000
 
-Told = tuple[str, int]
+Key = tuple[str, ...]
+Counted = tuple[Key, int]
 """A key and the number of a minute."""
 
 
@@ -25,35 +24,52 @@ class _Count:
     """The calls of the minute before."""
 
 
-class SlidingWindow(Storage, SlidingWindowCounterSupport):
+class SlidingWindow:
     """Windows of a minute. Of more than `KEYS_MAX` keys, the one not met for longest is forgotten.
 
-    With `shared`, what is counted here is kept for `untold` until somebody tells it to the others,
-    and `learn` takes the sums that they told.
+    With `shared`, counts of this server are kept for `untold` until they are published to the
+    replicas, and `learn` takes the published sums.
     """
 
-    STORAGE_SCHEME = None
-
     def __init__(self, now: Callable[[], datetime], *, shared: bool = False) -> None:
-        super().__init__()
         self._now = now
         self._shared = shared
-        self._counts: OrderedDict[str, _Count] = OrderedDict()
-        self._untold: dict[Told, int] = {}
-
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        return OSError
+        self._counts: OrderedDict[Key, _Count] = OrderedDict()
+        self._untold: dict[Counted, int] = {}
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    def take(self, key: Key, limit: int) -> bool:
+        """Count one more call, unless that is one too many: those of this minute, and as large a
+        share of the last minute's as it still reaches into the sliding window.
+        """
+        count = self._count(key)
+        minute, left = self._at()
+        if int(count.before * left / MINUTE_S + count.calls) + 1 > limit:
+            return False
+        count.calls += 1
+        if self._shared:
+            self._untold[key, minute] = self._untold.get((key, minute), 0) + 1
+        return True
+
+    def wait_s(self, key: Key, limit: int) -> int:
+        """Whole seconds until one more call fits: the last minute's share shrinks as this one
+        goes by.
+        """
+        count, (_, left) = self._count(key), self._at()
+        if count.calls < limit:
+            # before * rest / minute + calls < limit
+            rest = MINUTE_S * (limit - count.calls) / count.before if count.before else MINUTE_S
+            return max(1, math.floor(left - rest) + 1)
+        return math.floor(left + MINUTE_S * (1 - limit / count.calls)) + 1
 
     def _at(self) -> tuple[int, float]:
         """The number of this minute, and the seconds that are left of it."""
         minute, gone = divmod(self._now().timestamp(), MINUTE_S)
         return int(minute), MINUTE_S - gone
 
-    def _count(self, key: str) -> _Count:
+    def _count(self, key: Key) -> _Count:
         minute, _ = self._at()
         count = self._counts.get(key)
         if count is None:
@@ -68,44 +84,25 @@ class SlidingWindow(Storage, SlidingWindowCounterSupport):
         self._counts.move_to_end(key)
         return count
 
-    def _ask(self, key: str, minute: int) -> None:
-        """Adding nothing tells what others have added."""
+    def _ask(self, key: Key, minute: int) -> None:
+        """Publishing zero calls returns the sum of the others."""
         if self._shared:
             self._untold.setdefault((key, minute), 0)
 
-    async def acquire_sliding_window_entry(
-        self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
-        count = self._count(key)
-        minute, left = self._at()
-        if int(count.before * left / expiry + count.calls) + amount > limit:
-            return False
-        count.calls += amount
-        if self._shared:
-            self._untold[key, minute] = self._untold.get((key, minute), 0) + amount
-        return True
+    def untold(self) -> dict[Counted, int]:
+        """The counts of this server since the last call."""
+        counts, self._untold = self._untold, {}
+        return counts
 
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        count, (_, left) = self._count(key), self._at()
-        return count.before, left, count.calls, left + expiry
-
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
-        self._counts.pop(key, None)
-
-    def untold(self) -> dict[Told, int]:
-        """What was counted here since this was last asked."""
-        told, self._untold = self._untold, {}
-        return told
-
-    def untell(self, counts: dict[Told, int]) -> None:
-        """Nobody could be told: keep what still matters for the next time."""
+    def untell(self, counts: dict[Counted, int]) -> None:
+        """Publishing failed: keep what still matters for the next time."""
         minute, _ = self._at()
         for (key, at), calls in counts.items():
             if at >= minute - 1:
                 self._untold[key, at] = self._untold.get((key, at), 0) + calls
 
-    def learn(self, sums: dict[Told, int]) -> None:
-        """Take what all have told; what was counted here meanwhile comes on top."""
+    def learn(self, sums: dict[Counted, int]) -> None:
+        """Take the sums of all replicas; calls counted here meanwhile come on top."""
         for (key, at), calls in sums.items():
             count = self._counts.get(key)
             if count is None:
@@ -115,24 +112,3 @@ class SlidingWindow(Storage, SlidingWindowCounterSupport):
                 count.calls = known
             elif at == count.minute - 1:
                 count.before = known
-
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:  # noqa: ARG002
-        self._count(key).calls += amount
-        return self._count(key).calls
-
-    async def get(self, key: str) -> int:
-        return self._count(key).calls
-
-    async def get_expiry(self, key: str) -> float:  # noqa: ARG002
-        return self._now().timestamp() + self._at()[1]
-
-    async def check(self) -> bool:
-        return True
-
-    async def reset(self) -> int:
-        known = len(self._counts)
-        self._counts.clear()
-        return known
-
-    async def clear(self, key: str) -> None:
-        self._counts.pop(key, None)

