@@ -11,7 +11,7 @@ from recall_server.api.mcp.tools import TOOLS, screened
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "recall_server").rglob("*.py"))
 
-LINES_MAX = 400
+LINES_MAX = 600
 BANNED = {"utils", "helpers", "common", "base", "manager", "core", "misc"}
 
 
