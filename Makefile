@@ -65,11 +65,10 @@ bench: .venv/installed  ## speed, as ratios; BENCH="retrieval" DATA=folder, BENC
 	$(foreach name,$(BENCH),$(RUN)/python -m benchmarks $(name) $(if $(DATA),--data $(DATA)) $(ARGS) &&) true
 
 faults: .venv/installed  ## killed, or failing, at its writes, without power, slow; needs strace; POINTS=0: at each write
-	$(RUN)/pytest -s tests/faults/kill_points.py tests/faults/failing_writes.py tests/faults/power_loss.py \
-		tests/faults/slow_disk.py
+	$(RUN)/pytest -s tests/faults/long --ignore=tests/faults/long/test_soak.py
 
 soak: .venv/installed  ## two minutes on each engine in which something breaks every few seconds; SOAK_S=600: ten
-	$(RUN)/pytest -s tests/faults/soak.py
+	$(RUN)/pytest -s tests/faults/long/test_soak.py
 
 interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetches Node from npm
 	$(RUN)/python -m tests.interop

@@ -13,8 +13,8 @@ from recall_server.config import Settings
 from recall_server.domain.external_errors import EmbedderUnavailable
 from recall_server.domain.query import Query, SearchMode
 from recall_server.integrations.embeddings.sentence_vectors import SentenceEmbedder
-from tests.conftest import Open
-from tests.services.conversation import ALICE, drained, enter, entry, remember
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, remember
 
 MINILM = "all-MiniLM-L6-v2"
 TEXTS = [

@@ -1,5 +1,5 @@
 """A disk that fills up, and a file that is cut, changed, replaced or removed: what was said to be
-kept is kept, or the server says that it is not (SECURITY F-11 to F-21).
+kept is kept, or the server says that it is not.
 
 All on SQLite: the files of a Postgres are its own affair.
 """
@@ -19,10 +19,12 @@ import pytest
 
 from recall_server.domain.errors import DatabaseUnusable
 from recall_server.storage.store import Store
-from tests.conftest import Open
-from tests.processes import (
+from tests.support.application import Open
+from tests.support.conversation import drained, enter, memories, remember
+from tests.support.engines import on_sqlite
+from tests.support.faults import limit, whole
+from tests.support.processes import (
     CALL_S,
-    Process,
     Refused,
     Server,
     calling,
@@ -30,33 +32,20 @@ from tests.processes import (
     recall,
     until,
 )
-from tests.services.conversation import drained, enter, memories, remember
-from tests.services.travelling import exported
-from tests.stories.book import ALICE, opened, select
+from tests.support.stored import ALICE, opened, select
+from tests.support.transfer import exported
 
-pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+pytestmark = on_sqlite
 
 # What the event loop says of a connection that it cannot take, once a second.
 SHORT = "out of system resource"
 TEXT = "Alice: I live in Lisbon near the river. My favourite colour is teal."
 
 
-def whole(database: Path) -> bool:
-    with closing(sqlite3.connect(database)) as raw:
-        return raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-def limit(server: Process, what: int, most: int) -> int:
-    """Let the running process have no more; what it could have before."""
-    before, hard = resource.prlimit(server.pid, what)
-    resource.prlimit(server.pid, what, (most, hard))
-    return before
-
-
 async def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_it_has(
     database: Path,
 ) -> None:
-    """F-11: a file that may not grow stands for the disk. With room again, all is as before."""
+    """A file that may not grow stands for the disk. With room again, all is as before."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         kept, refused = [], None
@@ -91,7 +80,7 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_it_has(
 async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one(
     database: Path,
 ) -> None:
-    """F-21. Whoever is connected already is served meanwhile, as nobody is busy asking for one."""
+    """Whoever is connected already is served meanwhile, as nobody is busy asking for one."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as known:
         await known("store_memory", text=TEXT)
@@ -123,7 +112,7 @@ async def test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when
 async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
     open_app: Open, database: Path
 ) -> None:
-    """F-16: SQLite would go on in the file without a name, and all of it would be lost."""
+    """SQLite would go on in the file without a name, and all of it would be lost."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -147,7 +136,6 @@ async def test_a_file_that_was_removed_while_in_use_takes_nothing_more(
 async def test_a_file_that_is_replaced_during_a_transaction_is_not_committed_to(
     open_app: Open, database: Path
 ) -> None:
-    """F-16."""
     async with open_app() as application:
         await enter(application)
 
@@ -169,7 +157,7 @@ async def test_a_file_that_is_replaced_during_a_transaction_is_not_committed_to(
 async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
     open_app: Open, database: Path, loss: str
 ) -> None:
-    """F-15. With the key gone too it is a beginning, and not a loss."""
+    """With the key gone too it is a beginning, and not a loss."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -198,7 +186,7 @@ async def test_a_database_that_is_gone_is_not_made_anew_beside_its_key(
 
 @pytest.mark.parametrize("keep", [100, 4_096, 20_000])
 async def test_a_file_that_was_cut_is_refused(open_app: Open, database: Path, keep: int) -> None:
-    """F-14. (Garbage, and a file that is read-only, F-13: tests/stories/test_cli.py.)"""
+    """(Garbage, and a file that is read-only: tests/stories/test_cli.py.)"""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -212,7 +200,7 @@ async def test_a_file_that_was_cut_is_refused(open_app: Open, database: Path, ke
 async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
     open_app: Open, database: Path
 ) -> None:
-    """F-17: no index and no check of SQLite notices; its hash does."""
+    """No index and no check of SQLite notices; its hash does."""
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
@@ -234,7 +222,7 @@ async def test_a_text_that_the_disk_has_changed_is_neither_exported_nor_read(
 async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_not(
     open_app: Open, database: Path
 ) -> None:
-    """F-18: while the server runs, what was said last stands in the journal."""
+    """While the server runs, what was said last stands in the journal."""
     backup = database.with_name("backup.db")
     copy = database.with_name("copy.db")
     async with open_app() as application:
@@ -257,7 +245,7 @@ async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_
 
 
 async def test_an_index_of_the_journal_that_is_lost_is_made_again(database: Path) -> None:
-    """F-19, of -shm. (A journal that is lost is told by a checkpoint of the book:
+    """Of -shm. (A journal that is lost is told by a checkpoint of the book:
     tests/security/test_audit.py.)
     """
     token = (await new_token(database, ALICE))["token"]

@@ -1,14 +1,12 @@
-"""A disk that is full: who is refused is told so, nothing is lost, and with room again all goes on
-(SECURITY F-11).
-"""
+"""A full disk: the caller is told, nothing is lost, and with free space again all goes on."""
 
 import asyncio
 
-from tests.faults.test_slow_queries import TEXT
-from tests.security.conftest import Serve
-from tests.security.erasing import select
-from tests.services.conversation import enter
-from tests.surface.conftest import WITHIN_S, Json, Running, request
+from tests.support.conversation import enter
+from tests.support.erasure import select
+from tests.support.faults import TEXT
+from tests.support.mcp_clients import request
+from tests.support.server import WITHIN_S, Json, Running, Serve
 
 FULL = {
     # No page more than there are.
@@ -34,7 +32,7 @@ async def done(running: Running, statements: tuple[str, ...]) -> None:
 
 
 async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
-    """F-11: 507 on the plain doors, a code of its own on all of them."""
+    """507 on the plain doors, a code of its own on all of them."""
     headers, store = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": TEXT * 5_000}}, modern=False
     )

@@ -1,5 +1,5 @@
 """Somebody reads one moment for long while others write: they are let go in the end, and the
-journal that had to grow meanwhile is short again (SECURITY F-65).
+journal that had to grow meanwhile is short again.
 """
 
 import asyncio
@@ -17,11 +17,10 @@ from recall_server.domain.errors import QueryTimeout
 from recall_server.domain.findings import Level
 from recall_server.storage.sqlite import disk_space
 from recall_server.storage.sqlite.driver import JOURNAL_BYTES
-from tests.conftest import Open
-from tests.security.conftest import Serve
-from tests.services.conversation import ALICE, enter, entry, remember
-
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+from tests.support.application import Open
+from tests.support.conversation import ALICE, enter, entry, remember
+from tests.support.engines import on_sqlite
+from tests.support.server import Serve
 
 TEXT = "Alice: I live in Lisbon."
 WITHIN_S = 20.0
@@ -42,7 +41,7 @@ async def write(application: Application, pieces: int) -> None:
 
 
 async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> None:
-    """F-65, whether it is read from or not; and a second one is as good as ever."""
+    """Whether it is read from or not; and a second one is as good as ever."""
     async with open_app(export_s=0.2) as application, asyncio.timeout(WITHIN_S):
         await enter(application)
         await remember(application, TEXT)
@@ -88,7 +87,7 @@ async def _let_go(application: Application) -> None:
 async def test_an_export_that_takes_too_long_is_broken_off_and_can_be_made_again(
     open_app: Open,
 ) -> None:
-    """F-65: by name, and before its end line."""
+    """By name, and before its end line."""
     async with open_app(export_s=0.2) as application, asyncio.timeout(WITHIN_S):
         await enter(application)
         await remember(application, TEXT)
@@ -109,7 +108,7 @@ async def test_an_export_that_takes_too_long_is_broken_off_and_can_be_made_again
 async def test_a_journal_that_had_to_grow_is_told_and_is_short_again_afterwards(
     serve: Serve, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-65: another program reads an old state. `/ready` and the self-check say so; the server
+    """Another program reads an old state. `/ready` and the self-check say so; the server
     goes on.
     """
     monkeypatch.setattr(disk_space, "JOURNAL_WARN_BYTES", JOURNAL_BYTES)

@@ -1,8 +1,8 @@
 """A server that is told to stop, and a client that hangs up, in the midst of a call: it is done or
-it is not, and the same key tells which (SECURITY F-58, F-59).
+it is not, and the same key tells which.
 
-Open streams: tests/security/test_streams.py; jobs: tests/test_worker.py; clients that never finish:
-tests/surface/test_edge.py; tasks: tests/surface/test_a2a_faults.py.
+Open streams: tests/security/test_streams.py; jobs: tests/integration/tasks/test_worker.py; clients
+that never finish: tests/api/test_request_validation.py; tasks: tests/api/test_a2a_faults.py.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.faults.test_locks import held
-from tests.processes import Caller, Server, calling, new_token, until
-from tests.stories.book import ALICE, opened, select
+from tests.support.faults import held
+from tests.support.processes import Caller, Server, calling, new_token, until
+from tests.support.stored import ALICE, opened, select
 
 TEXT = "User: I live in Lisbon."
 KEY = "key"
@@ -44,7 +44,7 @@ async def at_work(server: Server, token: str) -> "asyncio.Task[bool]":
 async def test_a_call_under_way_is_finished_by_a_server_that_is_told_to_stop(
     database: Path | str,
 ) -> None:
-    """F-58: nobody new is let in meanwhile, and it ends with 0."""
+    """Nobody new is let in meanwhile, and it ends with 0."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0, embedder="none", drain_s=10) as server:
         async with calling(server.address, token) as call:
@@ -74,7 +74,7 @@ async def test_a_call_under_way_is_finished_by_a_server_that_is_told_to_stop(
 async def test_a_client_that_hangs_up_in_the_midst_of_a_call_leaves_all_of_it_or_nothing(
     database: Path | str,
 ) -> None:
-    """F-59: and the same key tells what became of it, and does it once."""
+    """And the same key tells what became of it, and does it once."""
     token = (await new_token(database, ALICE))["token"]
     async with Server(database, worker_jobs=0, embedder="none") as server:
         async with held(database):

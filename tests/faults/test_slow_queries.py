@@ -1,5 +1,5 @@
 """A query that would never end: it is stopped in time, its connection is as it was, and nobody else
-waits for it (SECURITY QRY-06).
+waits for it.
 """
 
 import asyncio
@@ -9,16 +9,16 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.errors import QueryTimeout
-from tests.conftest import Open
-from tests.security.conftest import Serve
-from tests.services.conversation import ALICE, enter, remember
-from tests.surface.conftest import request
+from tests.support.application import Open
+from tests.support.conversation import ALICE, enter, remember
+from tests.support.faults import TEXT
+from tests.support.mcp_clients import request
+from tests.support.server import Serve
 
 ENDLESS = (
     "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n FROM numbers)"
     " SELECT count(*) AS total FROM numbers"
 )
-TEXT = "Alice: I live in Lisbon."
 WITHIN_S = 20.0
 # More than there are readers of SQLite, or connections of one namespace.
 MANY = 8
@@ -37,7 +37,6 @@ async def endless(application: Application, *, alone: bool) -> None:
 async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection(
     open_app: Open, alone: bool
 ) -> None:
-    """QRY-06."""
     async with open_app(query_s=0.1) as application, asyncio.timeout(WITHIN_S):
         await enter(application)
         found = await asyncio.gather(
@@ -53,7 +52,7 @@ async def test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connecti
 async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
     open_app: Open, alone: bool
 ) -> None:
-    """QRY-06, as at the deadline of a call: the readers are free for others."""
+    """As at the deadline of a call: the readers are free for others."""
     async with open_app(query_s=WITHIN_S) as application, asyncio.timeout(WITHIN_S / 2):
         await enter(application)
         for _ in range(MANY):
@@ -65,7 +64,7 @@ async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
 
 
 async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve) -> None:
-    """QRY-06, on each kind of door: 503 and a code, and the next call is served."""
+    """On each kind of door: 503 and a code, and the next call is served."""
     headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
     async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
         queries = running.application.store._queries

@@ -1,5 +1,5 @@
 """A standby beside the primary: whoever asks gets what holds now, and after a failover what was
-acknowledged is there and writing goes on (SECURITY F-38, F-39).
+acknowledged is there and writing goes on.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ import pytest
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import DatabaseUnavailable, Unauthenticated
-from tests.conftest import Clock, settings_for
-from tests.fakes import HashEmbedder
-from tests.faults.cluster import WITHIN_S, Cluster, cluster
-from tests.security.erasing import found, select
-from tests.services.conversation import ALICE, enter, remember
+from tests.support.application import settings_for
+from tests.support.cluster import WITHIN_S, Cluster, cluster
+from tests.support.conversation import ALICE, enter, remember
+from tests.support.erasure import found, select
+from tests.support.models import HashEmbedder
+from tests.support.runtime import Clock
 
 pytestmark = pytest.mark.slow
 TEXT = "Alice: I live in Lisbon."
@@ -38,7 +39,7 @@ def pair() -> Iterator[Cluster]:
 async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
     lagging: Cluster, clock: Clock
 ) -> None:
-    """F-39: it stands first in the list, and still a token that was revoked is."""
+    """It stands first in the list, and still a token that was revoked is."""
     async with open_application(
         settings_for(lagging.both), embedder=HashEmbedder(), now=clock
     ) as built:
@@ -63,7 +64,7 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
 async def test_after_a_failover_all_that_was_acknowledged_is_there_and_more_is_taken(
     pair: Cluster, clock: Clock
 ) -> None:
-    """F-38, with a synchronous standby: the primary falls in the midst of writing. Nothing of ours
+    """With a synchronous standby: the primary falls in the midst of writing. Nothing of ours
     is started again.
     """
     kept: list[str] = []

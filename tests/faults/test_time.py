@@ -1,6 +1,4 @@
-"""The clock of a machine is put forward or back: nothing is lost, and nothing is done twice
-(SECURITY F-57).
-"""
+"""The clock of a machine is put forward or back: nothing is lost, and nothing is done twice."""
 
 from datetime import timedelta
 
@@ -12,9 +10,10 @@ from recall_server.domain.ids import new_id
 from recall_server.domain.job import JobState
 from recall_server.services.auth.access import TokenRequest
 from recall_server.storage.tables.jobs import Fenced
-from tests.conftest import NOON, Clock, Open
-from tests.security.erasing import select
-from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.erasure import select
+from tests.support.runtime import NOON, Clock
 
 HOUR = timedelta(hours=1)
 MONTH = timedelta(days=30)

@@ -13,12 +13,13 @@ from pathlib import Path
 from recall_server.resources import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
-from tests.conftest import NOON
-from tests.engines import running_postgres
-from tests.sabotage.breakage import Breakage, Outdated
+from tests.sabotage.breakage import Breakage
+from tests.sabotage.changes import Outdated
 from tests.sabotage.rows import FAILED, Rows, run
 from tests.sabotage.table import BREAKAGES
 from tests.sabotage.tree import copy_of, copy_of_project
+from tests.support.engines import running_postgres
+from tests.support.runtime import NOON
 
 # Of the control, which runs all tests that are named.
 CONTROL_S = 600.0

@@ -1,24 +1,52 @@
-"""What was erased is gone: the fence, the lock, the refusal, the purge, the receipt."""
+"""Erasure: the fence, the lock, the refusal, the purge, the receipt."""
 
 from tests.sabotage.breakage import Breakage
+from tests.sabotage.changes import (
+    Argument,
+    Body,
+    Element,
+    Forgets,
+    Instead,
+    Never,
+    Replaced,
+    Without,
+)
+from tests.sabotage.queries import Text, Unfiltered
+
+# Each connection, once it has been checked.
+WITHOUT_SECURE_DELETE = """
+async def _connect(self, stack):
+    raw = await self._original__connect(stack)
+    await raw.executescript("PRAGMA secure_delete=OFF")
+    return raw
+"""
+
+# Whether it touched a row, and so whose job it is now, is not asked.
+ADVANCE_UNFENCED = """
+await self._handle.send(
+    "advance_job",
+    id=job.id,
+    attempt=job.attempt,
+    payload=Document(dict(payload)),
+    lease_until=lease_until,
+)
+"""
 
 BREAKAGES = (
     Breakage(
         "fence-of-finish",
         "that only the newest attempt may finish a job",
-        "recall_server/storage/sql/jobs.sql",
-        "UPDATE operations SET state = 'complete', finished_at = :now, error_code = NULL\n"
-        "WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND",
-        "UPDATE operations SET state = 'complete', finished_at = :now, error_code = NULL\n"
-        "WHERE namespace = :namespace AND id = :id AND attempt >= :attempt AND",
-        ("tests/storage/test_conformance.py::test_only_the_newest_attempt_may_finish_a_job",),
+        "query:finish_job",
+        Unfiltered("attempt"),
+        (
+            "tests/integration/storage/test_conformance.py::test_only_the_newest_attempt_may_finish_a_job",
+        ),
     ),
     Breakage(
         "fence-of-advance",
         "that only the newest attempt may go on with a job",
-        "recall_server/storage/tables/jobs.py",
-        'await self._handle.expect(\n            "advance_job",\n            Fenced(),\n',
-        'await self._handle.send(\n            "advance_job",\n',
+        "recall_server.storage.tables.jobs:Jobs.advance",
+        Body(ADVANCE_UNFENCED),
         (
             "tests/security/test_erasure.py::test_a_struck_job_is_begun_again_from_what_is_left[sqlite]",
         ),
@@ -26,9 +54,9 @@ BREAKAGES = (
     Breakage(
         "fence-of-erasure",
         "that an erasure takes their jobs from those who have read what is gone",
-        "recall_server/storage/sql/erasure.sql",
-        "UPDATE operations SET state = 'queued', attempt = attempt + 1, due_at = :now\n",
-        "UPDATE operations SET due_at = :now\n",
+        "query:fence_jobs",
+        Text("""UPDATE operations SET due_at = :now
+WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         (
             "tests/security/test_erasure.py::test_a_struck_job_is_begun_again_from_what_is_left[sqlite]",
         ),
@@ -36,9 +64,8 @@ BREAKAGES = (
     Breakage(
         "lock-of-erasure",
         "the lock of the namespace while it is erased",
-        "recall_server/services/erasure/erase.py",
-        "            await tx.lock()\n            await refuse_held(tx)\n            await tx.audit",
-        "            await refuse_held(tx)\n            await tx.audit",
+        "recall_server.services.erasure.erase:Erase.namespace",
+        Without("lock"),
         (
             "tests/security/test_erasure_races.py::test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all[postgres]",
         ),
@@ -46,9 +73,8 @@ BREAKAGES = (
     Breakage(
         "hold-not-asked",
         "the hold over an erasure of everything",
-        "recall_server/services/erasure/erase.py",
-        "            await refuse_held(tx)\n            await tx.audit",
-        "            await tx.audit",
+        "recall_server.services.erasure.erase:Erase.namespace",
+        Without("refuse_held"),
         (
             "tests/security/test_holds.py::test_whoever_asks_is_told_with_409_and_the_book_knows[sqlite]",
         ),
@@ -56,9 +82,8 @@ BREAKAGES = (
     Breakage(
         "old-backup-served",
         "the look into the ledger before a database is served",
-        "recall_server/factories.py",
-        "        await found.require(store)\n",
-        "        await found.unknown(store)\n",
+        "recall_server.factories:ledger",
+        Without("require"),
         (
             "tests/security/test_ledger.py::test_last_nights_backup_is_not_served_until_it_is_erased_again[sqlite]",
         ),
@@ -66,9 +91,8 @@ BREAKAGES = (
     Breakage(
         "erasure-not-noted",
         "the line of an erasure in the ledger",
-        "recall_server/services/erasure/purge.py",
-        "        await self.ledger.note([one.sealed for one in waiting if one.sealed])\n",
-        "",
+        "recall_server.services.erasure.purge:Purge.at_once",
+        Without("note"),
         (
             "tests/security/test_ledger.py::test_an_erasure_is_not_done_before_the_ledger_has_it[sqlite]",
         ),
@@ -76,19 +100,17 @@ BREAKAGES = (
     Breakage(
         "doors-open-while-emptied",
         "the refusal of tokens for a namespace that is being emptied",
-        "recall_server/services/auth/access.py",
-        "            if await tx.erasures.under_way():\n                raise BeingErased\n",
-        "",
+        "recall_server.services.auth.access:Access.issue",
+        Never("BeingErased"),
         (
-            "tests/security/test_clearing.py::test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job[sqlite]",
+            "tests/security/test_namespace_erasure.py::test_a_large_namespace_is_shut_at_once_and_emptied_by_the_job[sqlite]",
         ),
     ),
     Breakage(
         "container-of-others",
         "the limits of a token where it erases a container",
-        "recall_server/services/erasure/erase.py",
-        "        reach.whole(name)\n",
-        "",
+        "recall_server.services.erasure.erase:Erase.container",
+        Without("whole"),
         (
             "tests/security/test_container_erasure.py::test_a_limited_token_erases_its_own_container_only[sqlite]",
         ),
@@ -96,9 +118,8 @@ BREAKAGES = (
     Breakage(
         "late-under-an-older-id",
         "the look for what came since under an id that sorts before",
-        "recall_server/services/erasure/targets.py",
-        "        if erased or await tx.looking.count(self.table) != len(self._ids):\n",
-        "        if erased:\n",
+        "recall_server.services.erasure.targets:_Read.more",
+        Forgets("count"),
         (
             "tests/security/test_erasure_meanwhile.py::test_what_is_said_of_somebody_meanwhile_is_erased_with_them[sqlite]",
         ),
@@ -106,25 +127,22 @@ BREAKAGES = (
     Breakage(
         "deleted-files-not-read",
         "the search of files that were deleted and are held open",
-        "recall_server/services/erasure/leak_scan.py",
-        "    await asyncio.to_thread(_scan_held, files, needles, result)\n",
-        "",
+        "recall_server.services.erasure.leak_scan:scan_for",
+        Without("_scan_held"),
         ("tests/security/test_scan.py::test_a_deleted_file_that_is_held_open_is_searched[sqlite]",),
     ),
     Breakage(
         "table-not-erased",
         "one table from an erasure",
-        "recall_server/storage/tables/erasure.py",
-        '    "quarantine",\n    "turns",\n',
-        '    "turns",\n',
+        "recall_server.storage.tables.erasure:DELETED",
+        Element("quarantine"),
         ("tests/security/test_erasure.py::test_every_table_has_its_place_in_an_erasure[sqlite]",),
     ),
     Breakage(
         "erased-taken-again",
         "the refusal of text that was erased",
-        "recall_server/services/memory/episodes.py",
-        "    await tx.erasures.refuse(known, ErasedContent())\n",
-        "    await tx.erasures.refuse([one for one in known if not one], ErasedContent())\n",
+        "recall_server.services.memory.episodes:refuse_erased",
+        Without("refuse"),
         (
             "tests/security/test_erasure.py::test_erased_text_is_refused_until_it_is_allowed[sqlite]",
         ),
@@ -132,9 +150,8 @@ BREAKAGES = (
     Breakage(
         "erased-imported",
         "the refusal of erased text in an import",
-        "recall_server/services/transfer/importing.py",
-        "refused = await self.refused(tx, [one.line.text for one in batch])",
-        "refused: set[int] = set()",
+        "recall_server.services.transfer.importing:Import._write",
+        Instead("refused", "set()"),
         (
             "tests/security/test_export.py::test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it[sqlite]",
         ),
@@ -142,9 +159,8 @@ BREAKAGES = (
     Breakage(
         "vectors-outlive-erasure",
         "that a cache of vectors notices an erasure",
-        "recall_server/storage/index/cache.py",
-        "if held.epoch < epoch:",
-        "if held.epoch < 0:",
+        "recall_server.storage.index.cache:Cache.of",
+        Never("drop"),
         (
             "tests/security/test_erasure.py::test_the_vectors_of_an_erased_namespace_are_in_no_cache[sqlite]",
         ),
@@ -152,12 +168,9 @@ BREAKAGES = (
     Breakage(
         "tokens-outlive-erasure",
         "that an erasure revokes the tokens",
-        "recall_server/storage/sql/erasure.sql",
-        "-- query: revoke_all_tokens\n"
-        "-- Labels are words of the tenant's; the hash stays, so that a revoked token is known as "
-        "one.\n"
-        "UPDATE api_tokens SET revoked_at = :now ",
-        "-- query: revoke_all_tokens\nUPDATE api_tokens SET refused_at = :now ",
+        "query:revoke_all_tokens",
+        Text("""UPDATE api_tokens SET refused_at = :now WHERE namespace = :namespace AND revoked_at IS NULL
+RETURNING accessor"""),
         (
             "tests/security/test_erasure.py::test_erasing_a_namespace_leaves_no_row_and_no_token[sqlite]",
         ),
@@ -165,33 +178,29 @@ BREAKAGES = (
     Breakage(
         "secure-delete-off",
         "that SQLite overwrites what it deletes",
-        "recall_server/storage/sqlite/driver.py",
-        'await writer.execute_fetchall("PRAGMA journal_mode=WAL")',
-        'await writer.executescript("PRAGMA journal_mode=WAL; PRAGMA secure_delete=OFF")',
+        "recall_server.storage.sqlite.driver:SqliteDriver._connect",
+        Replaced(WITHOUT_SECURE_DELETE),
         ("tests/security/test_doctor.py::test_what_sqlite_was_told_is_asked_of_the_connection",),
     ),
     Breakage(
         "purge-without-vacuum",
         "the rewriting of the file of SQLite",
-        "recall_server/storage/sqlite/driver.py",
-        '(_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL)',
-        "(_EMPTY_JOURNAL, _EMPTY_JOURNAL)",
+        "recall_server.storage.sqlite.driver:SqliteDriver._rewrite",
+        Element("VACUUM"),
         ("tests/security/test_purge.py::test_no_page_of_the_file_is_left_over[sqlite]",),
     ),
     Breakage(
         "purge-leaves-journal",
         "the emptying of the journal of SQLite",
-        "recall_server/storage/sqlite/driver.py",
-        '(_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL)',
-        '("VACUUM",)',
+        "recall_server.storage.sqlite.driver:SqliteDriver._rewrite",
+        Element("_EMPTY_JOURNAL"),
         ("tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[sqlite]",),
     ),
     Breakage(
         "purge-of-postgres",
         "the rewriting of the tables of Postgres",
-        "recall_server/storage/postgres/purge.py",
-        '("VACUUM {}", "VACUUM (FULL, ANALYZE) {}")',
-        '("ANALYZE {}",)',
+        "recall_server.storage.postgres.purge:_rewrite",
+        Without("execute", "Identifier"),
         (
             "tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[postgres]",
         ),
@@ -199,9 +208,8 @@ BREAKAGES = (
     Breakage(
         "receipt-without-secret",
         "the secret that opens a receipt",
-        "recall_server/services/erasure/erase.py",
-        "if not hmac.compare_digest(known, _hash(secret)) or erasure is None:",
-        "if not known or erasure is None:",
+        "recall_server.services.erasure.erase:Erase.find_receipt",
+        Forgets("compare_digest"),
         (
             "tests/security/test_purge.py::test_the_secret_opens_the_final_receipt_once_and_nothing_else[sqlite]",
         ),
@@ -209,9 +217,8 @@ BREAKAGES = (
     Breakage(
         "receipt-unsigned",
         "the signature of a receipt",
-        "recall_server/integrations/crypto/keys.py",
-        'options={"verify_aud": False, "verify_iat": False}',
-        'options={"verify_aud": False, "verify_iat": False, "verify_signature": False}',
+        "recall_server.integrations.crypto.keys:verified",
+        Argument("decode", "options", '{**original, "verify_signature": False}'),
         (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
         ),
@@ -219,9 +226,8 @@ BREAKAGES = (
     Breakage(
         "receipt-of-any-kind",
         "that only a receipt is one",
-        "recall_server/integrations/crypto/keys.py",
-        'if jwt.get_unverified_header(signed).get("typ") != typ:',
-        'if not jwt.get_unverified_header(signed).get("typ"):',
+        "recall_server.integrations.crypto.keys:verified",
+        Never("get_unverified_header"),
         (
             "tests/security/test_purge.py::test_a_changed_receipt_or_another_servers_key_does_not_verify[sqlite]",
         ),
@@ -229,21 +235,19 @@ BREAKAGES = (
     Breakage(
         "shown-unread",
         "that what a search shows is read where it is shown, whatever was read before",
-        "recall_server/services/search/search.py",
-        "replace(narrowed, best=best, items={})",
-        "replace(narrowed, best=best)",
+        "recall_server.services.search.search:shown",
+        Argument("replace", "items", None),
         (
-            "tests/services/test_search_meanwhile.py::test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor_noted[sqlite]",
+            "tests/integration/search/test_search_races.py::test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor_noted[sqlite]",
         ),
     ),
     Breakage(
         "slots-given-again",
         "that who holds vectors which were deleted is told",
-        "recall_server/services/memory/embedding.py",
-        "                    if gone < DROPPED_AT_ONCE:\n",
-        "                    if gone < 0:\n",
+        "recall_server.services.memory.embedding:Embedding.drop_others",
+        Never("gone", "DROPPED_AT_ONCE"),
         (
-            "tests/services/test_search_meanwhile.py::test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place[sqlite]",
+            "tests/integration/search/test_search_races.py::test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place[sqlite]",
         ),
     ),
 )

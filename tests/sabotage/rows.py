@@ -1,4 +1,4 @@
-"""Runs tests of a copy of the project, and tells which rows of them are red."""
+"""Runs tests of a copy of the project, and reports which rows of them are red."""
 
 import os
 import signal

@@ -1,13 +1,13 @@
 """All breakages."""
 
-from tests.sabotage import book, edge, erasure, finding, limits, tenants, trust
+from tests.sabotage import audit, erasure, limits, requests, search, tenants, trust
 
 BREAKAGES = (
     *tenants.BREAKAGES,
-    *finding.BREAKAGES,
+    *search.BREAKAGES,
     *erasure.BREAKAGES,
-    *book.BREAKAGES,
-    *edge.BREAKAGES,
+    *audit.BREAKAGES,
+    *requests.BREAKAGES,
     *trust.BREAKAGES,
     *limits.BREAKAGES,
 )

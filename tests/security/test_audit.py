@@ -1,4 +1,4 @@
-"""The book as evidence (SECURITY LOG-03): whatever is done to it, in the database, comes out."""
+"""The book as evidence: whatever is done to it, in the database, comes out."""
 
 import shutil
 import sqlite3
@@ -11,8 +11,7 @@ import psycopg
 import pytest
 
 from recall_server.application import Application
-from tests.engines import Postgres
-from tests.security.books import (
+from tests.support.audit import (
     ALICE,
     BOB,
     Database,
@@ -31,6 +30,7 @@ from tests.security.books import (
     truncate,
     vouch,
 )
+from tests.support.engines import Postgres
 
 pytestmark = pytest.mark.usefixtures("nothing_set")
 
@@ -128,7 +128,7 @@ TAMPERS = {
 def test_whatever_is_done_to_the_book_is_named(
     database: Database, tmp_path: Path, name: str
 ) -> None:
-    """LOG-03, in the database and in an export that is made of it afterwards."""
+    """In the database and in an export that is made of it afterwards."""
     tamper = TAMPERS[name]
     fill(database, 6, ALICE, BOB)
     kept = vouch(database, tmp_path / "kept.jws")
@@ -154,7 +154,7 @@ def test_whatever_is_done_to_the_book_is_named(
 def test_an_export_of_a_book_that_was_tampered_with_does_not_verify(
     database: Database, tmp_path: Path, name: str
 ) -> None:
-    """LOG-03, offline, with nothing but the export, the checkpoints and the key."""
+    """Offline, with nothing but the export, the checkpoints and the key."""
     tamper = TAMPERS[name]
     fill(database, 6, ALICE, BOB)
     kept = vouch(database, tmp_path / "kept.jws")
@@ -173,7 +173,7 @@ def test_an_export_of_a_book_that_was_tampered_with_does_not_verify(
 def test_yesterdays_database_is_known_by_todays_checkpoint(
     database: Database, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """LOG-03: restored from a backup, every record and code of it in order."""
+    """Restored from a backup, every record and code of it in order."""
     fill(database, 6)
     with _backup(database, tmp_path, request) as before:
         inside(database, lambda built: more(built, 4))
@@ -194,7 +194,7 @@ def test_yesterdays_database_is_known_by_todays_checkpoint(
 def test_where_the_head_was_put_back_nothing_more_is_done(
     database: Database, tmp_path: Path
 ) -> None:
-    """LOG-03: two records may not have one place, so that no fork can be begun."""
+    """Two records may not have one place, so that no fork can be begun."""
     fill(database)
     digest = exported(database)[6]["digest"]
     as_owner(database, moved(7, digest))

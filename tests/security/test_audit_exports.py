@@ -1,4 +1,4 @@
-"""An export of the book, tampered with on its way (SECURITY LOG-03), and who is trusted."""
+"""An export of the book, tampered with on its way, and who is trusted."""
 
 import errno
 import json
@@ -17,8 +17,7 @@ from recall_server.domain.security.audit_chain import Checkpoint
 from recall_server.integrations.checkpoints import TYP, signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.audit.verification import Verification
-from tests.engines import ENGINES
-from tests.security.books import (
+from tests.support.audit import (
     ALICE,
     BOB,
     Database,
@@ -34,11 +33,12 @@ from tests.security.books import (
     vouch,
     written,
 )
+from tests.support.engines import on_sqlite
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_set"),
     # A file of lines, whatever it came from.
-    pytest.mark.parametrize("database", ENGINES[:1], indirect=True),
+    on_sqlite,
 ]
 
 # Ten of the book, and the one that the export leaves.
@@ -224,7 +224,7 @@ def test_what_erases_the_details_leaves_the_proof(database: Database, tmp_path: 
 def test_a_book_has_its_name_when_it_is_whole(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EXP-02, F-05: what was cut off in the midst of it leaves no file, and no half of one."""
+    """What was cut off in the midst of it leaves no file, and no half of one."""
     fill(database)
     path = tmp_path / "exports" / "book.jsonl"
     path.parent.mkdir()

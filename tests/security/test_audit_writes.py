@@ -1,4 +1,4 @@
-"""How the book is written (SECURITY LOG-04, LOG-06): with the effect or not at all, one after the
+"""How the book is written: with the effect or not at all, one after the
 other, and never again touched.
 """
 
@@ -26,13 +26,15 @@ from recall_server.server import bound, listening
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
-from tests.conftest import NOON, Open, settings_for
-from tests.engines import ENGINES, Postgres
-from tests.fakes import Reply
-from tests.processes import until
-from tests.receiver import Receiver
-from tests.security.books import ALICE, BOB, Database, enter, line, more, recall
-from tests.surface.conftest import Running, request
+from tests.support.application import Open, settings_for
+from tests.support.audit import ALICE, BOB, Database, enter, line, more, recall
+from tests.support.engines import ENGINES, Postgres, on_postgres
+from tests.support.mcp_clients import request
+from tests.support.models import Reply
+from tests.support.processes import until
+from tests.support.receivers import Receiver
+from tests.support.runtime import NOON
+from tests.support.server import Running
 
 WITHIN_S = 20.0
 REFUSE = {
@@ -81,7 +83,7 @@ CALLS: tuple[tuple[str, dict[str, str]], ...] = (
 async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answered(
     open_app: Open,
 ) -> None:
-    """LOG-04: the database refuses the record, and nothing else."""
+    """The database refuses the record, and nothing else."""
     async with (
         open_app(port=0) as built,
         listening(create_app(built), built.settings, bound(built.settings)) as address,
@@ -105,11 +107,11 @@ async def test_what_cannot_be_entered_in_the_book_neither_happens_nor_is_answere
     assert [answer["status"] for answer in control] == ["ok"] * len(CALLS)
 
 
-@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+@on_postgres
 async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
     open_app: Open,
 ) -> None:
-    """LOG-04: a privilege that was revoked; 503 and nothing done."""
+    """A privilege that was revoked; 503 and nothing done."""
     async with (
         open_app(port=0) as built,
         listening(create_app(built), built.settings, bound(built.settings)) as address,
@@ -129,7 +131,7 @@ async def test_without_the_right_to_write_the_book_the_server_is_unavailable(
 
 
 async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_app: Open) -> None:
-    """LOG-06, in two processes' worth of houses, beside another tenant's chain."""
+    """In two processes' worth of houses, beside another tenant's chain."""
     async with (
         open_app() as one,
         open_application(settings_for(database, embedder="none")) as two,

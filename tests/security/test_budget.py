@@ -1,4 +1,4 @@
-"""LLM-13: a namespace uses the language model as much as it may in a day, and others go on."""
+"""A namespace uses the language model as much as it may in a day, and others go on."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ from recall_server.integrations.llm.claude_api import CALL_TOKENS_MAX
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
-from tests import fakes
-from tests.conftest import NOON, Clock, Open
-from tests.services.conversation import ALICE, drained, enter, entry, memories
-from tests.storage.test_conformance import enter as entered
+from tests.support import models
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.rows import enter as entered
+from tests.support.runtime import NOON, Clock
 
 BOB = Namespace("bob")
 DAY = int(NOON.timestamp() // 86_400)
@@ -37,10 +38,10 @@ class Part:
 
 
 LIMIT = CALL_TOKENS_MAX + 2 * CALL - 1
-ANSWER = fakes.memories([{"text": "Ana lives in Lisbon.", "quote": "I live in Lisbon"}])
+ANSWER = models.memories([{"text": "Ana lives in Lisbon.", "quote": "I live in Lisbon"}])
 
 
-def claude(model: fakes.ScriptedModel) -> ClaudeExtractor:
+def claude(model: models.ScriptedModel) -> ClaudeExtractor:
     return ClaudeExtractor(
         api_key="sk-secret",
         prompt=prompts.load("extract"),
@@ -65,7 +66,7 @@ async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
 ) -> None:
     """Two calls fit, four texts came. All are found by their words; no call is made too many."""
     async with (
-        fakes.ScriptedModel([ANSWER] * 3) as model,
+        models.ScriptedModel([ANSWER] * 3) as model,
         open_app(extractor=claude(model), model_tokens_per_day=LIMIT) as application,
     ):
         await enter(application)
@@ -100,7 +101,7 @@ async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
 
 async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -> None:
     async with (
-        fakes.ScriptedModel() as model,
+        models.ScriptedModel() as model,
         open_app(extractor=claude(model), model_tokens_per_day=1) as application,
     ):
         await enter(application)

@@ -11,11 +11,11 @@ import pytest
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
 from recall_server.services.auth.access import TokenRequest
-from tests.security.test_reach import Json, code, data, limited, told
-from tests.services.travelling import records, taken_in
-from tests.surface.agents import at_work
-from tests.surface.bindings import HOOK, Wire, message
-from tests.surface.conftest import Running
+from tests.support.a2a_bindings import HOOK, Wire, message
+from tests.support.a2a_clients import at_work
+from tests.support.limited_tokens import Json, code, data, limited, told
+from tests.support.server import Running
+from tests.support.transfer import records, taken_in
 
 RED, BLUE = "projects/red", "chat:Blue-7"
 LISBON, PORTO = "Ann: I live in Lisbon.", "Ann: I live in Porto."
@@ -82,7 +82,7 @@ async def as_(running: Running, wanted: TokenRequest) -> AsyncIterator[httpx2.As
 async def test_reading_shows_its_containers_only(
     running: Running, ann: httpx2.AsyncClient, wanted: TokenRequest, seen: str
 ) -> None:
-    """I20: exact names; in every mode of search, with neighbours and reasons, in lists, counts and
+    """Exact names; in every mode of search, with neighbours and reasons, in lists, counts and
     histories. The last is the positive control.
     """
     everything = await listed(ann)
@@ -110,7 +110,7 @@ async def test_reading_shows_its_containers_only(
 async def test_a_search_and_a_list_may_be_of_one_container(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """D40; and asking for another's room finds what is not there."""
+    """Asking for another's room finds what is not there."""
     for mode in MODES:
         hits = await found(ann, "Bea heron otter swan quay tower", container=RED, mode=mode)
         assert {hit["container"] for hit in hits} == {RED}
@@ -132,7 +132,6 @@ async def test_a_search_and_a_list_may_be_of_one_container(
 async def test_what_is_written_goes_into_a_container_of_the_token(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """I20."""
     async with as_(running, IN_RED) as http:
         await data(http, "store_memory", text="Cid: I prefer the elm.")
         await data(http, "store_memory", text="Cid: I prefer the oak.", container=RED)
@@ -338,7 +337,7 @@ async def test_a_merge_stays_within_each_room(running: Running) -> None:
 async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """I20, AUTH-09: in a table and signed."""
+    """In a table and signed."""
     scopes = frozenset({Scope.READ, Scope.WRITE, Scope.TOKENS})
     parent = TokenRequest(Rights(scopes, IN_BOTH.rights.reach))
     async with as_(running, parent) as http:
@@ -366,7 +365,7 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
 
 
 async def test_a_container_is_made_by_being_named(running: Running) -> None:
-    """B10, B13: and it is told once that it is new."""
+    """And it is told once that it is new."""
     async with as_(running, limited()) as http:
         given = {"text": "Hal: I prefer the pike.", "container": RED, "idempotency_key": "one"}
         answers = [
@@ -399,7 +398,6 @@ async def test_a_container_is_made_by_being_named(running: Running) -> None:
 async def test_the_plain_routes_are_held_to_the_containers_of_a_token(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """I20."""
     query = {"query": "Bea heron otter swan quay tower path", "limit": 50}
     async with as_(running, IN_RED) as http:
         stored = (await http.post("/v1/process", json={"text": "Ida: I ski."})).json()["data"]
@@ -420,7 +418,7 @@ async def test_the_plain_routes_are_held_to_the_containers_of_a_token(
 async def test_an_export_carries_containers_and_erasing_somebody_strikes_their_names(
     running: Running, ann: httpx2.AsyncClient
 ) -> None:
-    """EXP-01, ERS-03: a room may be named after somebody."""
+    """A room may be named after somebody."""
     await data(ann, "store_memory", text="Bea: I like figs.", container="chats/with-cleo")
     await running.extract()
     before = (await ann.get("/v1/export")).text

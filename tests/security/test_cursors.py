@@ -14,9 +14,10 @@ import pytest
 from recall_server.api.app import create_app
 from recall_server.server import bound, listening
 from recall_server.services.cursors import LIFE
-from tests.conftest import Clock, Open
-from tests.surface.bindings import HOOK, Wire
-from tests.surface.conftest import Running
+from tests.support.a2a_bindings import HOOK, Wire
+from tests.support.application import Open
+from tests.support.runtime import Clock
+from tests.support.server import Running
 
 GARBAGE = ("x", "A" * 200, "\u00e9", "A" * 5_000, "=", " ")
 
@@ -112,7 +113,7 @@ def _plain(answer: httpx2.Response) -> tuple[int, str]:
 async def test_a_cursor_that_is_not_ones_own_is_like_garbage(
     two: tuple[Running, Running], clock: Clock
 ) -> None:
-    """ISO-03, ISO-24: another tenant's, another token's of the same tenant, one of another query or
+    """Another tenant's, another token's of the same tenant, one of another query or
     of another list, an altered one and one that has expired: 400, in the same bytes. On the other
     server with the same key its owner goes on.
     """

@@ -17,14 +17,16 @@ from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenIn
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.auth.delegation import TYP
 from recall_server.storage.driver import Connection
-from tests.conftest import NOON, Clock, Open
-from tests.security.provider import compact, private
-from tests.surface.conftest import Running, request
+from tests.support.application import Open
+from tests.support.engines import on_sqlite
+from tests.support.identity_provider import compact, private
+from tests.support.mcp_clients import request
+from tests.support.runtime import NOON, Clock
+from tests.support.server import Running
 
 ALICE = namespace("alice")
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 READ, WRITE = Scope.READ, Scope.WRITE
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 Json = dict[str, Any]
 
@@ -109,7 +111,7 @@ async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: R
 
 
 async def test_a_child_is_never_wider_than_its_parent(running: Running) -> None:
-    """AUTH-06: in scope, in topics, in types, in agent, in time."""
+    """In scope, in topics, in types, in agent, in time."""
     parent = await running.token(
         "alice",
         wanted(
@@ -195,7 +197,6 @@ async def test_a_child_lasts_an_hour_a_day_at_most_and_never_longer_than_its_par
 
 
 async def test_a_parent_takes_its_children_with_it(running: Running, clock: Clock) -> None:
-    """AUTH-06."""
     parent, info = await running.issued("alice")
     other = await child(running, await running.token("alice"))
     made = await child(running, parent)
@@ -215,7 +216,7 @@ async def test_a_parent_takes_its_children_with_it(running: Running, clock: Cloc
 
 
 async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clock: Clock) -> None:
-    """AUTH-06: a parent that was exchanged for another is not revoked, and yet its children end."""
+    """A parent that was exchanged for another is not revoked, and yet its children end."""
     parent, info = await running.issued("alice")
     made = await child(running, parent, expires_in_s=3_600)
     services = running.application.services
@@ -230,7 +231,7 @@ async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clo
 
 
 async def test_a_grandparent_takes_them_too(running: Running) -> None:
-    """AUTH-06: the tree."""
+    """The tree."""
     top, info = await running.issued("alice", wanted(Scope.TOKENS, READ))
     async with running.http(top) as http:
         issued = (await http.post("/v1/tokens", json={"scopes": ["memory:read"]})).json()["data"]
@@ -241,7 +242,7 @@ async def test_a_grandparent_takes_them_too(running: Running) -> None:
 
 
 async def test_one_child_is_taken_back_by_its_name(running: Running) -> None:
-    """JWT-13: by its parent, or by who looks after the tokens; nobody else can."""
+    """By its parent, or by who looks after the tokens; nobody else can."""
     parent = await running.token("alice", wanted(READ))
     manager = await running.token("alice", wanted(Scope.TOKENS))
     stranger = await running.token("bob", wanted(Scope.TOKENS, READ))
@@ -289,7 +290,7 @@ async def test_what_was_revoked_is_forgotten_once_it_has_ended(
 async def test_what_is_older_than_the_operator_lets_in_is_out(
     running: Running, clock: Clock
 ) -> None:
-    """AUTH-07: of the server, of the namespace."""
+    """Of the server, of the namespace."""
     for of in (None, ALICE):
         made = await child(running, await running.token("alice"))
         assert await status(running, made["token"]) == 200
@@ -300,7 +301,7 @@ async def test_what_is_older_than_the_operator_lets_in_is_out(
 
 
 async def test_what_is_open_ends_with_the_child(running: Running, clock: Clock) -> None:
-    """AUTH-03, AUTH-04: as the edge asks of an open stream, every second."""
+    """As the edge asks of an open stream, every second."""
     access = running.application.services.access
     parent, info = await running.issued("alice")
     tokens = [(await child(running, parent, expires_in_s=s))["token"] for s in (60, 3_600, 3_600)]
@@ -350,7 +351,7 @@ async def test_a_child_is_verified_by_one_reading_and_no_writing(
 async def test_what_this_server_did_not_sign_as_a_child_is_none(
     running: Running, open_app: Open
 ) -> None:
-    """JWT-01, JWT-02, JWT-05, JWT-06, JWT-11, JWT-13: our own tokens are read as strictly."""
+    """Our own tokens are read as strictly."""
     key = running.application.key
     parent, info = await running.issued("alice", wanted(READ))
     made = (await child(running, parent, scopes=["memory:read"]))["token"]

@@ -1,5 +1,5 @@
 """Every unsafe state is made for real, named by the self-check, and refused or warned about at the
-start (SECURITY 8, row 11).
+start.
 """
 
 import json
@@ -25,10 +25,11 @@ from recall_server.storage import inspection
 from recall_server.storage.inspection import inspect
 from recall_server.storage.sqlite import disk_space
 from recall_server.storage.sqlite.driver import SqliteDriver
-from tests.conftest import NOON, Clock, Open, settings_for
-from tests.engines import Postgres
-from tests.processes import START_S, Process, Server, environment, new_token, until
-from tests.services.conversation import ALICE, enter
+from tests.support.application import Open, settings_for
+from tests.support.conversation import ALICE, enter
+from tests.support.engines import Postgres
+from tests.support.processes import START_S, Process, Server, environment, new_token, until
+from tests.support.runtime import NOON, Clock
 
 FAIL, WARN, OK = Level.FAIL, Level.WARN, Level.OK
 
@@ -71,7 +72,7 @@ async def test_a_house_as_it_is_made_has_nothing_that_fails(
 async def test_erasures_are_noted_outside_of_the_database(
     open_app: Open, database: Path | str, tmp_path: Path
 ) -> None:
-    """ERS-08: beside a file by itself, for Postgres where somebody says."""
+    """Beside a file by itself, for Postgres where somebody says."""
     found = await levels(open_app)
     told = await levels(open_app, erasure_file=tmp_path / "erasures")
 
@@ -94,7 +95,6 @@ async def test_erasures_are_noted_outside_of_the_database(
 async def test_modes_that_let_others_in_are_named(
     tmp_path: Path, file: str, mode: int, check: str, level: Level
 ) -> None:
-    """AUTH-13."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
     async with open_application(settings_for(folder / "recall.db", embedder="none")) as built:
@@ -109,7 +109,6 @@ async def test_modes_that_let_others_in_are_named(
 
 
 async def test_what_sqlite_was_told_is_asked_of_the_connection(tmp_path: Path) -> None:
-    """F-66."""
     driver = SqliteDriver(tmp_path / "recall.db")
     await driver.open()
     async with driver.migration() as connection:
@@ -246,7 +245,7 @@ async def test_secrets_that_no_key_opens_are_named(open_app: Open) -> None:
 async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the self-check, and where it matters most by `/ready`: F-11 begins there."""
+    """By the self-check, and where it matters most by `/ready`, before the disk is full."""
     async with open_application(settings_for(tmp_path / "recall.db", embedder="none")) as built:
         before = {one.check: one.level for one in await examine(built)}, built.space_warnings()
         monkeypatch.setattr(disk_space, "FREE_WARN_BYTES", 2**62)
@@ -276,7 +275,7 @@ async def test_tables_that_postgres_has_not_looked_at_are_named(
 async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-65, of Postgres: what is overwritten cannot be given free meanwhile."""
+    """Of Postgres: what is overwritten cannot be given free meanwhile."""
     monkeypatch.setattr(inspection, "OLD_READER_S", 0.0)
     async with open_application(settings_for(postgres_url, embedder="none")) as built:
         with psycopg.connect(postgres_url) as other:
@@ -288,7 +287,6 @@ async def test_who_reads_an_old_state_of_postgres_for_long_is_named(
 
 
 async def test_a_server_and_a_worker_refuse_to_start_on_what_fails(tmp_path: Path) -> None:
-    """AUTH-13."""
     file = tmp_path / "data" / "recall.db"
     file.parent.mkdir(mode=0o700)
     await new_token(file, "alice")

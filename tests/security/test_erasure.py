@@ -22,8 +22,9 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.storage.queries import load
 from recall_server.storage.tables.erasure import DELETED, KEPT
 from recall_server.storage.tables.push import PushConfig
-from tests.conftest import NOON, Clock, Open
-from tests.security.erasing import (
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.erasure import (
     CONFIRM,
     NOTHING,
     candidate,
@@ -32,8 +33,8 @@ from tests.security.erasing import (
     rows,
     select,
 )
-from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
-from tests.services.extractors import Scripted
+from tests.support.extractors import Scripted
+from tests.support.runtime import NOON, Clock
 
 BOB = Namespace("bob")
 # Filled by a question that was answered, by calls over HTTP, by children that were revoked, and by
@@ -70,7 +71,7 @@ def tables(database: Path | str) -> set[str]:
 async def test_every_table_has_its_place_in_an_erasure(
     open_app: Open, database: Path | str
 ) -> None:
-    """A new table that the list does not name fails here (ERS-01)."""
+    """A new table that the list does not name fails here."""
     async with open_app():
         there = tables(database)
 
@@ -80,7 +81,7 @@ async def test_every_table_has_its_place_in_an_erasure(
 
 
 async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) -> None:
-    """ERS-01, ERS-02: everything of alice's goes at once, and nothing of bob's."""
+    """Everything of alice's goes at once, and nothing of bob's."""
     async with open_app(extractor=lisbon()) as application:
         token = await enter(application)
         await enter(application, BOB)
@@ -137,7 +138,6 @@ async def test_nothing_is_erased_without_the_exact_words(open_app: Open, confirm
 
 
 async def test_erasing_twice_gives_a_receipt_of_the_same_shape(open_app: Open) -> None:
-    """ERS-06."""
     async with open_app() as application:
         await enter(application)
         await remember(application, LISBON)
@@ -149,7 +149,7 @@ async def test_erasing_twice_gives_a_receipt_of_the_same_shape(open_app: Open) -
 
 
 async def test_a_job_from_before_the_erasure_brings_nothing_back(open_app: Open) -> None:
-    """ERS-03, with the positive control: the same job, undisturbed, makes a memory."""
+    """With the positive control: the same job, undisturbed, makes a memory."""
     async with open_app(extractor=lisbon()) as application:
         await enter(application)
         await remember(application, LISBON)
@@ -175,7 +175,7 @@ async def test_a_job_from_before_the_erasure_brings_nothing_back(open_app: Open)
 
 
 async def test_erased_text_is_refused_until_it_is_allowed(open_app: Open) -> None:
-    """ERS-07: as a whole, as a turn of another text, in other case and spacing; over A2A too."""
+    """As a whole, as a turn of another text, in other case and spacing; over A2A too."""
     async with open_app(extractor=lisbon()) as application:
         await enter(application)
         await remember(application, LISBON, key="key")
@@ -309,7 +309,7 @@ async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_app: 
 
 
 async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: Open) -> None:
-    """ERS-06: no oracle."""
+    """No oracle."""
     async with open_app() as application:
         await enter(application)
         await remember(application, LISBON)
@@ -320,7 +320,7 @@ async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: 
 
 
 async def test_a_struck_job_is_begun_again_from_what_is_left(open_app: Open) -> None:
-    """ERS-03 for a memory: the model answers late, with what it read before."""
+    """For a memory: the model answers late, with what it read before."""
     extractor = lisbon()
     async with open_app(extractor=extractor) as application:
         await enter(application)
@@ -380,7 +380,7 @@ async def test_the_vectors_of_an_erased_namespace_are_in_no_cache(open_app: Open
 async def test_what_was_forgotten_can_be_taken_back_for_a_while(
     open_app: Open, clock: Clock
 ) -> None:
-    """H07; what was erased cannot."""
+    """Erased memories cannot be restored."""
     async with open_app(extractor=lisbon(), forget_days=1) as application:
         recall = application.services.recall
         await enter(application)

@@ -1,5 +1,5 @@
 """What an erasure reaches is looked for before its transaction, so that nobody waits for that: what
-is written in between is erased as well (ERS-03, ERS-11).
+is written in between is erased as well.
 """
 
 import hashlib
@@ -16,11 +16,12 @@ from recall_server.services.erasure import targets
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.targets import Room, Somebody, TargetScan
 from recall_server.storage.store import Transaction
-from tests.conftest import NOON, Open
-from tests.security.erasing import candidate, found, rows, select
-from tests.security.test_container_erasure import OTTER, RED, everything, put, start
-from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
-from tests.services.extractors import Scripted
+from tests.support.application import Open
+from tests.support.containers import OTTER, RED, everything, put, start
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.erasure import candidate, found, rows, select
+from tests.support.extractors import Scripted
+from tests.support.runtime import NOON
 
 NAME = "Quentin"
 FIRST = f"Ann: {NAME} lives in Lisbon by the river."

@@ -1,4 +1,4 @@
-"""Erasing at any moment of a job's work, a store or a search: nothing comes back (ERS-03)."""
+"""Erasing at any moment of a job's work, a store or a search: nothing comes back."""
 
 import asyncio
 import random
@@ -9,9 +9,9 @@ from recall_server.domain.errors import DatabaseUnavailable, ErasedContent
 from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.extractor import Passage
-from tests.conftest import Open
-from tests.security.erasing import NOTHING, erase_all, rows, select
-from tests.services.conversation import ALICE, drained, enter, entry, remember
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.erasure import NOTHING, erase_all, rows, select
 
 SEED = 20260301
 ROUNDS = 200

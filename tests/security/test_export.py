@@ -1,4 +1,4 @@
-"""Taking one's data along, whole and alone, and bringing it back (EXP-01, EXP-02)."""
+"""Taking one's data along, whole and alone, and bringing it back."""
 
 import io
 import json
@@ -29,12 +29,13 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Transaction
-from tests.conftest import Chance, Clock, Open, settings_for
-from tests.engines import Postgres
-from tests.fakes import HashEmbedder
-from tests.processes import Database
-from tests.services.conversation import ALICE, drained, enter, memories
-from tests.services.travelling import (
+from tests.support.application import Open, settings_for
+from tests.support.conversation import ALICE, drained, enter, memories
+from tests.support.engines import Postgres
+from tests.support.models import HashEmbedder
+from tests.support.processes import Database
+from tests.support.runtime import Clock, RandomBytes
+from tests.support.transfer import (
     BOB,
     SAID,
     TELLING,
@@ -55,7 +56,7 @@ QUESTIONS = ("Where does Caroline live?", "favourite colour", "café", "tabs", "
 @asynccontextmanager
 async def opened(database: Database, clock: Clock) -> AsyncIterator[Application]:
     async with open_application(
-        settings_for(database), embedder=HashEmbedder(), now=clock, random_bytes=Chance()
+        settings_for(database), embedder=HashEmbedder(), now=clock, random_bytes=RandomBytes()
     ) as built:
         yield built
 
@@ -76,7 +77,6 @@ async def answers(built: Application) -> list[list[tuple[str, float]]]:
 async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
     tmp_path: Path, postgres: Postgres, migrated: str, clock: Clock
 ) -> None:
-    """EXP-01."""
     with postgres.database(migrated) as url:
         async with (
             opened(tmp_path / "first.db", clock) as first,
@@ -111,7 +111,6 @@ async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
 async def test_every_text_is_exact_and_no_character_of_it_steers_a_terminal(
     open_app: Open,
 ) -> None:
-    """EXP-01, VAL-06, LOG-05."""
     async with open_app() as built:
         await lived(built)
         file = await exported(built)
@@ -121,7 +120,7 @@ async def test_every_text_is_exact_and_no_character_of_it_steers_a_terminal(
 
 
 async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open) -> None:
-    """EXP-01, ISO-17: the other one's are there, and in their own export."""
+    """The other one's are there, and in their own export."""
     async with open_app() as built:
         await lived(built)
         other = Namespace("alice2")
@@ -143,7 +142,7 @@ async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open
 
 
 async def test_it_is_of_one_moment_while_writes_go_on(open_app: Open) -> None:
-    """EXP-02: the writes are in the next one."""
+    """The writes are in the next one."""
     async with open_app() as built:
         await lived(built)
         before = carried(await exported(built))
@@ -167,7 +166,7 @@ async def test_it_is_of_one_moment_while_writes_go_on(open_app: Open) -> None:
 async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
     open_app: Open,
 ) -> None:
-    """EXP-02: two at once."""
+    """Two at once."""
     async with open_app() as built:
         for name in (ALICE, BOB):
             await enter(built, name)
@@ -183,7 +182,6 @@ async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
 
 
 async def test_each_export_and_import_leaves_its_line_and_a_stranger_none(open_app: Open) -> None:
-    """I10."""
     async with open_app() as built:
         await enter(built)
         file = await exported(built)
@@ -199,7 +197,7 @@ async def test_each_export_and_import_leaves_its_line_and_a_stranger_none(open_a
 
 
 async def test_what_concerns_one_person_is_all_that_is_told_of_them(open_app: Open) -> None:
-    """EXP-01, GDPR 15: neither what others said nor what is remembered of them."""
+    """GDPR, article 15: neither what others said nor what is remembered of them."""
     async with open_app() as built:
         await lived(built)
         file = await exported(built, subject="caroline")
@@ -309,7 +307,7 @@ def _changed(record: Json) -> Json:
 async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
     open_app: Open,
 ) -> None:
-    """EXP-01, L3: the seam through which every text goes before it is written."""
+    """The seam through which every text goes before it is written."""
     seen: list[str] = []
 
     async def erased(_: Transaction, texts: Sequence[str]) -> set[int]:
@@ -473,7 +471,7 @@ DAMAGES: dict[str, tuple[Damage, type[Exception], str]] = {
 async def test_what_is_damaged_is_named_by_its_line_and_writes_nothing_of_itself(
     open_app: Open, damage: str
 ) -> None:
-    """EXP-02. The whole file, as the positive control, is taken in."""
+    """The whole file, as the positive control, is taken in."""
     change, kind, said = DAMAGES[damage]
     async with open_app() as built:
         await lived(built)
@@ -549,7 +547,7 @@ CARRIED: dict[str, tuple[type[BaseModel], set[str]]] = {
 
 
 async def test_no_table_and_no_column_is_forgotten(tmp_path: Path, clock: Clock) -> None:
-    """EXP-01: a new one must be carried, or be listed here with the reason."""
+    """A new one must be carried, or be listed here with the reason."""
     async with opened(tmp_path / "recall.db", clock):
         pass
     with closing(sqlite3.connect(tmp_path / "recall.db")) as raw:
@@ -577,7 +575,7 @@ def test_the_form_is_told_as_a_json_schema() -> None:
 
 @pytest.mark.slow
 async def test_memory_does_not_grow_with_what_is_carried(open_app: Open) -> None:
-    """EXP-01: six times as many lines take no more memory, out or in."""
+    """Six times as many lines take no more memory, out or in."""
     peaks = {}
     async with open_app() as built:
         for name, count in (("small", 400), ("large", 2_400)):

@@ -6,10 +6,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.security.conftest import Serve, answered, connected, head, statuses
-from tests.security.test_limits import called
-from tests.surface.bindings import Wire
-from tests.surface.conftest import WITHIN_S
+from tests.support.a2a_bindings import Wire
+from tests.support.engines import on_sqlite
+from tests.support.limits import called
+from tests.support.server import WITHIN_S, Serve
+from tests.support.sockets import answered, connected, head, statuses
 
 STREAMS = 1_100
 FLOOD = 200
@@ -18,13 +19,11 @@ QUIET = 20
 IDLE = 80
 ROOM = 50
 
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-
 
 @on_sqlite
 @pytest.mark.slow
 async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: Serve) -> None:
-    """DOS-01: it has its share, of 20, and not one more."""
+    """It has its share, of 20, and not one more."""
     async with serve() as running, AsyncExitStack() as stack:
         alice, bob = [
             Wire(
@@ -55,7 +54,7 @@ async def test_eleven_hundred_streams_of_one_leave_the_first_of_another(serve: S
 
 
 async def test_a_flood_is_refused_and_its_neighbour_gets_all_its_answers(serve: Serve) -> None:
-    """DOS-03, by number of calls: the clock stands still, so a minute is not over. (How much later
+    """By number of calls: the clock stands still, so a minute is not over. (How much later
     the neighbour's come: `python -m benchmarks fairness`.)
     """
     async with serve(namespace_calls_per_minute=LIMIT) as running:
@@ -84,7 +83,7 @@ async def test_a_flood_is_refused_and_its_neighbour_gets_all_its_answers(serve: 
 async def test_idle_connections_take_no_more_than_the_room_there_is_and_are_closed(
     serve: Serve,
 ) -> None:
-    """DOS-06: those too many are refused, the one that was there is served on, and when the idle
+    """Those too many are refused, the one that was there is served on, and when the idle
     have had their time there is room again.
     """
     async with serve(connections_max=ROOM, header_s=2.0) as running, AsyncExitStack() as stack:

@@ -11,12 +11,14 @@ from recall_server.application import Application
 from recall_server.domain.errors import Invalid, NotFound, OnHold
 from recall_server.domain.namespace import Namespace
 from recall_server.services.tasks.tasks import HOLD_DELAY
-from tests.conftest import Clock, Open
-from tests.security.books import recall
-from tests.security.erasing import CONFIRM, erase_all, rows
-from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
-from tests.surface.bindings import Wire
-from tests.surface.conftest import LEGACY, Running, running, told
+from tests.support.a2a_bindings import Wire
+from tests.support.application import Open
+from tests.support.audit import recall
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.erasure import CONFIRM, erase_all, rows
+from tests.support.mcp_clients import LEGACY, told
+from tests.support.runtime import Clock
+from tests.support.server import Running, running
 
 __all__ = ["running"]
 
@@ -35,7 +37,7 @@ async def lift(application: Application, namespace: Namespace = ALICE) -> None:
 
 
 async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
-    """ERS-10: neither all nor a memory nor a subject, until it is lifted; another's is."""
+    """Neither all nor a memory nor a subject, until it is lifted; another's is."""
     async with open_app() as application:
         for owner in (ALICE, BOB):
             await enter(application, owner)
@@ -84,7 +86,7 @@ async def test_a_hold_needs_a_namespace_and_a_reason(open_app: Open) -> None:
 
 
 async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running) -> None:
-    """ERS-10, at every door that erases."""
+    """At every door that erases."""
     token = await running.token()
     async with running.http(token) as http, running.client(token, LEGACY) as client:
         await hold(running.application)
@@ -104,7 +106,7 @@ async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running
 
 
 async def test_a_task_on_hold_outlives_its_days(running: Running, clock: Clock) -> None:
-    """ERS-10: what would be removed by its age alone is kept as well."""
+    """What would be removed by its age alone is kept as well."""
     async with running.http(await running.token()) as http:
         wire = Wire(http)
         task = await wire.task()

@@ -12,10 +12,11 @@ from recall_server.api.middleware.request_validation import (
     HEADERS_MAX,
     URL_BYTES_MAX,
 )
-from tests.security.conftest import Serve, answered, connected, head, rest, statuses
-from tests.surface.conftest import WITHIN_S, request
+from tests.support.engines import on_sqlite
+from tests.support.mcp_clients import request
+from tests.support.server import WITHIN_S, Serve
+from tests.support.sockets import answered, connected, head, rest, statuses
 
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 SHORT_S = 0.2
 DOORS = ("/mcp", "/a2a", "/a2a/v1/message:send", "/v1/conflicts")
 CLOSE = "Connection: close"
@@ -37,7 +38,7 @@ def stats(token: str) -> tuple[list[str], bytes]:
 
 @on_sqlite
 async def test_one_of_two_lengths_is_a_lie(serve: Serve) -> None:
-    """HTTP-01, on every door: one answer, and the connection is closed."""
+    """On every door: one answer, and the connection is closed."""
     async with serve() as running:
         token = await running.token()
         lines, body = stats(token)
@@ -57,7 +58,6 @@ async def test_one_of_two_lengths_is_a_lie(serve: Serve) -> None:
 
 @on_sqlite
 async def test_a_head_that_is_too_large_is_refused(serve: Serve) -> None:
-    """HTTP-04."""
     sent = {
         431: [
             head(*(f"X-{n}: a" for n in range(HEADERS_MAX))),
@@ -93,7 +93,7 @@ UNFINISHED = {
 @on_sqlite
 @pytest.mark.parametrize("name", UNFINISHED)
 async def test_what_is_never_finished_is_given_up(serve: Serve, name: str) -> None:
-    """HTTP-05, without a token and with one."""
+    """Without a token and with one."""
     async with serve(header_s=SHORT_S, body_s=SHORT_S) as running:
         authorization = f"Authorization: Bearer {await running.token()}\r\n".encode()
         for more in (b"", authorization):
@@ -107,7 +107,7 @@ async def test_what_is_never_finished_is_given_up(serve: Serve, name: str) -> No
 @on_sqlite
 @pytest.mark.parametrize("part", ["head", "body"])
 async def test_a_byte_now_and_then_does_not_help(serve: Serve, part: str) -> None:
-    """HTTP-05: the whole of it counts, not the pause between two bytes."""
+    """The whole of it counts, not the pause between two bytes."""
     begun = head("Content-Length: 1000000", method="POST", target="/mcp")
     async with (
         serve(header_s=SHORT_S, body_s=SHORT_S) as running,
@@ -125,7 +125,7 @@ async def test_a_byte_now_and_then_does_not_help(serve: Serve, part: str) -> Non
 
 @on_sqlite
 async def test_a_connection_that_is_kept_may_rest_but_not_dawdle(serve: Serve) -> None:
-    """HTTP-05, the control: between two requests there is time."""
+    """The control: between two requests there is time."""
     async with (
         serve(header_s=SHORT_S, body_s=SHORT_S) as running,
         connected(running) as (reader, writer),
@@ -145,7 +145,7 @@ async def test_a_connection_that_is_kept_may_rest_but_not_dawdle(serve: Serve) -
 
 @on_sqlite
 async def test_half_a_request_does_nothing(serve: Serve) -> None:
-    """F-59: who hangs up in the middle of a body has asked for nothing."""
+    """Who hangs up in the middle of a body has asked for nothing."""
     async with serve() as running:
         token = await running.token()
         lines, _ = stats(token)
@@ -165,7 +165,7 @@ async def test_half_a_request_does_nothing(serve: Serve) -> None:
 
 @on_sqlite
 async def test_an_answer_that_nobody_reads_is_not_kept(serve: Serve) -> None:
-    """DOS-02: the server lets go of a reader who stalls, whatever is still to be told."""
+    """The server lets go of a reader who stalls, whatever is still to be told."""
     async with serve(unread_s=SHORT_S) as running:
         token = await running.token()
         async with running.http(token) as http:
@@ -194,7 +194,6 @@ async def test_an_answer_that_nobody_reads_is_not_kept(serve: Serve) -> None:
 
 @on_sqlite
 async def test_one_connection_too_many_is_refused_and_the_others_live(serve: Serve) -> None:
-    """DOS-06."""
     async with serve(connections_max=3, header_s=30) as running:
         async with connected(running) as (reader, writer), connected(running), connected(running):
             writer.write(head())
@@ -212,7 +211,6 @@ async def test_one_connection_too_many_is_refused_and_the_others_live(serve: Ser
 
 @on_sqlite
 async def test_there_are_files_for_all_connections(serve: Serve) -> None:
-    """DOS-01, DOS-06."""
     async with serve(connections_max=600):
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 600 + 256
 
@@ -222,7 +220,6 @@ async def test_there_are_files_for_all_connections(serve: Serve) -> None:
 async def test_no_door_takes_what_another_reader_would_read_otherwise(
     serve: Serve, path: str
 ) -> None:
-    """HTTP-07, HTTP-08, HTTP-09."""
     body = b'{"ns": "a"}'
     broken = {
         "a name twice": (b'{"ns":"a","ns":"b"}', {}, 400),
@@ -252,7 +249,6 @@ async def test_no_door_takes_what_another_reader_would_read_otherwise(
 @on_sqlite
 @pytest.mark.parametrize("method", ["TRACE", "BREW", "PATCH", "PUT"])
 async def test_an_unknown_verb_is_not_taken_for_another(serve: Serve, method: str) -> None:
-    """HTTP-13."""
     override = {"X-HTTP-Method-Override": "POST", "X-Original-URL": "/health"}
     async with serve() as running, running.http(await running.token()) as http:
         for path in ("/mcp", "/a2a", "/v1/conflicts", "/health"):
@@ -265,7 +261,7 @@ async def test_an_unknown_verb_is_not_taken_for_another(serve: Serve, method: st
 
 @on_sqlite
 async def test_a_page_of_another_origin_gets_nowhere(serve: Serve) -> None:
-    """HTTP-10: on every door."""
+    """On every door."""
     async with (
         serve(allowed_origins="https://app.example") as running,
         running.http(await running.token()) as http,

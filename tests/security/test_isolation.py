@@ -13,9 +13,11 @@ from recall_server.api.mcp import tools
 from recall_server.api.mcp.tools import TOOLS
 from recall_server.domain.namespace import namespace
 from recall_server.server import bound, listening
-from tests.conftest import Open
-from tests.security.asking import operations
-from tests.security.isolation import (
+from tests.support.a2a_bindings import message, of_rpc
+from tests.support.a2a_requests import REQUESTS
+from tests.support.application import Open
+from tests.support.engines import on_sqlite
+from tests.support.isolation import (
     CASES,
     LABELS,
     SECRET,
@@ -27,13 +29,11 @@ from tests.security.isolation import (
     texts_of,
     unlike,
 )
-from tests.surface.bindings import message, of_rpc
-from tests.surface.conftest import Json, Running, request
-from tests.surface.test_a2a_isolation import REQUESTS
+from tests.support.mcp_clients import request
+from tests.support.operations import operations
+from tests.support.server import Json, Running
 
 VERSION = {"A2A-Version": "1.0"}
-
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[R
 
 @on_sqlite
 async def test_every_operation_of_every_door_is_held_to_the_wall(running: Running) -> None:
-    """SECURITY 3: a new door without a case of its own fails here."""
+    """A new door without a case of its own fails here."""
     asked = {one.name: one for one in operations(running)}
 
     assert set(asked) == {*CASES, *WITHOUT_ID}
@@ -71,7 +71,7 @@ async def test_every_operation_of_every_door_is_held_to_the_wall(running: Runnin
 
 
 async def test_anothers_id_is_answered_like_one_that_never_was(replicas: list[Running]) -> None:
-    """ISO-01, ISO-09, ISO-10, ISO-24: the same bytes, from whichever replica, and nothing of
+    """The same bytes, from whichever replica, and nothing of
     Alice's moves; what Bob gets is a line in his own book. Alice herself is served.
     """
     one, other = replicas[0], replicas[-1]
@@ -110,7 +110,7 @@ async def test_anothers_id_is_answered_like_one_that_never_was(replicas: list[Ru
 async def test_what_takes_no_id_tells_nothing_of_another(
     replicas: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ISO-02, ISO-20, ISO-23: neither words, ids nor counts, at any door, though the server has
+    """Neither words, ids nor counts, at any door, though the server has
     just answered Alice the same; and no cache may keep any of it.
     """
     monkeypatch.setattr(tools, "MERGE_WAIT_S", 0.0)  # no worker is there to be waited for
@@ -131,7 +131,7 @@ async def test_what_takes_no_id_tells_nothing_of_another(
 
 
 async def test_a_receipt_needs_its_own_secret(replicas: list[Running]) -> None:
-    """ISO-01, ISO-12: whoever has not got it cannot tell whether there is such a receipt."""
+    """Whoever has not got it cannot tell whether there is such a receipt."""
     alice = await furnished(replicas[0])
     known = alice.ids["receipt"]
     async with replicas[-1].http(alice.bob) as http:
@@ -156,7 +156,7 @@ def _search(**given: Any) -> dict[str, Any]:
 
 
 async def test_no_way_to_search_or_list_reaches_another(replicas: list[Running]) -> None:
-    """ISO-02, ISO-03, QRY-05: by words, vectors or both, by filters and from any place on; totals
+    """By words, vectors or both, by filters and from any place on; totals
     are Bob's own, and a place in Alice's list is a place in his.
     """
     alice = await furnished(replicas[0])
@@ -178,7 +178,7 @@ async def test_no_way_to_search_or_list_reaches_another(replicas: list[Running])
 
 @on_sqlite
 async def test_the_list_of_tools_is_for_whoever_asked_and_no_cache(running: Running) -> None:
-    """ISO-20: MCP's own word for it, beside HTTP's."""
+    """MCP's own word for it, beside HTTP's."""
     headers, body = request("tools/list", {}, modern=True)
     async with running.http(await running.token()) as http:
         answer = await http.post("/mcp", headers=headers, json=body)
@@ -188,7 +188,7 @@ async def test_the_list_of_tools_is_for_whoever_asked_and_no_cache(running: Runn
 
 
 async def test_a_namespace_that_a_request_names_is_never_authority(running: Running) -> None:
-    """ISO-21: in the body, the query, a header, metadata or `_meta`: refused, or it means nothing
+    """In the body, the query, a header, metadata or `_meta`: refused, or it means nothing
     and what is stored lands in the namespace of the token.
     """
     alice = await furnished(running)
@@ -233,7 +233,7 @@ async def test_a_namespace_that_a_request_names_is_never_authority(running: Runn
 
 
 async def test_strangers_and_errors_name_nobody(running: Running) -> None:
-    """ISO-12, ISO-23: there is no /metrics and no description of the doors to read without a token,
+    """There is no /metrics and no description of the doors to read without a token,
     and no answer says what is inside.
     """
     alice = await furnished(running)

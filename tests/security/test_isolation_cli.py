@@ -13,12 +13,12 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.quarantine import Held
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
-from tests.security.books import Database, Said, inside, line, recall
-from tests.security.isolation import ORDER, rows, unlike
-from tests.services.conversation import drained, enter
-from tests.surface.agents import LISBON, PORTO
-from tests.surface.conftest import Running
-from tests.surface.logs import real_logs
+from tests.support.a2a_clients import LISBON, PORTO
+from tests.support.audit import Database, Said, inside, line, recall
+from tests.support.conversation import drained, enter
+from tests.support.isolation import ORDER, rows, unlike
+from tests.support.logs import real_logs
+from tests.support.server import Running
 
 ALICE, BOB = Namespace("alice"), Namespace("bob")
 
@@ -71,7 +71,7 @@ def _taking_a_namespace() -> set[str]:
 
 
 def test_every_command_that_takes_a_namespace_is_held_to_the_wall() -> None:
-    """SECURITY 3: a new one without a case fails here."""
+    """A new one without a case fails here."""
     assert isinstance(app, typer.Typer)
     assert _taking_a_namespace() == set(COMMANDS)
 
@@ -132,7 +132,7 @@ def _said(database: Database, name: str, owner: str, told: list[str]) -> Said:
 
 
 def test_anothers_id_is_answered_like_one_that_never_was(database: Database) -> None:
-    """ISO-01: with Bob's namespace and an id of Alice's; with her own it is done."""
+    """With Bob's namespace and an id of Alice's; with her own it is done."""
     ids = _furnish(database)
     before = _rows(database)
     asked = {name: given for name, given in COMMANDS.items() if given is not None}

@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,9 +12,11 @@ from recall_server.domain.episode import Source
 from recall_server.domain.namespace import namespace
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import queries
-from tests.security.isolation import ALL, CONFIG, call, furnished, rows, store
-from tests.surface.bindings import HOOK, Wire
-from tests.surface.conftest import Running
+from tests.support.a2a_bindings import HOOK, Wire
+from tests.support.engines import ENGINES
+from tests.support.isolation import ALL, CONFIG, call, furnished, rows, store
+from tests.support.paths import ROOT
+from tests.support.server import Running
 
 # None of them may stand for another, whatever a pattern, a prefix or a folder would make of them.
 NEIGHBOURS = (
@@ -30,7 +31,7 @@ NEIGHBOURS = (
     "ac",
     "a",
 )
-MIGRATIONS = Path(__file__).parents[2] / "migrations"
+MIGRATIONS = ROOT / "migrations"
 
 Json = dict[str, Any]
 
@@ -55,7 +56,7 @@ def _house(name: str) -> str:
 async def test_names_that_look_alike_are_strangers(
     running: Running, neighbours: dict[str, httpx2.AsyncClient]
 ) -> None:
-    """ISO-17, ISO-02: searching, listing, exporting and reading the book meet one name exactly."""
+    """Searching, listing, exporting and reading the book meet one name exactly."""
     for name, http in neighbours.items():
         found = await call(http, "search_memories", query="favourite house", limit=50)
         listed = await call(http, "inspect_memories", limit=50)
@@ -72,7 +73,7 @@ async def test_names_that_look_alike_are_strangers(
 async def test_erasing_one_name_leaves_its_neighbours_whole(
     running: Running, neighbours: dict[str, httpx2.AsyncClient]
 ) -> None:
-    """ISO-17, ISO-20: and no cache of theirs is lost or shows what is gone."""
+    """And no cache of theirs is lost or shows what is gone."""
     others = {name: await rows(running, name) for name in NEIGHBOURS if name != "acme"}
     erased = await neighbours["acme"].post("/v1/erasure", json={"confirm": "DELETE MY DATA"})
     fresh = running.http(await running.token("acme", ALL))
@@ -87,9 +88,9 @@ async def test_erasing_one_name_leaves_its_neighbours_whole(
         assert [_house(name) in hit["text"] for hit in found["results"]] == [True]
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_namespace_is_compared_whole_and_with_nothing_but_itself(engine: Any) -> None:
-    """ISO-17: in no statement of the house, and in no policy, is there a pattern, a prefix or a
+    """In no statement of the house, and in no policy, is there a pattern, a prefix or a
     function between a namespace and what it must equal.
     """
     texts = {name: query.sql for name, query in queries.load(engine).items()}
@@ -107,7 +108,7 @@ def test_a_namespace_is_compared_whole_and_with_nothing_but_itself(engine: Any) 
 
 
 async def test_anothers_words_and_vectors_move_no_score(running: Running) -> None:
-    """ISO-15, ISO-16: the same hits with the same numbers, to the last bit, after Bob has written
+    """The same hits with the same numbers, to the last bit, after Bob has written
     Alice's rarest word fifty times and what is nearest to her question a hundred times.
     """
     alice, bob = await running.token("alice", ALL), await running.token("bob", ALL)
@@ -152,7 +153,7 @@ async def _untouched(running: Running) -> None:
 
 
 async def test_the_same_key_and_text_of_two_tenants_are_two_things(running: Running) -> None:
-    """ISO-13, ISO-14, ISO-19: a key, a text, a session, a push configuration or a conversation that
+    """A key, a text, a session, a push configuration or a conversation that
     another has used too is a new one of one's own, in the same words.
     """
     alice = await furnished(running)

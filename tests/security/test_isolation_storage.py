@@ -11,17 +11,16 @@ import pytest
 from recall_server.domain.errors import RecallError
 from recall_server.domain.namespace import Namespace
 from recall_server.storage.store import Store
-from tests.engines import Postgres
-from tests.security.isolation import furnished, rows
-from tests.storage.test_schema import SERVER_TABLES, TENANT_TABLES
-from tests.surface.conftest import Running
+from tests.support.engines import Postgres, on_postgres
+from tests.support.isolation import furnished, rows
+from tests.support.server import Running
+from tests.support.tables import SERVER_TABLES, TENANT_TABLES
 
 ALICE, BOB = Namespace("alice"), Namespace("bob")
-on_postgres = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 
 
 def test_no_role_of_the_application_gets_around_the_wall(postgres: Postgres, migrated: str) -> None:
-    """ISO-18: asked of the catalog, for every table there is."""
+    """Asked of the catalog, for every table there is."""
     with psycopg.connect(postgres.named(migrated)) as raw:
 
         def ask(sql: LiteralString) -> list[Any]:
@@ -64,7 +63,7 @@ def test_no_role_of_the_application_gets_around_the_wall(postgres: Postgres, mig
 async def test_without_a_namespace_the_application_sees_no_row_of_any_table(
     running: Running, database: str
 ) -> None:
-    """ISO-18: nor with an empty one, nor with one that a pattern would match; and it can write
+    """Nor with an empty one, nor with one that a pattern would match; and it can write
     none for another.
     """
     await furnished(running)
@@ -92,7 +91,7 @@ async def test_without_a_namespace_the_application_sees_no_row_of_any_table(
 
 @on_postgres
 async def test_a_connection_brings_nothing_of_its_last_tenant_along(store: Store) -> None:
-    """ISO-18: after a call that failed, was cancelled, took too long, or lost its server."""
+    """After a call that failed, was cancelled, took too long, or lost its server."""
     driver = store.driver
     driver._pool._max_size = 1  # type: ignore[attr-defined]
     await _enter(store)
@@ -158,7 +157,7 @@ async def _enter(store: Store) -> None:
 async def test_a_job_that_names_anothers_work_does_nothing_to_it(
     running: Running, database: Path | str
 ) -> None:
-    """ISO-22, ISO-11: every job of Alice's, put into Bob's namespace past the application: no row
+    """Every job of Alice's, put into Bob's namespace past the application: no row
     of hers moves, nothing of hers becomes his, no model sees it. Her own jobs are done.
     """
     alice = await furnished(running)

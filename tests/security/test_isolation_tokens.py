@@ -7,14 +7,15 @@ import pytest
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.services.erasure.leak_scan import scan
-from tests.surface.conftest import Running, request
+from tests.support.mcp_clients import request
+from tests.support.server import Running
 
 ALICE = Namespace("alice")
 AT_ONCE = 100
 
 
 async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) -> None:
-    """AUTH-02: what HTTP would not carry, too; each in the same words."""
+    """What HTTP would not carry, too; each in the same words."""
     token, access = await running.token(), running.application.services.access
     said = set()
     for spelled in ("", " ", token + "\n", token + "\r\n", token + "\0", " " + token, token + " ",
@@ -29,7 +30,7 @@ async def test_no_spelling_of_a_token_but_its_own_is_let_in(running: Running) ->
 
 
 async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None:
-    """AUTH-01: whole or in part, as it is, in hex or in base64: the database has its hash."""
+    """Whole or in part, as it is, in hex or in base64: the database has its hash."""
     token, info = await running.issued("alice")
     async with running.http(token) as http:
         assert (await http.get("/v1/whoami")).status_code == 200
@@ -41,7 +42,7 @@ async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None
 
 
 async def test_nothing_is_done_for_a_token_after_it_was_revoked(running: Running) -> None:
-    """AUTH-05: of a hundred writes that race its revocation, those that are answered stand in the
+    """Of a hundred writes that race its revocation, those that are answered stand in the
     book before it, and none behind it; the others are told that it is not let in.
     """
     token, info = await running.issued("alice")

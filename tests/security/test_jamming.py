@@ -1,13 +1,13 @@
-"""A document that is stuffed to match every question does not take the answers over (LLM-09)."""
+"""A document that is stuffed to match every question does not take the answers over."""
 
 from recall_server.application import Application
 from recall_server.domain.episode import Source
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.episodes import episode_of
-from tests.conftest import Open
-from tests.services.conversation import ALICE, drained, enter, entry
-from tests.services.extractors import Scripted
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.extractors import Scripted
 
 WORDS = "where does ana live and which city did ana move to this year and last"
 CITIES = ("Lisbon", "Porto", "Faro", "Braga", "Evora", "Aveiro", "Beja", "Viseu")
@@ -28,7 +28,7 @@ async def sources(application: Application, query: Query) -> list[str]:
 async def test_a_stuffed_document_has_no_more_than_its_share_of_an_answer(
     open_app: Open,
 ) -> None:
-    """LLM-09, in every mode that weighs a pool of some size (the backbone's formula weighs 25).
+    """In every mode that weighs a pool of some size (the four-part formula weighs 25).
     Control: asked about by itself it has all the places that others do not need.
     """
     async with open_app(extractor=Scripted()) as application:
@@ -53,7 +53,7 @@ async def test_a_stuffed_document_has_no_more_than_its_share_of_an_answer(
 
 
 async def test_a_document_that_is_one_turn_is_found_once(open_app: Open) -> None:
-    """LLM-09: by its words and by its vector, it is one hit."""
+    """By its words and by its vector, it is one hit."""
     async with open_app(extractor=Scripted()) as application:
         await enter(application)
         await told(application, "Ana: I did move to Lisbon.")

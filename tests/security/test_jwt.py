@@ -21,10 +21,9 @@ from recall_server.domain.namespace import namespace
 from recall_server.integrations.crypto import key_set
 from recall_server.integrations.crypto.jwt import NotValid, read
 from recall_server.server import bound, listening
-from tests.conftest import NOON, Clock, Open
-from tests.fakes import Manner, Reply
-from tests.receiver import Receiver
-from tests.security.provider import (
+from tests.support.application import Open
+from tests.support.engines import on_sqlite
+from tests.support.identity_provider import (
     PUBLIC_URL,
     Provider,
     compact,
@@ -33,9 +32,12 @@ from tests.security.provider import (
     private,
     provider,
 )
-from tests.surface.conftest import Running, request
+from tests.support.mcp_clients import request
+from tests.support.models import Manner, Reply
+from tests.support.receivers import Receiver
+from tests.support.runtime import NOON, Clock
+from tests.support.server import Running
 
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 ALICE = namespace("alice")
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 # As they would stand in the database of an attacker's choice.
@@ -123,7 +125,6 @@ async def test_a_token_of_the_issuer_opens_what_the_operator_said(
 
 @on_sqlite
 async def test_no_signature_no_entry(corp: Provider, trusting: Trusting) -> None:
-    """JWT-01."""
     async with trusting(corp.entry()) as running:
         forged = {
             alg: compact(corp.header(alg=alg), corp.claims(), None, "none")
@@ -140,7 +141,7 @@ async def test_no_signature_no_entry(corp: Provider, trusting: Trusting) -> None
 
 @on_sqlite
 async def test_a_public_key_is_no_shared_secret(corp: Provider, trusting: Trusting) -> None:
-    """JWT-02: HS256 with what everybody knows; and another family than the operator said."""
+    """HS256 with what everybody knows; and another family than the operator said."""
     public = corp.key.public_key()
     shapes = {
         "pem": public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
@@ -178,7 +179,6 @@ async def test_each_algorithm_that_may_be_named_works(
 
 @on_sqlite
 async def test_a_key_name_is_a_name_and_nothing_else(corp: Provider, trusting: Trusting) -> None:
-    """JWT-03."""
     async with trusting(corp.entry()) as running:
         kids: dict[str, Any] = {
             "path": "../../dev/null",
@@ -203,7 +203,7 @@ async def test_a_key_name_is_a_name_and_nothing_else(corp: Provider, trusting: T
 async def test_strangers_do_not_make_the_server_fetch(
     corp: Provider, trusting: Trusting, clock: Clock
 ) -> None:
-    """JWT-04: however many tokens name keys that nobody has; a new key counts after the pause."""
+    """However many tokens name keys that nobody has; a new key counts after the pause."""
     async with trusting(corp.entry()) as running:
         assert await status(running, corp.token()) == 200
         for _ in range(2):
@@ -229,7 +229,7 @@ async def test_strangers_do_not_make_the_server_fetch(
 
 @on_sqlite
 async def test_a_token_brings_no_key_along(corp: Provider, trusting: Trusting) -> None:
-    """JWT-05, JWT-15: nothing is fetched from where it says, and what it calls critical is
+    """Nothing is fetched from where it says, and what it calls critical is
     refused.
     """
     eve = private("eve")
@@ -257,7 +257,6 @@ async def test_a_token_brings_no_key_along(corp: Provider, trusting: Trusting) -
 async def test_a_token_must_be_made_for_this_server_alone(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """JWT-06, JWT-07."""
     here = f"{PUBLIC_URL}/mcp"
     async with trusting(corp.entry()) as running:
         audiences: list[Any] = [
@@ -280,7 +279,6 @@ async def test_a_token_must_be_made_for_this_server_alone(
 async def test_two_issuers_with_a_key_of_one_name_do_not_cross(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """JWT-07."""
     async with (
         provider(NOON, "other") as other,
         trusting(corp.entry(), other.entry(namespaces={"acme": "bob"})) as running,
@@ -298,7 +296,7 @@ async def test_two_issuers_with_a_key_of_one_name_do_not_cross(
 
 @on_sqlite
 async def test_times_are_whole_numbers_within_bounds(corp: Provider, trusting: Trusting) -> None:
-    """JWT-08, JWT-09: what the library takes for a time."""
+    """What the library takes for a time."""
     ends = corp.now + 3_600
     async with trusting(corp.entry()) as running:
         values: dict[str, Any] = {
@@ -328,7 +326,6 @@ async def test_times_are_whole_numbers_within_bounds(corp: Provider, trusting: T
 
 @on_sqlite
 async def test_clocks_may_differ_by_thirty_seconds(corp: Provider, trusting: Trusting) -> None:
-    """JWT-10."""
     now = corp.now
     async with trusting(corp.entry()) as running:
         for expected, claims in (
@@ -346,7 +343,6 @@ async def test_clocks_may_differ_by_thirty_seconds(corp: Provider, trusting: Tru
 async def test_another_kind_of_token_of_the_issuer_is_none_of_these(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """JWT-11."""
     async with trusting(corp.entry()) as running:
         kinds = ("logout+jwt", "JWT", "dpop+jwt", "recall-child+jwt", "at+jwt ", "", None, 1)
         await all_refused(running, corp, {str(one): corp.token({"typ": one}) for one in kinds})
@@ -361,7 +357,7 @@ async def test_another_kind_of_token_of_the_issuer_is_none_of_these(
 
 @on_sqlite
 async def test_a_token_has_one_reading(corp: Provider, trusting: Trusting) -> None:
-    """JWT-12, JWT-13, JWT-14: what stands twice, other spellings of the same, and other shapes."""
+    """What stands twice, other spellings of the same, and other shapes."""
     good = corp.token()
     head, body, proof = good.split(".")
     twice = json.dumps(corp.claims())[:-1] + ', "sub": "admin"}'
@@ -401,7 +397,7 @@ async def test_a_token_has_one_reading(corp: Provider, trusting: Trusting) -> No
 
 
 def test_a_token_of_any_size_is_refused_in_no_time() -> None:
-    """JWT-14: nothing is decoded of it."""
+    """Nothing is decoded of it."""
     big = base64url_encode(b"x" * 5_000_000).decode()
     deep = base64url_encode(b"[" * 100_000).decode()
     for token in (f"{big}.{big}.{big}", f"{deep}.{deep}.eA", "." * 5_000_000):
@@ -412,7 +408,7 @@ def test_a_token_of_any_size_is_refused_in_no_time() -> None:
 
 
 async def test_a_token_can_be_revoked_by_its_name(corp: Provider, trusting: Trusting) -> None:
-    """JWT-13: by issuer, user and `jti`, however it is spelled."""
+    """By issuer, user and `jti`, however it is spelled."""
     async with trusting(corp.entry()) as running:
         accessor = (await asks(running, corp.token())).json()["data"]["accessor"]
         services = running.application.services
@@ -451,7 +447,7 @@ OUTAGES = {
 async def test_keys_are_used_until_they_are_too_old_and_then_nobody_is_let_in(
     outage: Reply, corp: Provider, trusting: Trusting, clock: Clock
 ) -> None:
-    """JWT-16: a key that is known works on; then 503, and never in."""
+    """A key that is known works on; then 503, and never in."""
     async with trusting(corp.entry()) as running:
         good = corp.token(exp=corp.now + 80_000)
         forged = corp.token(exp=corp.now + 80_000, key=private("eve"))
@@ -478,7 +474,7 @@ async def test_keys_are_used_until_they_are_too_old_and_then_nobody_is_let_in(
 async def test_a_provider_that_is_down_from_the_start_lets_nobody_in(
     corp: Provider, trusting: Trusting, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """JWT-16: down, and slow for ever; our own tokens need nobody."""
+    """Down, and slow for ever; our own tokens need nobody."""
     monkeypatch.setattr(key_set, "FETCH_S", 0.2)
     good = corp.receiver.otherwise
     async with trusting(corp.entry(jwks_url="http://127.0.0.1:9/jwks")) as running:
@@ -499,7 +495,7 @@ async def test_a_provider_that_is_down_from_the_start_lets_nobody_in(
 async def test_keys_are_not_fetched_from_inside_unless_the_operator_says_so(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """JWT-16: a private address, which a public name may come to mean."""
+    """A private address, which a public name may come to mean."""
     hidden = corp.entry(jwks_url=f"https://{corp.receiver.authority}/jwks", allow_private=False)
     async with trusting(hidden) as running:
         assert await status(running, corp.token()) == 503
@@ -512,7 +508,7 @@ async def test_keys_are_not_fetched_from_inside_unless_the_operator_says_so(
 async def test_an_identity_opens_one_namespace_by_its_exact_name(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """JWT-17: 403, as the token is good."""
+    """403, as the token is good."""
     claims: list[Any] = [
         None, ["acme"], "*", "ACME", "acme ", "\u0430cme", "acme2", "a" * 900, "", 1, True,
         {"acme": 1}, "alice", "nowhere",
@@ -531,7 +527,6 @@ async def test_an_identity_opens_one_namespace_by_its_exact_name(
 
 @on_sqlite
 async def test_a_scope_counts_by_its_exact_name(corp: Provider, trusting: Trusting) -> None:
-    """JWT-17."""
     nothing: list[Any] = [
         None, "", "ALL", "read\u0000", "read\twrite", "admin", "memory:read", "*",
         ["read write"], [["read"]], 7, {"read": True}, "read,write", "read\u00a0write",
@@ -550,7 +545,7 @@ async def test_a_scope_counts_by_its_exact_name(corp: Provider, trusting: Trusti
 async def test_what_is_open_ends_with_the_key_that_opened_it(
     corp: Provider, trusting: Trusting, clock: Clock
 ) -> None:
-    """JWT-18: as the edge asks of an open stream, every second."""
+    """As the edge asks of an open stream, every second."""
     async with trusting(corp.entry()) as running:
         access = running.application.services.access
         good = await access.verify(corp.token())
@@ -573,7 +568,7 @@ async def test_what_is_open_ends_with_the_key_that_opened_it(
 async def test_a_token_is_too_old_for_server_namespace_issuer_or_by_itself(
     corp: Provider, trusting: Trusting
 ) -> None:
-    """AUTH-07: all sixteen."""
+    """All sixteen."""
     strict = corp.entry(
         name="strict", issuer="https://strict.example.com", not_before="2026-03-01T12:00:01Z"
     )
@@ -593,7 +588,7 @@ async def test_a_token_is_too_old_for_server_namespace_issuer_or_by_itself(
 
 @on_sqlite
 async def test_nothing_that_a_caller_shows_is_passed_on(corp: Provider, trusting: Trusting) -> None:
-    """AUTH-14: the provider is asked for its keys and told nothing."""
+    """The provider is asked for its keys and told nothing."""
     async with trusting(corp.entry()) as running:
         with capture_logs() as logs:
             tokens = [corp.token(), corp.token({"kid": "x"}), corp.token() + "=="]

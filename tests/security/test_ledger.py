@@ -20,11 +20,11 @@ from recall_server.integrations.crypto.keys import verified
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import Open, settings_for
-from tests.engines import KEY_FILE, Postgres
-from tests.security.books import recall
-from tests.security.erasing import erase_all, found, select
-from tests.services.conversation import ALICE, drained, enter, entry
+from tests.support.application import Open, settings_for
+from tests.support.audit import recall
+from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.engines import KEY_FILE, Postgres, on_sqlite
+from tests.support.erasure import erase_all, found, select
 
 BOB, CAROL, DORA = Namespace("bob"), Namespace("carol"), Namespace("dora")
 ERIN = Namespace("erin")
@@ -121,7 +121,6 @@ async def test_last_nights_backup_is_not_served_until_it_is_erased_again(
     key_file: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """ERS-08."""
     given = {"erasure_file": ledger, "key_file": key_file}
     words = list(CANARIES.values())
     async with open_app(**given) as application:
@@ -179,7 +178,7 @@ def _command(database: Path | str, ledger: Path, key_file: Path, *command: str):
 async def test_an_erasure_is_not_done_before_the_ledger_has_it(
     open_app: Open, ledger: Path, key_file: Path, tmp_path: Path
 ) -> None:
-    """ERS-08: what cannot be noted stays pending, and is noted once."""
+    """What cannot be noted stays pending, and is noted once."""
     async with open_app(erasure_file=ledger, key_file=key_file) as application:
         await enter(application)
         await remember(application, ALICE, "User: I keep a heron.")
@@ -217,11 +216,11 @@ async def test_a_line_of_the_ledger_that_was_changed_is_told(
                 pass
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@on_sqlite
 async def test_beside_a_file_the_ledger_stands_by_itself(
     database: Path, open_app: Open, tmp_path: Path
 ) -> None:
-    """ERS-08, without a setting."""
+    """Without a setting."""
     async with open_app() as application:
         await furnish(application)
     kept = tmp_path / "kept.db"

@@ -12,15 +12,12 @@ from recall_server.integrations.embeddings.embedder import Vectors
 from recall_server.services.limits import sliding_window
 from recall_server.services.limits.rates import Rates
 from recall_server.storage.store import Store
-from tests.conftest import Clock
-from tests.fakes import HashEmbedder
-from tests.security.conftest import TASKS, TOOLS, Call, Serve
-from tests.storage.test_conformance import ALICE, BOB, enter
-from tests.surface.bindings import Wire
-from tests.surface.conftest import WITHIN_S, Json, Running, request
-
-ROUTES = {"mcp": TOOLS, "a2a": TASKS}
-SEARCH: Call = ("/mcp", "tools/call", {"name": "search_memories", "arguments": {"query": "tea"}})
+from tests.support.a2a_bindings import Wire
+from tests.support.limits import ROUTES, called
+from tests.support.models import HashEmbedder
+from tests.support.rows import ALICE, BOB, enter
+from tests.support.runtime import Clock
+from tests.support.server import WITHIN_S, Serve
 
 
 class Gate(HashEmbedder):
@@ -44,20 +41,10 @@ class Gate(HashEmbedder):
             await self._came.wait_for(lambda: self._count >= count)
 
 
-async def called(running: Running, token: str, door: str = "mcp") -> tuple[int, Json, Json]:
-    """Status, headers and body of one call."""
-    path, method, params = ROUTES.get(door, SEARCH)
-    headers, body = request(method, params, modern=False)
-    async with running.http(token) as http:
-        answer = await http.post(path, json=body, headers={**headers, "A2A-Version": "1.0"})
-    return answer.status_code, dict(answer.headers), answer.json()
-
-
 @pytest.mark.parametrize("door", ROUTES)
 async def test_a_token_may_make_so_many_calls_a_minute(
     serve: Serve, clock: Clock, door: str
 ) -> None:
-    """DOS-03."""
     async with serve(token_calls_per_minute=3) as running:
         alice, second, bob = [await running.token(name) for name in ("alice", "alice", "bob")]
         taken = [(await called(running, alice, door))[0] for _ in range(3)]
@@ -76,7 +63,6 @@ async def test_a_token_may_make_so_many_calls_a_minute(
 
 
 async def test_the_rest_binding_spells_it_its_own_way(serve: Serve) -> None:
-    """DOS-03."""
     async with serve(token_calls_per_minute=1) as running:
         token = await running.token()
         async with running.http(token) as http:
@@ -91,7 +77,6 @@ async def test_the_rest_binding_spells_it_its_own_way(serve: Serve) -> None:
 
 
 async def test_many_tokens_of_a_namespace_are_one_namespace(serve: Serve) -> None:
-    """DOS-03."""
     async with serve(namespace_calls_per_minute=4) as running:
         tokens = [await running.token() for _ in range(4)]
         taken = [(await called(running, token))[0] for token in tokens]
@@ -102,7 +87,7 @@ async def test_many_tokens_of_a_namespace_are_one_namespace(serve: Serve) -> Non
 
 
 async def test_no_limit_is_none(serve: Serve) -> None:
-    """DOS-03, the control."""
+    """The control."""
     off = dict.fromkeys(
         ("token_calls_per_minute", "namespace_calls_per_minute", "bad_tokens_per_minute"), 0
     )
@@ -115,7 +100,7 @@ async def test_no_limit_is_none(serve: Serve) -> None:
 
 
 async def test_nobody_can_lock_out_another_with_bad_tokens(serve: Serve) -> None:
-    """AUTH-12, HTTP-13: what a header says of the address changes nothing."""
+    """What a header says of the address changes nothing."""
     async with serve(bad_tokens_per_minute=5) as running:
         token = await running.token()
         bad = []
@@ -135,7 +120,6 @@ async def test_nobody_can_lock_out_another_with_bad_tokens(serve: Serve) -> None
 async def test_a_million_strangers_fill_no_memory(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AUTH-12."""
     monkeypatch.setattr(sliding_window, "KEYS_MAX", 100)
     rates = Rates(store, clock, token_calls=1, namespace_calls=1, bad_tokens=1)
     for number in range(1_000):
@@ -153,7 +137,7 @@ async def test_a_million_strangers_fill_no_memory(
 
 
 async def test_replicas_count_together(store: Store, clock: Clock) -> None:
-    """DOS-03: over all replicas, within what they do between two looks at each other."""
+    """Over all replicas, within what they do between two looks at each other."""
     await enter(store, ALICE, BOB)
     first, second = [_shared(store, clock, limit=10) for _ in range(2)]
     for _ in range(6):
@@ -172,7 +156,6 @@ async def test_replicas_count_together(store: Store, clock: Clock) -> None:
 
 
 async def test_a_new_replica_learns_of_the_minute_before(store: Store, clock: Clock) -> None:
-    """DOS-03."""
     await enter(store, ALICE)
     first = _shared(store, clock, limit=10)
     for _ in range(10):
@@ -208,7 +191,7 @@ async def test_nothing_is_written_about_a_namespace_that_is_not_there(
 
 
 async def test_a_call_too_many_at_once_waits_its_turn_and_no_longer(serve: Serve) -> None:
-    """DOS-05: the namespace that has its share waits, then is told so; the others go on."""
+    """The namespace that has its share waits, then is told so; the others go on."""
     gate = Gate()
     async with serve(embedder=gate, namespace_calls_at_once=2, turn_wait_s=0.2) as running:
         alice, bob = await running.token("alice"), await running.token("bob")
@@ -228,7 +211,6 @@ async def test_a_call_too_many_at_once_waits_its_turn_and_no_longer(serve: Serve
 
 
 async def test_who_only_waits_for_a_task_takes_nobodys_turn(serve: Serve) -> None:
-    """DOS-05."""
     async with serve(namespace_calls_at_once=1, turn_wait_s=5) as running:
         token = await running.token()
         async with running.http(token) as http:

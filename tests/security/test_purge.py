@@ -15,9 +15,11 @@ from recall_server.integrations.crypto.keys import ServerKey, verified
 from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.storage.postgres import purge
-from tests.conftest import Clock, Open
-from tests.security.erasing import erase_all, select
-from tests.services.conversation import ALICE, drained, enter, entry, remember
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.engines import on_sqlite
+from tests.support.erasure import erase_all, select
+from tests.support.runtime import Clock
 
 TEXT = "Anna: I live in Lisbon near the river."
 
@@ -53,7 +55,7 @@ async def collect(application: Application, erased: Erased) -> Collected:
 async def test_while_somebody_reads_an_older_state_the_purge_waits(
     open_app: Open, database: Path | str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ERS-04: logically done, physically pending, and tried again until it is done."""
+    """Logically done, physically pending, and tried again until it is done."""
     monkeypatch.setattr(purge, "PROBES", 2)
     async with open_app() as application:
         await enter(application)
@@ -171,9 +173,9 @@ async def test_two_purges_at_once_are_one_and_one_that_waits(
         assert await application.store.purge() == ""
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@on_sqlite
 async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) -> None:
-    """ERS-01: what was moved within a page is on none that is kept. The control: before, there are
+    """What was moved within a page is on none that is kept. The control: before, there are
     such pages.
     """
 

@@ -1,4 +1,4 @@
-"""DOS-08: a namespace keeps as much text as it may, and who is full can still get all of it out."""
+"""A namespace keeps as much text as it may, and who is full can still get all of it out."""
 
 import asyncio
 from datetime import timedelta
@@ -11,11 +11,12 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request, TaskState
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import Clock, Open
-from tests.security.conftest import Serve
-from tests.services.conversation import ALICE, drained, enter, entry, memories, remember
-from tests.services.travelling import exported, taken_in
-from tests.surface.conftest import request as asked
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.mcp_clients import request as asked
+from tests.support.runtime import Clock
+from tests.support.server import Serve
+from tests.support.transfer import exported, taken_in
 
 BOB = Namespace("bob")
 FACT = "Ana: I live in Lisbon."
@@ -31,7 +32,7 @@ async def room(application: Application, namespace: Namespace = ALICE) -> int:
 
 
 async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Open) -> None:
-    """DOS-08. Control: another namespace writes, and so does this one with more room."""
+    """Control: another namespace writes, and so does this one with more room."""
     async with open_app(namespace_bytes_max=FULL) as application:
         await enter(application)
         await enter(application, BOB)
@@ -75,7 +76,6 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
 
 
 async def test_what_is_written_at_once_has_the_room_only_once(open_app: Open) -> None:
-    """DOS-08."""
     async with open_app(namespace_bytes_max=3 * FULL) as application:
         await enter(application)
         done = await asyncio.gather(
@@ -88,7 +88,7 @@ async def test_what_is_written_at_once_has_the_room_only_once(open_app: Open) ->
 
 
 async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -> None:
-    """DOS-08: bytes, not characters; of tasks until they are discarded; of what is taken in."""
+    """Bytes, not characters; of tasks until they are discarded; of what is taken in."""
     text = "Ana: Ich wohne in Köln. 🙂"
     async with open_app(task_days=1) as application:
         await enter(application)
@@ -106,7 +106,7 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
 
 
 async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
-    """DOS-08: the text that it becomes has the room that it had itself."""
+    """The text that it becomes has the room that it had itself."""
     async with open_app(namespace_bytes_max=FULL) as application:
         await enter(application)
         task = Request(Mode.INGEST, "life", text=FACT)
@@ -119,7 +119,6 @@ async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
 
 
 async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
-    """DOS-08."""
     async with open_app() as application:
         await enter(application)
         await remember(application, FACT)
@@ -131,7 +130,7 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
 
 
 async def test_the_doors_say_so(serve: Serve) -> None:
-    """DOS-08: 507 over HTTP, the code in the envelope of a tool."""
+    """507 over HTTP, the code in the envelope of a tool."""
     async with serve(namespace_bytes_max=10) as running:
         token = await running.token()
         body = {"skill": "consolidate_memories", "input": {"text": FACT, "topic": "life"}}

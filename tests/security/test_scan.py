@@ -17,10 +17,11 @@ from recall_server.domain.security.leak_patterns import LeakPatterns
 from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import NOON, Open
-from tests.security.erasing import candidate, erase_all, select
-from tests.services.conversation import ALICE, drained, enter, entry
-from tests.services.extractors import Scripted
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.erasure import candidate, erase_all, select
+from tests.support.extractors import Scripted
+from tests.support.runtime import NOON
 from tests.support.vector_scan import scan_vectors
 
 
@@ -80,7 +81,7 @@ def test_a_word_too_short_to_tell_is_refused() -> None:
 
 
 async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """ERS-01. The control: before, each canary is found on its own."""
+    """The control: before, each canary is found on its own."""
     words = canaries(
         "text", "topic", "session", "agent", "client", "key", "speaker", "memory", "entity",
         "value", "retired", "run", "label",
@@ -124,7 +125,7 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
 
 
 async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Open) -> None:
-    """ERS-01: numbers tell what was said, too. The control: before, each vector is found."""
+    """Numbers tell what was said, too. The control: before, each vector is found."""
     async with open_app() as application:
         await enter(application)
         for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
@@ -146,7 +147,7 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
 
 
 async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_path: Path) -> None:
-    """ERS-01: what has no name any more is still on the disk. Once it is let go of, it is not."""
+    """What has no name any more is still on the disk. Once it is let go of, it is not."""
     (word,) = canaries("held").values()
     async with open_app() as application:
         await enter(application)
@@ -166,7 +167,7 @@ async def test_a_deleted_file_that_is_held_open_is_searched(open_app: Open, tmp_
 async def test_another_process_that_holds_the_database_open_is_looked_at(
     open_app: Open, tmp_path: Path
 ) -> None:
-    """ERS-01: on SQLite any that has the file open; one that has not is nobody's business."""
+    """On SQLite any that has the file open; one that has not is nobody's business."""
     (word,) = canaries("other").values()
     script = (
         "import os, sys; held = [open(path, 'rb') for path in sys.argv[3:]];"

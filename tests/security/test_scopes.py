@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,15 @@ from recall_server.domain.errors import InsufficientScope
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import NEEDED, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
-from tests.security.asking import Operation, operations
-from tests.surface.agents import at_work
-from tests.surface.bindings import Wire
-from tests.surface.conftest import MODERN, Running, request
+from tests.support.a2a_bindings import Wire
+from tests.support.a2a_clients import at_work
+from tests.support.engines import on_sqlite
+from tests.support.mcp_clients import MODERN, request
+from tests.support.operations import Operation, operations
+from tests.support.paths import ROOT
+from tests.support.server import Running
 
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-SURFACE = Path(__file__).parents[2] / "recall_server" / "surface"
+SURFACE = ROOT / "recall_server" / "surface"
 
 READ, WRITE, FORGET = Scope.READ, Scope.WRITE, Scope.FORGET
 TASKS, TOKENS, ERASE = Scope.CONSOLIDATE, Scope.TOKENS, Scope.ERASE
@@ -87,7 +88,6 @@ EXPECTED: dict[str, Scope | None] = {
 async def test_each_operation_needs_the_scope_that_it_says_and_no_other_will_do(
     running: Running,
 ) -> None:
-    """AUTH-08."""
     asked = operations(running)
     assert {one.name for one in asked} == set(EXPECTED)
 
@@ -116,7 +116,7 @@ async def _check(one: Operation, http: object, scope: Scope) -> None:
 
 
 async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: Running) -> None:
-    """AUTH-08: no rows but the line in the book."""
+    """No rows but the line in the book."""
     alice = namespace("alice")
     token, info = await running.issued("alice", TokenRequest(Rights(frozenset({Scope.READ}))))
     headers, body = request(
@@ -168,7 +168,7 @@ def test_every_operation_that_a_door_passes_on_is_in_the_table() -> None:
 
 @on_sqlite
 async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running) -> None:
-    """I20; an extended card that shows less carries no signature over more."""
+    """An extended card that shows less carries no signature over more."""
     skills, tools = {}, {}
     for scope in (Scope.READ, Scope.CONSOLIDATE, Scope.ADMIN):
         token = await running.token("alice", TokenRequest(Rights(frozenset({scope}))))

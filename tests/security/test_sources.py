@@ -1,4 +1,4 @@
-"""LLM-08: what a bad source has brought about is taken back, and nothing else."""
+"""What a bad source has brought about is taken back, and nothing else."""
 
 import asyncio
 import json
@@ -23,9 +23,10 @@ from recall_server.domain.task import Mode, Request, Task, TaskState
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.erasure.purge_source import BadSource, Purged
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import Clock, Open, settings_for
-from tests.security.test_trust import Stating, cities, tell
-from tests.services.conversation import ALICE, drained, enter, entry, memories
+from tests.support.application import Open, settings_for
+from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.runtime import Clock
+from tests.support.statements import Stating, cities, tell
 
 DAY = timedelta(days=1)
 
@@ -316,7 +317,7 @@ async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock
 
 
 def test_an_operator_purges_on_the_command_line(tmp_path: Path) -> None:
-    """LLM-08: not without saying so, and first as a dry run."""
+    """Not without saying so, and first as a dry run."""
     file = tmp_path / "recall.db"
 
     async def fill() -> None:

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 from a2a.types import GetTaskRequest
 
-from tests.processes import Server, new_token, recall
-from tests.security.conftest import Serve
-from tests.surface.agents import BINDINGS, LISBON, agent, said
-from tests.surface.bindings import Wire, message
-from tests.surface.conftest import WITHIN_S, request
+from tests.support.a2a_bindings import Wire, message
+from tests.support.a2a_clients import BINDINGS, LISBON, agent, said
+from tests.support.mcp_clients import request
+from tests.support.processes import Server, new_token, recall
+from tests.support.server import WITHIN_S, Serve
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
     serve: Serve, binding: str
 ) -> None:
-    """DOS-01."""
     async with serve(streams_per_namespace=2) as running, AsyncExitStack() as stack:
         alice, second, bob = [
             Wire(await stack.enter_async_context(running.http(await running.token(name))), binding)
@@ -64,7 +63,7 @@ async def test_a_namespace_has_so_many_streams_and_others_have_theirs(
 async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
     database: Path | str, binding: str
 ) -> None:
-    """AUTH-03, SECURITY 0.9: with real clients, and what is not revoked goes on."""
+    """With real clients, and what is not revoked goes on."""
     async with (
         Server(database, worker_jobs=0, embedder="none") as server,
         AsyncExitStack() as stack,
@@ -103,7 +102,7 @@ async def test_a_stream_ends_when_its_token_is_revoked_by_another_process(
 
 
 async def test_mcp_keeps_no_stream_open(serve: Serve) -> None:
-    """AUTH-03, DOS-01, DOS-07: there is none to outlive a token, and no session to fill."""
+    """There is none to outlive a token, and no session to fill."""
     async with serve() as running, running.http(await running.token()) as http:
         answers = [await http.get("/mcp")]
         for modern in (False, True):
@@ -121,7 +120,7 @@ async def test_mcp_keeps_no_stream_open(serve: Serve) -> None:
 async def test_a_stopping_server_ends_its_streams_with_their_end(
     database: Path | str,
 ) -> None:
-    """F-58: SIGTERM, twice, with open streams: they end as streams do, and the process with 0."""
+    """SIGTERM, twice, with open streams: they end as streams do, and the process with 0."""
     async with Server(database, worker_jobs=0, embedder="none", drain_s=5) as server:
         token = (await new_token(database, "alice"))["token"]
         async with AsyncExitStack() as stack:

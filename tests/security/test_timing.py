@@ -20,8 +20,9 @@ from recall_server.domain.security.tokens import new_token
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
-from tests.conftest import Clock, Open
-from tests.services.conversation import ALICE, drained, enter, entry
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.runtime import Clock
 
 BOB = Namespace("bob")
 
@@ -65,7 +66,7 @@ class Asked:
 async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AUTH-02, AUTH-11: unknown, revoked and expired ones cost the one look-up that a good one
+    """Unknown, revoked and expired ones cost the one look-up that a good one
     does; one that cannot be ours costs none.
     """
     async with open_app() as built:
@@ -99,7 +100,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
 
 
 async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> None:
-    """AUTH-11: never by going through them."""
+    """Never by going through them."""
     async with (
         open_app() as built,
         built.store.driver.transaction(namespace=None, write=False) as connection,
@@ -122,7 +123,7 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
 async def test_to_store_what_another_has_is_to_store_what_nobody_has(
     open_app: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ISO-14: the same statements and the same work, to the last job; no look-up of a text, a
+    """The same statements and the same work, to the last job; no look-up of a text, a
     vector or an answer goes beyond the namespace. What oneself has is another matter.
     """
     async with open_app() as built:

@@ -14,12 +14,12 @@ from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.domain.security.tokens import new_token
 from recall_server.services.auth.access import TokenRequest
-from tests.conftest import NOON, Clock
-from tests.surface.conftest import Running
+from tests.support.engines import on_sqlite
+from tests.support.runtime import NOON, Clock
+from tests.support.server import Running
 
 ALICE = namespace("alice")
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
-on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ async def _lines(running: Running, operation: str) -> list[Json]:
 
 
 async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, clock: Clock) -> None:
-    """AUTH-02, AUTH-11: who shows it learns nothing; the log and the book know why."""
+    """Who shows it learns nothing; the log and the book know why."""
     revoked, info = await running.issued("alice")
     expired = await running.token("alice", TokenRequest(expires_in=SECOND))
     used_up = await running.token("alice", TokenRequest(uses=1))
@@ -93,7 +93,6 @@ async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, cl
 async def test_a_token_ends_at_its_end_and_a_clock_set_back_does_not_revive_it(
     running: Running, clock: Clock
 ) -> None:
-    """AUTH-04."""
     token = await running.token("alice", TokenRequest(expires_in=HOUR))
     unseen = await running.token("alice", TokenRequest(expires_in=HOUR))
     clock.pass_(HOUR - SECOND)
@@ -135,7 +134,7 @@ async def test_who_shows_a_dead_token_again_and_again_does_not_fill_the_book(
 async def test_no_token_made_before_the_line_is_let_in(
     running: Running, clock: Clock, of: str
 ) -> None:
-    """AUTH-07, the two lines that opaque tokens have."""
+    """The two lines that opaque tokens have."""
     old, bobs = await running.token("alice"), await running.token("bob")
     clock.pass_(HOUR)
     await _not_before(running, ALICE if of == "namespace" else None, clock())
@@ -147,7 +146,6 @@ async def test_no_token_made_before_the_line_is_let_in(
 
 
 async def test_of_both_lines_the_later_holds(running: Running, clock: Clock) -> None:
-    """AUTH-07."""
     made = [NOON, NOON + HOUR, NOON + 2 * HOUR]
     tokens = []
     for _ in made:
@@ -161,7 +159,6 @@ async def test_of_both_lines_the_later_holds(running: Running, clock: Clock) -> 
 
 
 async def test_revoking_a_token_revokes_all_that_came_of_it(running: Running) -> None:
-    """AUTH-06."""
     token, info = await running.issued("alice", MANAGER)
     stranger = await running.token("alice", MANAGER)
     child = await _done(running, token, "POST", "", {"scopes": ["tokens:manage", "memory:read"]})
@@ -177,7 +174,6 @@ async def test_revoking_a_token_revokes_all_that_came_of_it(running: Running) ->
 
 
 async def test_the_last_admin_goes_by_force_only(running: Running) -> None:
-    """AUTH-06."""
     services = running.application.services
     _, first = await running.issued("alice", wanted(Scope.ADMIN))
     token, last = await running.issued("alice", wanted(Scope.ADMIN))
@@ -208,7 +204,6 @@ WIDER: list[Json] = [
 
 
 async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> None:
-    """I20."""
     reach = AccessScope(frozenset({"work"}), agent_id="planner")
     narrow = wanted(Scope.TOKENS, Scope.READ, reach=reach, expires_in=HOUR)
     token, info = await running.issued("alice", narrow)
@@ -312,7 +307,6 @@ async def test_when_a_token_was_last_used_is_known_to_the_minute(
 
 @on_sqlite
 async def test_whoami_tells_a_token_what_it_may_do(running: Running) -> None:
-    """I20."""
     reach = AccessScope(frozenset({"work"}), agent_id="planner")
     token, info = await running.issued("alice", wanted(Scope.READ, reach=reach, expires_in=HOUR))
 

@@ -1,72 +1,18 @@
 """What is less trusted overrules nothing, and what is said again by the same is no evidence."""
 
-import re
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from recall_server.api import presenters
 from recall_server.application import Application
-from recall_server.domain.episode import Source, Span
-from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.domain.memory import Fact, Memory, MemoryType, Status
+from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.task import Mode, Request
-from recall_server.integrations.extraction.extractor import Passage
-from recall_server.services.memory.ingest import Submission
-from tests.conftest import Clock, Open
-from tests.services.conversation import ALICE, drained, enter, entry, memories
-
-STATED = re.compile(
-    r"(?P<who>[A-Z]\w+) (?:lives in (?P<city>\w+)|moved from (?P<old>\w+) to (?P<new>\w+))"
-)
-
-
-class Stating:
-    """Proposes what stands there in so many words, whoever says it; as `over`, citing all of a
-    passage.
-    """
-
-    name = "stating/1"
-    passage_chars = 1_000
-
-    def __init__(self, *, over: bool = False) -> None:
-        self.over = over
-
-    async def extract(self, passage: Passage) -> Extraction:
-        return Extraction(tuple(self._found(passage)), self.name)
-
-    def _found(self, passage: Passage) -> Iterator[Candidate]:
-        first, last = passage.turns[0].span, passage.turns[-1].span
-        for found in STATED.finditer(passage.text):
-            city = found["city"] or found["new"]
-            yield Candidate(
-                f"{found['who']} lives in {city}.",
-                MemoryType.FACT,
-                Span(first.start, last.end) if self.over else Span(*found.span()),
-                Fact(found["who"], "lives_in", city),
-                correction=found["old"] is not None,
-                replaces=found["old"],
-            )
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
-async def tell(
-    application: Application, text: str, *, session: str | None = None, agent: str | None = None
-) -> str:
-    source = Source(session, agent)
-    accepted = await application.services.ingest.remember(
-        ALICE, Submission(text, "life", source=source), entry=entry(application)
-    )
-    await drained(application)
-    return accepted.episode_id
-
-
-async def cities(application: Application) -> dict[str, Memory]:
-    return {one.fact.value: one for one in await memories(application) if one.fact}
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.runtime import Clock
+from tests.support.statements import Stating, cities, tell
 
 
 async def history(application: Application, memory: Memory) -> list[tuple[str, str]]:
@@ -88,7 +34,7 @@ async def history(application: Application, memory: Memory) -> list[tuple[str, s
 async def test_what_was_fetched_never_supersedes_what_a_person_said(
     open_app: Open, clock: Clock, text: str, agent: str | None, policy: Policy
 ) -> None:
-    """LLM-03: the conflict is noted with both, and both stay to be seen with their words. Control:
+    """The conflict is noted with both, and both stay to be seen with their words. Control:
     what the person says next supersedes both.
     """
     async with open_app(extractor=Stating()) as application:
@@ -114,7 +60,7 @@ async def test_what_was_fetched_never_supersedes_what_a_person_said(
 
 
 async def test_a_person_supersedes_what_was_fetched(open_app: Open, clock: Clock) -> None:
-    """LLM-03, the other way round: with their own words, where they say the same."""
+    """The other way round: with their own words, where they say the same."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Tool: Ana lives in Moscow. Bob lives in Oslo.")
@@ -141,7 +87,7 @@ async def test_a_person_who_says_it_again_ends_the_dispute(open_app: Open, clock
 async def test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that(
     open_app: Open, clock: Clock
 ) -> None:
-    """LLM-03: a model that obeys may cite the person before the page."""
+    """A model that obeys may cite the person before the page."""
     async with open_app(extractor=Stating(over=True)) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.")
@@ -157,7 +103,7 @@ async def test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_t
 async def test_a_question_leans_to_the_person_and_their_answer_holds(
     open_app: Open, clock: Clock, text: str
 ) -> None:
-    """LLM-03: who is asked may decide for what was fetched, which corrects nothing by itself."""
+    """Who is asked may decide for what was fetched, which corrects nothing by itself."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.")
@@ -177,7 +123,7 @@ async def test_a_question_leans_to_the_person_and_their_answer_holds(
 
 
 async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_app: Open) -> None:
-    """LLM-03. Control: two that people said are."""
+    """Control: two that people said are."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         for text in ("Ana: Ana lives in Lisbon.", "Tool: Bob lives in Lisbon."):
@@ -198,7 +144,7 @@ async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_app: Open
 
 
 async def test_a_source_that_repeats_itself_is_no_further_evidence(open_app: Open) -> None:
-    """LLM-06. Control: another person in another session is, once."""
+    """Control: another person in another session is, once."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         await tell(application, "Ana: Ana lives in Lisbon.", session="s0")
@@ -237,7 +183,7 @@ async def test_an_episode_that_is_read_again_is_no_further_evidence(open_app: Op
 
 
 async def test_a_merge_counts_each_witness_once(open_app: Open) -> None:
-    """LLM-06: a hundred that say the same become one that one source has said."""
+    """A hundred that say the same become one that one source has said."""
     async with open_app(extractor=Stating()) as application:
         await enter(application)
         for name in ("Una", "Uno", "Ume"):

@@ -1,26 +1,18 @@
 """The command line as an operator uses it, mistakes included."""
 
 import asyncio
-import ctypes
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlencode
 
-import psycopg
 import pytest
-from typer.testing import CliRunner
 
 from recall_server import __version__
-from recall_server.cli.commands import app
-from tests.processes import Server, calling
-from tests.surface.logs import real_logs
+from tests.support.cli import Said, recall, refused, spawned
+from tests.support.processes import Server, calling
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 COMMANDS = (
     (), ("serve",), ("worker",), ("create-token",), ("tokens",), ("tokens", "list"),
@@ -31,77 +23,6 @@ COMMANDS = (
 TOKEN = r"rcl_[0-9A-Za-z]{38}"
 SECRET = "hunter2canary"
 DRAIN_S = 1
-WITHIN_S = 30
-
-
-@dataclass(frozen=True)
-class Said:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> object:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """A folder of its own, no settings in the environment, the log as it was afterwards."""
-    for name in [name for name in os.environ if name.startswith(("RECALL_", "ANTHROPIC_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RECALL_EMBEDDER", "none")
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    with real_logs():
-        yield
-
-
-def recall(*command: object, **settings: object) -> Said:
-    """`recall COMMAND`, with these settings in the environment."""
-    env = {name.upper(): str(value) for name, value in settings.items()}
-    done = CliRunner().invoke(app, [str(part) for part in command], env=env)
-    assert isinstance(done.exception, SystemExit | None), done.exception
-    return Said(done.exit_code, done.stdout, done.stderr)
-
-
-def spawned(*command: str, may_override: bool = True, **settings: object) -> Said:
-    """The same in a process of its own; `may_override=False`: file modes hold for root too."""
-    done = subprocess.run(
-        [sys.executable, "-m", "recall_server", *command],
-        env={**os.environ, **{name.upper(): str(value) for name, value in settings.items()}},
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-        preexec_fn=None if may_override else _obey_modes,
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
-def _obey_modes() -> None:
-    # PR_CAPBSET_DROP of CAP_DAC_OVERRIDE; fails, and need not succeed, where we are not root.
-    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
-
-
-def refused(said: Said, code: str, *named: str) -> None:
-    """One clear line on standard error, exit code 2, and nothing else."""
-    assert (said.code, said.out) == (2, ""), said
-    assert re.fullmatch(rf"recall: [^\n]+\. \[(?:{code})\]\n", said.err), said.err
-    assert "Traceback" not in said.err
-    for name in named:
-        assert name in said.err
-
-
-@pytest.fixture
-def url(database: Path | str) -> str:
-    """The database of the test as a person writes it after --db."""
-    if isinstance(database, Path):
-        return str(database)
-    return f"postgresql:///?{urlencode(psycopg.conninfo.conninfo_to_dict(database))}"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -325,7 +246,6 @@ def test_a_wrong_url_is_refused_and_its_password_not_shown(wrong: str) -> None:
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is() -> None:
-    """F-14."""
     Path("garbage.db").write_bytes(b"canary " * 1_000)
     Path("folder.db").mkdir()
 
@@ -338,7 +258,6 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is() -> None:
 
 
 def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
-    """F-14."""
     recall("create-token", "alice", "--db", "whole.db")
     whole = Path("whole.db").read_bytes()
     Path("cut.db").write_bytes(whole[:8_000])
@@ -350,7 +269,6 @@ def test_a_database_that_is_cut_off_or_overwritten_is_refused() -> None:
 
 
 def test_a_read_only_file_or_folder_is_refused() -> None:
-    """F-13, F-20."""
     recall("create-token", "alice", "--db", "mine.db")
     Path("mine.db").chmod(0o400)
     Path("folder").mkdir(mode=0o500)
@@ -415,7 +333,6 @@ def test_a_port_in_use_is_refused() -> None:
 
 
 async def test_one_server_to_a_file_and_it_stops_when_told_to(tmp_path: Path) -> None:
-    """F-25, F-58."""
     file = str(tmp_path / "recall.db")
     made = (await asyncio.to_thread(recall, "create-token", "alice", "--db", file, "--json")).json()
     assert isinstance(made, dict)

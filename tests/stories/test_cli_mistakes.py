@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.test_cli import _nothing_set, recall, refused, spawned, url
+from tests.support.cli import recall, refused, spawned
 
-__all__ = ["_nothing_set", "url"]
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 HALF = "\udcff"
 """What Python makes of a byte on the command line that is no UTF-8."""

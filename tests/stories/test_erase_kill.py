@@ -1,15 +1,15 @@
 """A server that is killed between the two parts of an erasure finishes it when it is back."""
 
 from recall_server.services.erasure.leak_scan import scan
-from tests.processes import Database, Server, calling, new_token, until
-from tests.stories.book import ALICE, opened, select
+from tests.support.processes import Database, Server, calling, new_token, until
+from tests.support.stored import ALICE, opened, select
 
 CANARY = "zr5kq2wn7vhx4mtb3yfojlep"
 WITHIN_S = 60.0
 
 
 async def test_a_purge_that_was_killed_is_taken_up_again(database: Database) -> None:
-    """F-03, ERS-05. Without a worker first, so that the kill comes before the purge for certain."""
+    """Without a worker first, so that the kill comes before the purge for certain."""
     token = (await new_token(database, ALICE, "--scope", "admin"))["token"]
     async with Server(database, worker_jobs=0) as server, calling(server.address, token) as call:
         await call("store_memory", text=f"Anna: I live in {CANARY}.")

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from recall_server.cli.commands import app
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import Open
-from tests.processes import Database, Process, environment, new_token, recall, until
-from tests.services.conversation import ALICE, enter
-from tests.services.travelling import carried, line_of, lived, many, records
-from tests.stories.book import opened, select
-from tests.surface.logs import real_logs
+from tests.support.application import Open
+from tests.support.conversation import ALICE, enter
+from tests.support.logs import real_logs
+from tests.support.processes import Database, Process, environment, new_token, recall, until
+from tests.support.stored import opened, select
+from tests.support.transfer import carried, line_of, lived, many, records
 
 MEMORIES = 6_000
 
@@ -57,7 +57,6 @@ async def filled(open_app: Open) -> None:
 async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
     open_app: Open, database: Database, tmp_path: Path
 ) -> None:
-    """EXP-02."""
     await filled(open_app)
     out = tmp_path / "alice.jsonl"
     await recall(database, "export", "alice", "--out", str(out))
@@ -77,7 +76,7 @@ async def test_a_file_gets_its_name_when_it_is_whole_and_is_its_owners_alone(
 async def test_a_full_disk_leaves_no_file_and_says_so(
     open_app: Open, database: Database, tmp_path: Path
 ) -> None:
-    """F-11, EXP-02: what is written takes more room than the database; with room it is there."""
+    """What is written takes more room than the database; with room it is there."""
     async with open_app(embedder=None) as built:
         await enter(built)
         submission = Submission("\U0001f9e0\u200d" * 120_000, "life")
@@ -100,7 +99,6 @@ async def test_a_full_disk_leaves_no_file_and_says_so(
 async def test_a_killed_export_leaves_no_file_of_that_name(
     database: Database, tmp_path: Path
 ) -> None:
-    """EXP-02, F-05."""
     (tmp_path / "many.jsonl").write_bytes(many(MEMORIES))
     await recall(database, "import", str(tmp_path / "many.jsonl"), "--into", "alice")
     out, part = tmp_path / "alice.jsonl", tmp_path / "alice.jsonl.part"
@@ -124,7 +122,7 @@ async def test_a_killed_export_leaves_no_file_of_that_name(
 async def test_a_killed_import_is_completed_by_running_it_again(
     database: Database, tmp_path: Path
 ) -> None:
-    """F-05, EXP-02: nothing twice, nothing lost, and then nothing new."""
+    """Nothing twice, nothing lost, and then nothing new."""
     file = tmp_path / "many.jsonl"
     file.write_bytes(many(MEMORIES))
     await new_token(database, "alice")

@@ -7,8 +7,8 @@ from collections import Counter
 import httpx2
 import pytest
 
-from tests.processes import Caller, Database, Server, calling, new_token, until
-from tests.stories.book import ALICE, applied, done, fact, opened, select
+from tests.support.processes import Caller, Database, Server, calling, new_token, until
+from tests.support.stored import ALICE, applied, done, fact, opened, select
 
 SEED = 20260301
 STORES = 1_000
@@ -75,7 +75,6 @@ class Story:
 async def test_a_thousand_acknowledged_stores_survive_ten_kills_and_each_job_is_applied_once(
     database: Database,
 ) -> None:
-    """F-01, F-02, F-60, F-61."""
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     kills = [(n, rng.uniform(0, 0.03)) for n in sorted(rng.sample(range(20, STORES - 20), KILLS))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Server, new_token
+from tests.support.processes import Server, new_token
 
 README = Path(__file__).parents[2] / "README.md"
 FACT = "fact - Ana moved from Porto to Lisbon."

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Database, Process, Server, new_token, recall, until
-from tests.security.books import recall as recalled
-from tests.services.travelling import many
-from tests.stories.book import opened, select
-from tests.surface.logs import real_logs
+from tests.support.audit import recall as recalled
+from tests.support.logs import real_logs
+from tests.support.processes import Database, Process, Server, new_token, recall, until
+from tests.support.stored import opened, select
+from tests.support.transfer import many
 
 MEMORIES = 2_000
 

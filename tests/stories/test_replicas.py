@@ -7,9 +7,18 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from tests.engines import Postgres
-from tests.processes import START_S, Process, Refused, Server, calling, new_token, recall, until
-from tests.stories.book import ALICE, applied, done, fact, opened, select
+from tests.support.engines import Postgres
+from tests.support.processes import (
+    START_S,
+    Process,
+    Refused,
+    Server,
+    calling,
+    new_token,
+    recall,
+    until,
+)
+from tests.support.stored import ALICE, applied, done, fact, opened, select
 
 STORES = 100
 REPLICAS = 8
@@ -93,7 +102,6 @@ async def test_a_memory_stored_through_one_server_is_searched_by_its_vector_thro
 async def test_eight_replicas_started_at_once_migrate_one_fresh_database(
     postgres: Postgres,
 ) -> None:
-    """F-29."""
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database())
         servers = [Server(database, worker_jobs=0) for _ in range(REPLICAS)]

@@ -16,9 +16,10 @@ from recall_server.domain.namespace import namespace
 from recall_server.domain.query import Query, SearchMode
 from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
 from recall_server.services.memory.ingest import Submission
-from tests.conftest import Chance, Clock, settings_for
-from tests.engines import Postgres
-from tests.processes import Database
+from tests.support.application import settings_for
+from tests.support.engines import Postgres
+from tests.support.processes import Database
+from tests.support.runtime import Clock, RandomBytes
 
 SEED = 20260301
 EPISODES = 300
@@ -35,7 +36,7 @@ async def alike(database: Database) -> AsyncIterator[tuple[Application, Clock]]:
     """A house whose ids and times are the same whatever is under it."""
     clock = Clock()
     async with open_application(
-        settings_for(database), embedder=StaticEmbedder(), now=clock, random_bytes=Chance()
+        settings_for(database), embedder=StaticEmbedder(), now=clock, random_bytes=RandomBytes()
     ) as built:
         yield built, clock
 

@@ -13,10 +13,7 @@ from a2a.client import Client
 from a2a.types import SubscribeToTaskRequest, Task, TaskState
 from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 
-from tests.engines import Postgres
-from tests.processes import Database, Server, calling, new_token, recall
-from tests.stories.book import ALICE
-from tests.surface.agents import (
+from tests.support.a2a_clients import (
     COMPLETED,
     INPUT_REQUIRED,
     LISBON,
@@ -28,8 +25,11 @@ from tests.surface.agents import (
     result,
     sent,
 )
+from tests.support.engines import Postgres
+from tests.support.paths import ROOT
+from tests.support.processes import Database, Server, calling, new_token, recall
+from tests.support.stored import ALICE
 
-ROOT = Path(__file__).parents[2]
 ANSWERS = 10
 
 
@@ -83,7 +83,6 @@ async def test_a_paused_task_outlives_a_kill_and_is_answered_by_another_agent(
 async def test_of_ten_answers_at_once_over_two_replicas_one_takes_effect(
     postgres: Postgres, migrated: str
 ) -> None:
-    """F-62."""
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database(migrated))
         token = (await new_token(database, ALICE))["token"]
@@ -174,7 +173,6 @@ async def test_the_client_in_the_documents_works_as_it_is_written(tmp_path: Path
 async def test_a_subscriber_on_another_replica_sees_every_event_in_order(
     postgres: Postgres, migrated: str
 ) -> None:
-    """F-32, F-33."""
     async with AsyncExitStack() as stack:
         database = stack.enter_context(postgres.database(migrated))
         token = (await new_token(database, ALICE))["token"]

@@ -1,5 +1,0 @@
-"""The server of a test with limits of its own."""
-
-from tests.security.conftest import serve
-
-__all__ = ["serve"]

@@ -1,0 +1,496 @@
+"""Consolidation: what is committed, what is only shown, what waits for an answer, how long."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
+from recall_server.domain.external_errors import ModelUnavailable
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.plan import Choice, Policy, Question
+from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
+from recall_server.worker import FAILURES_MAX
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.extractors import Scripted
+from tests.support.runtime import Clock
+
+LISBON, PORTO = "User: I live in Lisbon.", "User: I live in Porto."
+
+
+@pytest.fixture
+async def application(open_app: Open) -> Application:  # type: ignore[misc]
+    async with open_app() as built:
+        await enter(built)
+        yield built
+
+
+async def task(application: Application, text: str = "", **given: object) -> Task:
+    """A run of a text (or of what is given), as far as it comes by itself."""
+    request = Request(
+        **{"mode": Mode.INGEST if text else Mode.MERGE, "topic": "life", "text": text, **given}  # type: ignore[arg-type]
+    )
+    started = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    await drained(application)
+    return await application.services.tasks.get(ALICE, started.id)
+
+
+async def answered(application: Application, paused: Task, given: object) -> Task:
+    await application.services.tasks.answer(ALICE, paused.id, given, entry=entry(application))  # type: ignore[arg-type]
+    await drained(application)
+    return await application.services.tasks.get(ALICE, paused.id)
+
+
+async def values(application: Application) -> list[str]:
+    return sorted(
+        m.fact.value for m in await memories(application) if m.fact and not m.fact.negated
+    )
+
+
+def question(paused: Task) -> Question:
+    assert paused.status.state is TaskState.INPUT_REQUIRED, paused.status
+    (one,) = paused.status.questions
+    return one
+
+
+# --- what is asked, and what settles itself ---
+
+
+async def test_another_value_of_a_single_valued_attribute_is_asked_about(
+    application: Application,
+) -> None:
+    await task(application, LISBON)
+    asked = question(await task(application, PORTO))
+
+    assert asked.existing[0].citation.quote == "I live in Lisbon."
+    assert asked.new.citation.quote == "I live in Porto."
+    assert asked.recommended is Choice.KEEP_NEW
+    assert await values(application) == ["Lisbon"]
+
+
+async def test_a_statement_that_denies_a_stored_one_is_asked_about(
+    application: Application,
+) -> None:
+    await task(application, "User: I like sushi.")
+    asked = question(await task(application, "User: I don't like sushi."))
+
+    assert asked.new.fact is not None
+    assert asked.new.fact.negated
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("User: I don't live in Lisbon any more, I live in Porto now.", ["Porto"]),
+        ("User: I live in Lisbon.", ["Lisbon"]),
+        ("User: I like chess.", ["Lisbon", "chess"]),
+    ],
+)
+async def test_what_is_clear_settles_itself(
+    application: Application, text: str, left: list[str]
+) -> None:
+    await task(application, LISBON)
+    done = await task(application, text)
+
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == left
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        (Policy.DECIDE, ["Porto"]),
+        (Policy.KEEP_NEW, ["Porto"]),
+        (Policy.KEEP_EXISTING, ["Lisbon"]),
+        (Policy.KEEP_BOTH, ["Lisbon", "Porto"]),
+    ],
+)
+async def test_a_policy_answers_without_asking(
+    application: Application, clock: Clock, policy: Policy, left: list[str]
+) -> None:
+    await task(application, LISBON)
+    clock.pass_(timedelta(minutes=1))
+    done = await task(application, PORTO, policy=policy)
+
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == left
+
+
+async def test_a_policy_of_the_namespace_holds_where_a_request_says_nothing(
+    application: Application,
+) -> None:
+    tasks = application.services.tasks
+    await task(application, LISBON)
+    await tasks.set_policy(ALICE, Policy.KEEP_BOTH, entry=entry(application))
+    done = await task(application, PORTO)
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == ["Lisbon", "Porto"]
+
+    asked = await task(application, "User: I live in Madrid.", policy=Policy.ASK)
+    assert asked.status.state is TaskState.INPUT_REQUIRED
+
+    await tasks.set_policy(ALICE, Policy.KEEP_EXISTING, entry=entry(application))
+    await remember(application, "User: I live in Faro.")
+    await drained(application)
+    assert await values(application) == ["Lisbon", "Porto"]
+    with pytest.raises(NotFound):
+        await tasks.set_policy(Namespace("nobody"), Policy.ASK, entry=entry(application))
+
+
+async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(
+    application: Application, clock: Clock
+) -> None:
+    request = Request(Mode.INGEST, "life", LISBON)
+    started = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    async with application.store.transaction(None) as tx:
+        assert await tx.jobs.claim("", clock(), clock() + timedelta(minutes=3))  # and it dies
+    await drained(application)
+    assert not (await application.services.tasks.get(ALICE, started.id)).status.state.final
+
+    clock.pass_(timedelta(minutes=4))
+    await drained(application)
+
+    done = await application.services.tasks.get(ALICE, started.id)
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == ["Lisbon"]
+
+
+# --- answers ---
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [("keep_new", ["Porto"]), ("keep_existing", ["Lisbon"]), ("keep_both", ["Lisbon", "Porto"])],
+)
+async def test_an_answer_takes_effect_and_says_who_gave_it(
+    application: Application, choice: str, left: list[str]
+) -> None:
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
+    asked = question(paused)
+    done = await answered(application, paused, choice)
+
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == left
+    for memory in (asked.new, asked.existing[0]):
+        told = await application.services.recall.history(ALICE, memory.id, entry=entry(application))
+        (decision,) = told.decisions[memory.id]
+        assert (decision.choice, decision.decided_by) == (Choice(choice), "acc_test")
+
+
+async def test_a_merged_text_takes_the_place_of_both(application: Application) -> None:
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
+    text = "Lives in Lisbon on weekdays and in Porto at weekends."
+    given = [{"id": question(paused).id, "choice": "merge", "text": text}]
+    done = await answered(application, paused, given)
+
+    assert done.status.state is TaskState.COMPLETED
+    (left,) = await memories(application)
+    assert left.text == text
+    told = await application.services.recall.history(ALICE, left.id, entry=entry(application))
+    assert len(told.chain) == 3
+
+
+async def test_a_part_of_the_answers_is_kept_and_the_rest_is_asked_again(
+    application: Application,
+) -> None:
+    await task(application, "User: I live in Lisbon. I work at Acme.")
+    paused = await task(application, "User: I live in Porto. I work at Globex.")
+    first, second = paused.status.questions
+    half = await answered(application, paused, [{"id": second.id, "choice": "keep_new"}])
+
+    assert [one.id for one in half.status.questions] == [first.id]
+    assert await values(application) == ["Acme", "Lisbon"]
+    done = await answered(application, half, "1: keep existing")
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == ["Globex", "Lisbon"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        ["keep_new"],
+        [{"id": "q_unknown", "choice": "keep_new"}],
+        [{"choice": "keep_new"}],
+        "what do you mean?",
+        "keep the new one and keep the old one",
+        "merge",
+    ],
+)
+async def test_an_unclear_answer_leaves_the_task_paused_and_says_why(
+    application: Application, given: object
+) -> None:
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
+    still = await answered(application, paused, given)
+
+    assert question(still) == question(paused)
+    assert still.status.note
+    assert await values(application) == ["Lisbon"]
+    done = await answered(application, still, "please keep the new one")
+    assert done.status.state is TaskState.COMPLETED
+
+
+async def test_of_several_answers_at_once_one_is_taken(application: Application) -> None:
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
+
+    async def one(choice: str) -> Task | BaseException:
+        return await application.services.tasks.answer(
+            ALICE, paused.id, choice, entry=entry(application)
+        )
+
+    said = await asyncio.gather(
+        *(one(("keep_new", "keep_existing")[n % 2]) for n in range(10)), return_exceptions=True
+    )
+
+    assert sum(isinstance(answer, Task) for answer in said) == 1
+    assert sum(isinstance(answer, NotWaiting) for answer in said) == 9
+    assert all("acc_test" in str(answer) for answer in said if isinstance(answer, NotWaiting))
+
+
+async def test_facts_that_moved_while_it_was_paused_are_asked_about_anew(
+    application: Application, clock: Clock
+) -> None:
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
+    clock.pass_(timedelta(days=1))
+    await remember(application, "User: I live in Madrid.")
+    await drained(application)
+    again = await answered(application, paused, "keep_new")
+
+    (moved,) = question(again).existing
+    assert moved.text == "The user lives in Madrid."
+    assert question(again).id != question(paused).id
+    done = await answered(application, again, "keep_existing")
+    assert done.status.state is TaskState.COMPLETED
+    assert await values(application) == ["Madrid"]
+
+
+# --- what leaves memory as it was ---
+
+
+async def test_a_paused_or_cancelled_run_leaves_memory_as_it_was(application: Application) -> None:
+    await task(application, LISBON)
+    before = await memories(application)
+    paused = await task(application, "User: I live in Porto. I like chess.")
+    assert await memories(application) == before
+
+    await application.services.tasks.cancel(ALICE, paused.id, entry=entry(application))
+
+    assert await memories(application) == before
+    with pytest.raises(NotWaiting):
+        await answered(application, paused, "keep_new")
+    with pytest.raises(TaskEnded):
+        await application.services.tasks.cancel(ALICE, paused.id, entry=entry(application))
+
+
+async def test_a_dry_run_shows_the_plan_and_applying_it_does_exactly_that(
+    application: Application,
+) -> None:
+    planned = await task(application, LISBON, dry_run=True)
+    assert planned.outcome is not None
+    assert await memories(application) == []
+
+    done = await task(application, mode=Mode.APPLY, plan_id=planned.id)
+
+    assert done.outcome is not None
+    assert [m.id for m in done.outcome.created] == [m.id for m in planned.outcome.created]
+    assert await values(application) == ["Lisbon"]
+
+
+async def test_a_plan_whose_ground_has_moved_is_refused(application: Application) -> None:
+    planned = await task(application, LISBON, dry_run=True, policy=Policy.DECIDE)
+    await task(application, PORTO)
+    stale = await task(application, mode=Mode.APPLY, plan_id=planned.id)
+
+    assert stale.status.failure is not None
+    assert stale.status.failure.code == "PLAN_OUTDATED"
+    assert await values(application) == ["Porto"]
+    with pytest.raises(NotFound):
+        await task(application, mode=Mode.APPLY, plan_id="task_unknown")
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize(
+    ("on_expiry", "state", "left"),
+    [
+        (Expiry.KEEP_NEW, TaskState.COMPLETED, ["Porto"]),
+        (Expiry.KEEP_EXISTING, TaskState.COMPLETED, ["Lisbon"]),
+        (Expiry.CANCEL, TaskState.CANCELED, ["Lisbon"]),
+    ],
+)
+async def test_what_nobody_answers_in_time_ends_as_was_said(
+    application: Application, clock: Clock, on_expiry: Expiry, state: TaskState, left: list[str]
+) -> None:
+    await task(application, LISBON)
+    paused = await task(application, PORTO, expires_in_s=3600.0, on_expiry=on_expiry)
+    clock.pass_(timedelta(minutes=59))
+    await drained(application)
+    assert (await application.services.tasks.get(ALICE, paused.id)).status == paused.status
+
+    clock.pass_(timedelta(minutes=2))
+    await drained(application)
+
+    assert (await application.services.tasks.get(ALICE, paused.id)).status.state is state
+    assert await values(application) == left
+
+
+async def test_an_ended_run_is_removed_after_its_time(
+    application: Application, clock: Clock
+) -> None:
+    done = await task(application, LISBON)
+    clock.pass_(timedelta(days=29))
+    await drained(application)
+    assert (await application.services.tasks.get(ALICE, done.id)).id == done.id
+
+    clock.pass_(timedelta(days=2))
+    await drained(application)
+
+    with pytest.raises(TaskNotFound):
+        await application.services.tasks.get(ALICE, done.id)
+    assert await values(application) == ["Lisbon"]
+
+
+# --- failure ---
+
+
+async def test_a_model_that_is_away_is_waited_for(open_app: Open, clock: Clock) -> None:
+    extractor = Scripted()
+    extractor.fails = [ModelUnavailable()]
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        waiting = await task(application, LISBON)
+        assert not waiting.status.state.final
+
+        clock.pass_(timedelta(minutes=1))
+        await drained(application)
+
+        assert (await application.services.tasks.get(ALICE, waiting.id)).status.state.final
+
+
+async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory(
+    open_app: Open, clock: Clock
+) -> None:
+    """The process that accepted it need not read it again, and must notice all the same."""
+    request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
+    async with open_app() as first, open_app() as second:
+        await enter(first)
+        control = await first.services.consolidate.start(ALICE, request, entry=entry(first))
+        await drained(first)
+        kept = await values(first)
+        ended = await first.services.consolidate.start(
+            ALICE, replace(request, text=PORTO), entry=entry(first)
+        )
+        await second.services.tasks.cancel(ALICE, ended.id, entry=entry(second))
+        await drained(first)
+        clock.pass_(timedelta(minutes=1))
+        await drained(first)
+
+        found = await first.services.tasks.get(ALICE, control.id)
+        left = await first.services.tasks.get(ALICE, ended.id)
+        assert found.status.state is TaskState.COMPLETED
+        assert left.status.state is TaskState.CANCELED
+        assert await values(first) == kept == ["Lisbon"]
+
+
+async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
+    open_app: Open, clock: Clock
+) -> None:
+    """Not at the next look at what other processes did, an hour later."""
+    async with open_app(task_poll_s=3600) as application:
+        await enter(application)
+        request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
+        started = await application.services.consolidate.start(
+            ALICE, request, entry=entry(application)
+        )
+        for _ in range(FAILURES_MAX + 1):
+            async with application.store.transaction(None) as tx:
+                await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
+            clock.pass_(timedelta(minutes=2))
+        waiting = asyncio.create_task(application.services.tasks.wait_until_idle(ALICE, started))
+        await asyncio.sleep(0)
+        await drained(application)
+        async with asyncio.timeout(5):
+            rested = await waiting
+
+    assert rested.status.state is TaskState.FAILED
+    assert rested.status.failure is not None
+    assert rested.status.failure.code == "WORKER_LOST"
+
+
+async def test_a_defect_ends_the_run_with_a_reference_and_nothing_else(open_app: Open) -> None:
+    extractor = Scripted()
+    extractor.fails = [RuntimeError("secret at /etc/passwd: SELECT")]
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        failed = await task(application, LISBON)
+
+    assert failed.status.state is TaskState.FAILED
+    assert failed.status.note.startswith("internal error (ref req_")
+    assert "passwd" not in str(failed.status)
+
+
+async def test_fifty_paused_runs_hold_no_task_of_the_loop(application: Application) -> None:
+    await task(application, LISBON)
+    before = len(asyncio.all_tasks())
+    for _ in range(50):
+        request = Request(Mode.INGEST, "life", PORTO)
+        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    await drained(application)
+
+    waiting = await application.services.tasks.questions(ALICE, limit=1_000)
+    assert len(waiting) == 50
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_another_tenant_finds_nothing(application: Application) -> None:
+    mallory = Namespace("mallory")
+    await enter(application, mallory)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
+    tasks = application.services.tasks
+
+    with pytest.raises(TaskNotFound):
+        await tasks.get(mallory, paused.id)
+    with pytest.raises(TaskNotFound):
+        await tasks.answer(mallory, paused.id, "keep_new", entry=entry(application, mallory))
+    with pytest.raises(TaskNotFound):
+        await tasks.cancel(mallory, paused.id, entry=entry(application, mallory))
+    assert await tasks.questions(mallory, limit=10) == []
+    assert len(await tasks.questions(ALICE, limit=10)) == 1
+
+
+# --- merging ---
+
+
+async def test_similar_memories_of_a_topic_become_one_that_says_all_they_say(
+    application: Application,
+) -> None:
+    for text in (
+        "User: I like hiking in the mountains.",
+        "User: I really like hiking in the mountains near Porto.",
+    ):
+        await remember(application, text)
+        await drained(application)
+    sources = await memories(application)
+    planned = await task(application, dry_run=True, similarity_threshold=0.6)
+    assert await memories(application) == sources
+
+    done = await task(application, similarity_threshold=0.6)
+
+    assert planned.outcome is not None
+    assert done.outcome is not None
+    (merged,) = await memories(application)
+    assert [m.text for m in planned.outcome.created] == [merged.text]
+    assert "Porto" in merged.text
+    assert sorted(done.outcome.superseded) == sorted(m.id for m in sources)
+    told = await application.services.recall.history(ALICE, merged.id, entry=entry(application))
+    assert {m.id for m in told.chain} == {merged.id, *(m.id for m in sources)}

@@ -1,0 +1,417 @@
+"""Remember at once, extract later, lose nothing."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.episode import Source, Span
+from recall_server.domain.errors import (
+    EmptyText,
+    IdempotencyConflict,
+    Invalid,
+    InvalidText,
+    RecallError,
+    TextTooLong,
+)
+from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.job import JobState
+from recall_server.domain.memory import Fact, MemoryType, Status
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.query import Query
+from recall_server.domain.text.transcript import chunk
+from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
+from recall_server.storage.postgres import driver
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.extractors import Scripted
+from tests.support.models import HashEmbedder
+from tests.support.runtime import NOON, Clock
+
+
+async def test_a_text_is_found_by_its_words_before_anything_is_extracted(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "The heron stood by the pond.")
+        found = await application.services.recall.search(
+            ALICE, Query("heron"), entry=entry(application)
+        )
+
+    assert [hit.item.text for hit in found.hits] == ["The heron stood by the pond."]
+
+
+async def test_the_same_key_and_text_gives_the_first_answer(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        first = await remember(application, "I like tea.", key="k")
+        again = await remember(application, "I like tea.", key="k")
+
+    assert again == Accepted(first.episode_id, first.job_id, cached=True)
+
+
+async def test_the_same_key_with_another_text_is_refused(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "I like tea.", key="k")
+        with pytest.raises(IdempotencyConflict):
+            await remember(application, "I like coffee.", key="k")
+
+
+async def test_a_hundred_at_once_with_one_key_make_one_episode(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow the machine: nobody gives up waiting for a connection."""
+    monkeypatch.setattr(driver, "POOL_WAIT_S", 60.0)
+    async with open_app() as application:
+        await enter(application)
+        answers = await asyncio.gather(
+            *(remember(application, "I like tea.", key="k") for _ in range(100))
+        )
+
+    assert len({answer.job_id for answer in answers}) == 1
+    assert sum(not answer.cached for answer in answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", EmptyText),
+        (" \n\t ", EmptyText),
+        ("a\x00b", InvalidText),
+        ("a\ud800b", InvalidText),
+        ("a" * 1_001, TextTooLong),
+    ],
+)
+async def test_bad_text_is_refused_with_its_reason_and_nothing_is_kept(
+    open_app: Open, text: str, error: type[RecallError]
+) -> None:
+    async with open_app(text_chars_max=1_000) as application:
+        await enter(application)
+        with pytest.raises(error):
+            await remember(application, text)
+        counts = await application.services.recall.stats(ALICE, entry=entry(application))
+
+    assert counts.backlog.pending_extractions == 0
+
+
+@pytest.mark.parametrize("topic", ["", "   ", "a\nb", "x" * 129])
+async def test_a_bad_topic_is_refused(open_app: Open, topic: str) -> None:
+    async with open_app() as application:
+        await enter(application)
+        with pytest.raises(Invalid, match="topic"):
+            await application.services.ingest.remember(
+                ALICE, Submission("text", topic), entry=entry(application)
+            )
+
+
+async def test_any_storable_text_comes_back_exactly(open_app: Open) -> None:
+    odd = "NFD e\u0301, \u202e RTL, \u2028, 👩‍👩‍👧, \ufffe, \U000e0041, tab\tend"
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, odd)
+        async with application.store.transaction(ALICE, write=False) as tx:
+            episode = await tx.episodes.get(accepted.episode_id)
+
+    assert episode is not None
+    assert episode.text == odd
+
+
+async def test_a_memory_cites_the_exact_words_it_came_from(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Alice: Hello there!\nAlice: I live in Oslo.")
+        await drained(application)
+        (memory,) = await memories(application)
+
+    assert memory.citation.quote == "I live in Oslo."
+    assert memory.citation.speaker == "Alice"
+
+
+async def test_the_newer_of_two_values_supersedes_the_older(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        clock.pass_(timedelta(days=30))
+        await remember(application, "Alice: I live in Lisbon now.")
+        await drained(application)
+        (active,) = await memories(application)
+        old, new = (
+            await application.services.recall.history(ALICE, active.id, entry=entry(application))
+        ).chain
+        found = await application.services.recall.search(
+            ALICE, Query("Alice lives Oslo"), entry=entry(application)
+        )
+
+    assert (old.fact and old.fact.value, new.fact and new.fact.value) == ("Oslo", "Lisbon")
+    assert (old.status, old.superseded_by) == (Status.SUPERSEDED, new.id)
+    assert old.valid_until == new.valid_from
+    assert [hit.item.id for hit in found.hits] == [new.id]
+
+
+async def test_what_is_told_late_goes_into_history_at_once(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "--- 5 May 2024 ---\nAlice: I live in Lisbon.")
+        await drained(application)
+        await remember(application, "--- 5 May 2022 ---\nAlice: I live in Oslo.")
+        await drained(application)
+        (active,) = await memories(application)
+        chain = (
+            await application.services.recall.history(ALICE, active.id, entry=entry(application))
+        ).chain
+
+    assert [memory.fact and memory.fact.value for memory in chain] == ["Oslo", "Lisbon"]
+    assert [memory.status for memory in chain] == [Status.SUPERSEDED, Status.ACTIVE]
+
+
+async def test_values_of_a_multi_valued_attribute_stand_side_by_side(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Alice: I speak French.")
+        await remember(application, "Alice: I speak German.")
+        await drained(application)
+
+        assert len(await memories(application)) == 2
+
+
+async def test_what_is_said_again_is_cited_and_adds_nothing(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Alice: I live in Oslo.")
+        await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        (memory,) = await memories(application)
+        async with application.store.transaction(ALICE, write=False) as tx:
+            cited = await tx.memories.citations([memory.id])
+
+    assert len(cited) == 2
+    assert memory.reinforcements == 0
+
+
+async def test_a_repeated_extraction_adds_nothing_and_brings_nothing_back(
+    open_app: Open,
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        (memory,) = await memories(application)
+        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+        async with application.store.transaction(ALICE) as tx:
+            await tx.jobs.add("job_2", EXTRACT, {"episode_id": accepted.episode_id}, NOON)
+        await drained(application)
+
+        assert await memories(application) == []
+
+
+async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
+    open_app: Open, clock: Clock
+) -> None:
+    phrase = "I like tea"
+    extractor = Scripted(
+        **{phrase: Candidate("Alice likes tea.", MemoryType.PREFERENCE, Span(7, 18))}
+    )
+    extractor.fails = [ModelUnavailable(), ModelUnavailable(retry_after_s=60.0)]
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, "Alice: I like tea.")
+        await drained(application)
+        found = await application.services.recall.search(
+            ALICE, Query("tea"), entry=entry(application)
+        )
+        counts = await application.services.recall.stats(ALICE, entry=entry(application))
+        pending = counts.backlog.pending_extractions
+        clock.pass_(timedelta(seconds=10))
+        await drained(application)
+        clock.pass_(timedelta(seconds=59))
+        await drained(application)
+        too_early = extractor.asked
+        clock.pass_(timedelta(seconds=2))
+        await drained(application)
+
+        assert [hit.item.text for hit in found.hits] == ["Alice: I like tea."]
+        assert (pending, too_early) == (1, 2)
+        assert [memory.text for memory in await memories(application)] == ["Alice likes tea."]
+
+
+async def test_an_answer_that_stays_useless_ends_in_failed_with_its_reason(
+    open_app: Open, clock: Clock
+) -> None:
+    extractor = Scripted()
+    extractor.fails = [ModelAnswerInvalid() for _ in range(9)]
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        accepted = await remember(application, "Alice: I like tea.")
+        for _ in range(6):
+            await drained(application)
+            clock.pass_(timedelta(hours=1))
+        async with application.store.transaction(ALICE, write=False) as tx:
+            state = await tx.jobs.state(accepted.job_id)
+        found = await application.services.recall.search(
+            ALICE, Query("tea"), entry=entry(application)
+        )
+
+    assert state is JobState.FAILED
+    assert extractor.asked == 5
+    assert len(found.hits) == 1
+
+
+async def test_a_long_transcript_is_taken_whole_and_a_crash_repeats_no_passage(
+    open_app: Open, clock: Clock
+) -> None:
+    lines = [f"Alice: My locker number {i} is {i * 7}. {'So it goes. ' * 10}" for i in range(40)]
+    text = "\n".join(lines)
+    found = {}
+    for i in range(40):
+        phrase = f"locker number {i} is"
+        start = text.index(f"My locker number {i} is")
+        found[phrase] = Candidate(
+            f"Alice's locker number {i} is {i * 7}.",
+            MemoryType.FACT,
+            Span(start, start + 20),
+            Fact("Alice", f"locker_{i}", str(i * 7)),
+        )
+    extractor = Scripted(**found)
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        accepted = await remember(application, text)
+
+        async def die_at_the_third() -> None:
+            if extractor.asked == 3:
+                raise asyncio.CancelledError  # as if the process had died
+
+        extractor.meanwhile = die_at_the_third
+        with pytest.raises(asyncio.CancelledError):
+            await drained(application)
+        extractor.asked, extractor.meanwhile = 0, None
+        clock.pass_(timedelta(hours=1))
+        await drained(application)
+        async with application.store.transaction(ALICE, write=False) as tx:
+            episode = await tx.episodes.get(accepted.episode_id)
+
+        assert episode is not None
+        assert extractor.asked == len(chunk(episode.turns, extractor.passage_chars)) - 2
+        assert len(await memories(application, limit=50)) == 40
+
+
+async def test_without_an_embedder_that_works_search_goes_by_words_and_says_so(
+    open_app: Open,
+) -> None:
+    async with open_app(embedder=HashEmbedder(failing=True)) as application:
+        await enter(application)
+        await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        found = await application.services.recall.search(
+            ALICE, Query("Oslo"), entry=entry(application)
+        )
+
+    assert found.degraded is not None
+    assert len(found.hits) == 1
+
+
+async def test_vectors_find_what_shares_no_rare_word(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        found = await application.services.recall.search(
+            ALICE, Query("Alice lives"), entry=entry(application)
+        )
+
+    assert found.degraded is None
+    assert found.hits[0].scores.cosine is not None
+
+
+async def test_a_forgotten_memory_is_not_found_and_neither_are_its_words(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        (memory,) = await memories(application)
+        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+        found = await application.services.recall.search(
+            ALICE, Query("Oslo"), entry=entry(application)
+        )
+        with pytest.raises(RecallError) as error:
+            await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+
+    assert found.hits == ()
+    assert error.value.code == "MEMORY_NOT_FOUND"
+
+
+async def test_a_passage_can_be_forgotten_by_its_id(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "The heron stood by the pond.")
+        found = await application.services.recall.search(
+            ALICE, Query("heron"), entry=entry(application)
+        )
+        await application.services.recall.forget(
+            ALICE, found.hits[0].item.id, entry=entry(application)
+        )
+        after = await application.services.recall.search(
+            ALICE, Query("heron"), entry=entry(application)
+        )
+
+    assert after.hits == ()
+
+
+async def test_nothing_of_one_tenant_is_found_listed_or_counted_by_another(
+    open_app: Open,
+) -> None:
+    bob = Namespace("bob")
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, bob)
+        await remember(application, "Alice: I live in Oslo.")
+        await drained(application)
+        (memory,) = await memories(application)
+        recall = application.services.recall
+        found = await recall.search(bob, Query("Oslo"), entry=entry(application, bob))
+        counts = await recall.stats(bob, entry=entry(application, bob))
+        with pytest.raises(RecallError) as foreign:
+            await recall.forget(bob, memory.id, entry=entry(application, bob))
+        with pytest.raises(RecallError) as unknown:
+            await recall.forget(bob, "mem_unknown", entry=entry(application, bob))
+
+        assert (found.hits, counts.total) == ((), 0)
+        assert (foreign.value.code, foreign.value.message) == (
+            unknown.value.code,
+            unknown.value.message,
+        )
+        assert len(await memories(application)) == 1
+
+
+async def test_a_submission_may_say_who_and_which_session(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await application.services.ingest.remember(
+            ALICE,
+            Submission("Alice: I live in Oslo.", "life", None, Source("s1", "agent-7", "cli")),
+            entry=entry(application),
+        )
+        await drained(application)
+        (memory,) = await memories(application)
+
+    assert (memory.session_id, memory.agent_id, memory.topic) == ("s1", "agent-7", "life")
+
+
+async def test_each_operation_leaves_one_line_in_the_book(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        line: AuditEntry = entry(application)
+        await application.services.ingest.remember(
+            ALICE, Submission("Alice: I live in Oslo.", "life"), entry=line
+        )
+        await drained(application)
+        records = await application.services.audit.newest(ALICE, 100)
+
+    assert line.written
+    by_operation = {record.operation: record for record in records}
+    assert len(records) == len(by_operation)
+    assert set(by_operation) == {"create_token", "store_memory", "extract", "embed"}
+    assert by_operation["extract"].counts["added"] == 1
+    assert "Oslo" not in str(records)

@@ -1,0 +1,109 @@
+"""The prompts are text in files: each is complete, versioned, and its example is a good answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from importlib import resources
+
+import pytest
+
+from recall_server.integrations.extraction.claude import Entry, read_entries
+from recall_server.integrations.llm import prompts
+from tests.support.models import passage_of
+
+NAMES = sorted(
+    file.name.removesuffix(".md")
+    for file in resources.files(prompts).iterdir()
+    if file.name.endswith(".md")
+)
+# A changed text needs a new version, because memories say which version they came from.
+WRITTEN = {("extract", "1"): "4df646aee1119573", ("merge", "1"): "8a13defb66daeff4"}
+GOOD = "name: hello\nversion: 3\n\n# System\n\nBe {{mood}}.\n\n# User\n\nSay {{word}}, {{word}}!\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_prompt_is_known_by_the_version_of_its_exact_text(name: str) -> None:
+    prompt = prompts.load(name)
+    digest = hashlib.sha256(f"{prompt.system}\n{prompt.user}".encode()).hexdigest()[:16]
+
+    assert WRITTEN[name, prompt.version] == digest, "the text changed: give it a new version"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_prompt_is_filled_without_a_rest(name: str) -> None:
+    prompt = prompts.load(name)
+
+    system, user = prompt.fill(**dict.fromkeys(prompt.placeholders, "VALUE"))
+
+    assert "{{" not in system + user
+    assert "}}" not in system + user
+    assert "VALUE" in user
+
+
+def test_what_others_said_goes_into_the_user_message_only() -> None:
+    prompt = prompts.load("extract")
+
+    assert set(re.findall(r"{{(\w+)}}", prompt.system)) == {"attributes"}
+    assert set(re.findall(r"{{(\w+)}}", prompt.user)) == {"date", "nonce", "passage"}
+
+
+def test_the_example_in_the_prompt_is_an_answer_that_would_be_kept_whole() -> None:
+    example = re.search(r"```json\n(.*?)```", prompts.load("extract").system, re.DOTALL)
+    assert example
+    entries = json.loads(example[1])["memories"]
+    system = prompts.load("extract").system
+    said = re.findall(r'^\d, (\w+): "(.*)"$', system, re.MULTILINE)
+
+    kept, rejected = read_entries(entries, passage_of(*said, first_index=1))
+
+    assert (len(kept), rejected) == (len(entries), 0)
+    assert all(one.keys() == Entry.model_fields.keys() for one in entries)
+
+
+def test_a_prompt_is_read_and_filled() -> None:
+    prompt = prompts.parse("hello", GOOD)
+
+    filled = prompt.fill(mood="brief", word="hi")
+
+    assert (prompt.name, prompt.version) == ("hello", "3")
+    assert filled == ("Be brief.", "Say hi, hi!")
+
+
+def test_a_value_that_looks_like_a_placeholder_is_not_filled_in_again() -> None:
+    filled = prompts.parse("hello", GOOD).fill(mood="brief", word=r"{{mood}} \1 \g<0>")
+
+    assert filled.user == r"Say {{mood}} \1 \g<0>, {{mood}} \1 \g<0>!"
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"mood": "brief"}, "missing word; unknown none"),
+        ({"mood": "brief", "word": "hi", "extra": ""}, "missing none; unknown extra"),
+    ],
+)
+def test_a_missing_or_unknown_placeholder_is_refused(values: dict[str, str], names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        prompts.parse("hello", GOOD).fill(**values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("version: 3\n", ""),
+        ("version: 3\n", "version:\n"),
+        ("version: 3\n", "version: 3\nversion: 4\n"),
+        ("version: 3\n", "version: 3\nanswer: json\n"),
+        ("name: hello", "name: goodbye"),
+        ("# User", "# Users"),
+        ("# System\n", ""),
+        ("Be {{mood}}.", ""),
+        ("{{mood}}", "{{ mood }}"),
+        ("# User", "# User\n\nHi.\n\n# User"),
+    ],
+)
+def test_a_prompt_file_with_a_mistake_is_refused(old: str, new: str) -> None:
+    with pytest.raises(ValueError, match="prompt hello: "):
+        prompts.parse("hello", GOOD.replace(old, new))

@@ -1,0 +1,95 @@
+"""Whatever happens to a namespace, and whoever searches meanwhile: by what is held in memory a
+search finds what it would find by what is stored.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.query import Query, Scores
+from recall_server.storage.index import vector_cache, vectors, words
+from recall_server.storage.store import Store
+from tests.support.application import Open
+from tests.support.conversation import enter
+from tests.support.index_walk import STEPS, Walk
+from tests.support.runtime import Clock
+from tests.support.searches import MODES, looked
+
+REACHES = (
+    FULL_ACCESS,
+    AccessScope(types=frozenset({MemoryType.PREFERENCE, MemoryType.FACT})),
+    AccessScope(agent_id="nobody"),
+)
+SEED = 2
+QUESTIONS = ("Where does Ann live, in Lisbon or Faro?", "tea, piano, jam")
+
+
+def holding(application: Application, cache_bytes_max: int) -> Application:
+    """A replica: the same database, and a memory of its own."""
+    store = Store(application.store.driver, cache_bytes_max=cache_bytes_max, mac_key=bytes(32))
+    return replace(application, store=store)
+
+
+async def shown(application: Application, query: Query, reach: AccessScope) -> dict[str, Scores]:
+    return {hit.item.id: hit.scores for hit in await looked(application, query, reach=reach)}
+
+
+async def asked_at_once(application: Application, question: str) -> Sequence[dict[str, Scores]]:
+    """All that there is is among the hits, so all of it is compared by its stored vector."""
+    queries = [Query(question, mode=mode, limit=50) for mode in MODES]
+    return await asyncio.gather(
+        *(shown(application, query, reach) for query, reach in product(queries, REACHES))
+    )
+
+
+@pytest.mark.slow
+async def test_whatever_is_done_what_is_held_finds_what_is_stored(
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, value in (
+        (vector_cache, "ROWS_UP_TO", 3),
+        (vector_cache, "ROUNDED_UP_TO", 8),
+        (vector_cache, "EXACT_UP_TO", 3),
+        (vector_cache, "CELLS_AFTER", 1),
+        (vectors, "INLINE_UP_TO", 5),
+        (vectors, "VECTORS_PAGE", 4),
+        (vectors, "PAGE", 7),
+        (words, "PAGE", 6),
+    ):
+        monkeypatch.setattr(module, name, value)
+    kinds = set()
+    async with open_app() as application:
+        await enter(application)
+        walk = Walk(application, SEED)
+        replicas = [holding(application, room) for room in (10_000_000, 1)]
+        for number in range(STEPS):
+            clock.pass_(timedelta(minutes=number % 7))
+            question = QUESTIONS[number % len(QUESTIONS)]
+            await asyncio.gather(walk.step(), *(asked_at_once(one, question) for one in replicas))
+            stored = await asked_at_once(holding(application, 10_000_000), question)
+            for replica in replicas:
+                assert await asked_at_once(replica, question) == stored, (number, walk.taken)
+            kinds |= {await _kind(replicas[0])}
+
+        assert any(stored)
+    assert len(walk.taken) >= 7, walk.taken
+    assert kinds == {"whole", "rounded", "cells"}
+
+
+async def _kind(application: Application) -> str:
+    """As what vectors are held."""
+    (held,) = application.store._cache._held.values()
+    of = held.matrix("hash/64+2", 64)
+    if of.making is not None:
+        await of.making
+    if of.holds_codes_only:
+        assert of._cells is not None
+        return "cells"
+    return "whole" if of.holds_rows else "rounded"

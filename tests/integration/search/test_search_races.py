@@ -1,0 +1,282 @@
+"""What happens while a search is under way: it shows nothing that is gone, and misses nothing that
+was there before.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.query import Hit, Query, SearchMode
+from recall_server.integrations.rerankers.reranker import Look, Passage
+from recall_server.services.search import search
+from recall_server.storage.driver import Connection, Params, Row
+from recall_server.storage.index import vector_cache
+from recall_server.storage.store import Store
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.reembedding import Other, lines
+from tests.support.reranking import ANA, Scripted, opened
+from tests.support.runtime import NOON, Clock
+from tests.support.searches import CONVERSATIONS, HERON, MODES, QUOKKA, looked, scores, tell, texts
+
+Do = Callable[[], Awaitable[object]]
+# Not for a word between two searches.
+NO_ROOM = 1
+TEA = "Ann: I prefer oolong tea."
+TALKS = (
+    "--- 8 January 2023 ---\nAnn: I painted the boat blue.\nBen: Good colour.",
+    "--- 8 May 2023 ---\nAnn: The regatta was today, we came second.\nBen: Well done!",
+    "--- 8 September 2023 ---\nAnn: I painted the boat red.\nBen: I like that.",
+)
+
+
+async def narrowed_and_shown(application: Application, query: Query, meanwhile: Do) -> list[Hit]:
+    """What a search shows, where something happens between its two transactions."""
+    asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+    async with application.store.transaction(ALICE, write=False) as tx:
+        narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+    await meanwhile()
+    async with application.store.transaction(ALICE, write=False) as tx:
+        return (await search.shown(tx, narrowed, query)).hits
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_is_erased_while_a_search_is_under_way_is_not_shown(
+    open_app: Open, mode: SearchMode, embedded: bool
+) -> None:
+    """Though it was read before: what has no vector is compared by its words."""
+    query = Query("quokka jam heron fish", mode=mode, limit=5)
+    async with open_app() as application:
+        await enter(application)
+        for text in (QUOKKA, HERON):
+            await tell(application, text)
+        if embedded:
+            await drained(application)
+        before = await looked(application, query)
+        gone = [hit for hit in before if hit.item.text == QUOKKA]
+
+        async def erase() -> None:
+            for hit in gone:
+                await application.services.erase.memory(
+                    ALICE, hit.item.id, entry=entry(application)
+                )
+
+        after = await narrowed_and_shown(application, query, erase)
+
+        assert len(gone) == (mode is not SearchMode.VECTOR or embedded)
+        assert texts(after) == [text for text in texts(before) if text != QUOKKA]
+
+
+class Erasing(Scripted):
+    """A re-ranker at whose question something is erased."""
+
+    meanwhile: Do | None = None
+
+    async def scores(self, look: Look, passages: Sequence[Passage]) -> list[float]:
+        found = await super().scores(look, passages)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return found
+
+
+async def test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor_noted(
+    database: Path | str, clock: Clock
+) -> None:
+    reranker = Erasing("quokka")
+    async with opened(database, clock, reranker) as application:
+        query = Query("Where was Bo on holiday, and what of the printer?")
+        asked = application.services.audit.begin(ANA, "search_memories", "test", None)
+        before = await application.services.recall.search(ANA, query, entry=asked)
+
+        async def erase() -> None:
+            erased = application.services.audit.begin(ANA, "erase", "test", None)
+            await application.services.erase.memory(ANA, before.hits[0].item.id, entry=erased)
+
+        reranker.meanwhile = erase
+        asked = application.services.audit.begin(ANA, "search_memories", "test", None)
+        after = await application.services.recall.search(ANA, query, entry=asked)
+
+        assert "quokka" in before.hits[0].item.text
+        assert "quokka" not in str(after.hits)
+        assert asked.ids == [hit.item.id for hit in after.hits]
+        assert set(asked.ids) == {hit.item.id for hit in before.hits[1:]}
+
+
+class _Interrupted:
+    """A connection that lets something happen before it fetches."""
+
+    def __init__(self, connection: Connection, driver: "Interrupted") -> None:
+        self._connection = connection
+        self._driver = driver
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        await self._driver.happen(sql)
+        return await self._connection.fetch(sql, params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class Interrupted:
+    """A driver that lets something happen, once, before a query in which certain words stand, or
+    before the one after so many of these.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self.at = ""
+        self.after = 0
+        self.meanwhile: Do | None = None
+        self.happened = 0
+
+    def before(self, words: str, meanwhile: Do, *, after: int = 0) -> None:
+        self.at, self.meanwhile, self.after = words, meanwhile, after
+
+    async def happen(self, sql: str) -> None:
+        if self.meanwhile is not None and self.at in sql:
+            self.after -= 1
+        if self.meanwhile is not None and self.after < 0:
+            happening, self.meanwhile = self.meanwhile, None
+            await happening()
+            self.happened += 1
+
+    @asynccontextmanager
+    async def transaction(self, **given: Any) -> AsyncIterator[Any]:
+        async with self._driver.transaction(**given) as connection:
+            yield _Interrupted(connection, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+def holding(application: Application, room: int = 10_000_000) -> tuple[Application, Interrupted]:
+    """The house over a store that holds nothing yet, and has so much room."""
+    driver = Interrupted(application.store.driver)
+    return replace(
+        application, store=Store(driver, cache_bytes_max=room, mac_key=bytes(32))
+    ), driver
+
+
+async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_it(
+    open_app: Open,
+) -> None:
+    """What one makes room for is not what the other is about to look at."""
+    query = Query("quokka", mode=SearchMode.KEYWORD)
+    reach = AccessScope(topics=frozenset({"work"}))
+    async with open_app() as built:
+        await enter(built)
+        await tell(built, QUOKKA, topic="work")
+        application, driver = holding(built, NO_ROOM)
+        driver.before("slots, (", lambda: looked(application, query))
+
+        found = await looked(application, query, reach=reach)
+
+        assert driver.happened == 1
+        assert texts(found) == [QUOKKA]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("held", ["whole", "rounded", "codes"])
+async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_search(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str, mode: SearchMode
+) -> None:
+    if held != "whole":
+        monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
+    if held == "codes":
+        monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
+    query = Query("oolong quokka", mode=mode)
+    async with open_app() as application:
+        await enter(application)
+        for text in (TEA, QUOKKA, HERON):
+            await tell(application, text)
+        await drained(application)
+        (memory,) = await memories(application)
+        before = await looked(application, query)
+        asked = await search.ask(application.store, application.embedder, ALICE, query, FULL_ACCESS)
+
+        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+        await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
+        async with application.store.transaction(ALICE, write=False) as tx:
+            narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+            meanwhile = (await search.shown(tx, narrowed, query)).hits
+
+        # Of what came to be behind what it asked for, a search need not know.
+        others = set(texts(before)) - {memory.text}
+        assert others <= set(texts(meanwhile)) <= {*others, memory.text}
+        assert len(meanwhile) == len(set(texts(meanwhile)))
+        assert await looked(application, query) == before
+
+
+@pytest.mark.parametrize("held", ["whole", "codes"])
+async def test_whatever_another_server_does_between_two_of_its_queries_a_search_goes_on(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    if held == "codes":
+        monkeypatch.setattr(vector_cache, "ROWS_UP_TO", 1)
+        monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
+    query = Query("Which colour did Ann paint the boat? And the quokka, and oolong?", limit=50)
+    reach = AccessScope(topics=frozenset({"life"}))
+    async with open_app() as built, open_app() as other:
+        await enter(built)
+        for number, talk in enumerate(TALKS):
+            await tell(built, talk, session=f"s{number}")
+        await drained(built)
+        for number in range(20):
+            await tell(other, f"Ann: I prefer oolong of {number}.\nBen: I like quokka {number}.")
+        await drained(other)
+
+        async def again() -> None:
+            (chosen, *_) = await memories(other)
+            await other.services.recall.forget(ALICE, chosen.id, entry=entry(other))
+            await other.services.recall.restore(ALICE, chosen.id, entry=entry(other))
+
+        async def erase() -> None:
+            (chosen, *_) = await memories(other)
+            await other.services.erase.memory(ALICE, chosen.id, entry=entry(other))
+
+        for meanwhile in (again, erase):
+            application, happened, after = built, 1, 0
+            while happened:
+                application, driver = holding(built)
+                asked = await search.ask(
+                    application.store, application.embedder, ALICE, query, reach
+                )
+                driver.before("", meanwhile, after=after)
+                async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
+                    narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+                happened, after, driver.meanwhile = driver.happened, after + 1, None
+                async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
+                    hits = (await search.shown(tx, narrowed, query)).hits
+                anew, _ = holding(built)
+                found = scores(await looked(anew, query, reach=reach))
+                assert set(texts(hits)) <= found.keys()
+                assert scores(await looked(application, query, reach=reach)) == found
+            assert after > 5, meanwhile
+
+
+async def test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place(
+    open_app: Open,
+) -> None:
+    query = Query("quokka heron fish jam oolong", limit=50)
+    async with open_app() as old, open_app(embedder=Other()) as new:
+        await enter(old)
+        for text in CONVERSATIONS:
+            await tell(old, text)
+        await drained(old)
+        assert any(hit.scores.cosine for hit in await looked(old, query))
+        await new.services.embedding.reembed(ALICE, entry=lines(new))
+        await new.services.embedding.drop_others(ALICE, entry=lines(new))
+        for text in (QUOKKA, HERON, TEA):
+            await tell(old, text)
+        await drained(old)
+
+        with_what_was_held = scores(await looked(old, query))
+        old.store.forget(ALICE)
+        assert with_what_was_held == scores(await looked(old, query))

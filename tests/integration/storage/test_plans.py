@@ -1,0 +1,225 @@
+"""How the engines carry out what every search asks: by the keys, and never through a namespace.
+
+On tables of some size, as the server itself asks, behind row-level security, and with what the
+engine knows of them: SQLite, which nobody tells to look, knows nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.driver import Document
+from recall_server.storage.queries import load, parse
+from recall_server.storage.store import Store
+from recall_server.storage.tables.episodes import turn_id
+from tests.support.rows import ALICE, BOB, enter
+from tests.support.runtime import NOON
+
+# In conversations of ten; every second one with a memory.
+TURNS = 20_000
+IDS = [f"mem_{number}" for number in range(0, TURNS, 400)]
+TURN_IDS = [turn_id(f"ep_{number}", number % 10) for number in range(1, TURNS // 10, 41)]
+SLOTS = list(range(1, TURNS, 401))
+LIMITED = AccessScope(topics=frozenset({"topic 1"}), agent_id="planner")
+IN_ROOMS = AccessScope(containers=frozenset({"room-7", "room-8"}))
+PARAMS: Mapping[str, Mapping[str, Any]] = {
+    "findable": {"ids": [*IDS, *TURN_IDS]},
+    "placed": {"slots": SLOTS},
+    "found_among": {"ids": [*IDS, *TURN_IDS]},
+    "memories_resting_on": {"ids": TURN_IDS},
+    "active_texts": {"ids": IDS},
+    "memory_items": {"ids": IDS},
+    "memories_by_id": {"ids": IDS},
+    "citations": {"ids": IDS},
+    "turn_items": {"ids": TURN_IDS},
+    "turns_said": {"ids": TURN_IDS},
+    "found_memories": {"after": "mem_3", "limit": 500},
+    "found_turns": {"after": "ep_3", "limit": 500},
+    "page_of_documents": {"version": 3, "slot": 9, "limit": 500},
+    "postings_behind": {"slots": Document({"quokka": TURNS - 9, "word7": 0})},
+    "statistics": {"terms": ["quokka", "word7", "@ann"]},
+    "similar_items": {
+        "weights": Document({"word7": 2.0, "word8": 1.0}),
+        "average": 9.0,
+        "k1": 1.2,
+        "b": 0.75,
+        "limit": 20,
+    },
+    "link_vectors": {"ids": IDS},
+    "remove_documents": {"ids": IDS},
+    "vectors_of": {"model": "hash/64", "ids": IDS},
+    "vectors_at": {"model": "hash/64", "slots": [1, 2, 3]},
+}
+# What a plan goes through that is no table: values that were handed in, and what was found before.
+HANDED_IN = re.compile(r"VIRTUAL TABLE|^SCAN (?:\(subquery-\d+\)|cited|found|fresh|w|f)$")
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :last)"
+FILL = f"""
+-- query: fill_episodes
+INSERT INTO episodes (namespace, id, idempotency_key, request_digest, job_id, text, content_hash,
+  topic, agent_id, container, occurred_at, recorded_at)
+{NUMBERS}
+SELECT :namespace, 'ep_' || i, i, '', '', :text, '', 'topic ' || (i % 5), 'planner',
+  'room-' || (i % 100), :now, :now
+FROM n WHERE i < (:last + 1) / 10
+
+-- query: fill_turns
+INSERT INTO turns (namespace, id, episode_id, position, span_start, span_end, speaker, importance,
+  state)
+{NUMBERS}
+SELECT :namespace, 'ep_' || (i / 10) || '.' || (i % 10), 'ep_' || (i / 10), i % 10, i % 10 * 20,
+  i % 10 * 20 + 20, 'Ann', 0.5, CASE WHEN i % 2 = 0 THEN 'covered' ELSE 'open' END
+FROM n
+
+-- query: fill_memories
+INSERT INTO memories (namespace, id, text, type, topic, agent_id, container, status, said_at,
+  valid_from, recorded_at, importance, confidence, extractor)
+{NUMBERS}
+SELECT :namespace, 'mem_' || i, :text, 'fact', 'topic ' || (i / 10 % 5), 'planner',
+  'room-' || (i / 10 % 100), 'active', :now, :now, :now, 0.5, 0.5, ''
+FROM n WHERE i % 2 = 0
+
+-- query: fill_citations
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+{NUMBERS}
+SELECT :namespace, 'mem_' || i, 0, 'ep_' || (i / 10), i % 10 * 20 + 3, i % 10 * 20 + 9
+FROM n WHERE i % 2 = 0
+
+-- query: fill_documents
+INSERT INTO documents (namespace, slot, item_id, version)
+{NUMBERS}
+SELECT :namespace, i + 1, CASE WHEN i % 2 = 0 THEN 'mem_' || i
+  ELSE 'ep_' || (i / 10) || '.' || (i % 10) END, i / 10 FROM n
+
+-- query: fill_postings
+INSERT INTO postings (namespace, term, slot, occurrences, length)
+{NUMBERS}
+SELECT :namespace, 'word' || (i % 500), i + 1, 1, 9 FROM n
+UNION ALL
+SELECT :namespace, 'quokka', i + 1, 1, 9 FROM n
+
+-- query: fill_terms
+INSERT INTO terms (namespace, term, documents, last_slot)
+{NUMBERS}
+SELECT :namespace, 'word' || i, 40, :last FROM n WHERE i < 500
+
+-- query: fill_embeddings
+INSERT INTO embeddings (namespace, model, item_id, vector, version, slot, document)
+{NUMBERS}
+SELECT :namespace, 'hash/64', 'mem_' || i, :vector, 1, i, i + 1 FROM n WHERE i % 2 = 0
+"""
+
+
+@pytest.fixture
+async def filled(store: Store, database: Path | str) -> Store:
+    """Two namespaces of the same. Postgres looks by itself how large its tables are, by and by."""
+    await enter(store, ALICE, BOB)
+    for namespace in (ALICE, BOB):
+        for query in parse(FILL, store.engine):
+            given = {
+                "namespace": namespace,
+                "last": TURNS - 1,
+                "text": "x" * 200,
+                "now": NOON,
+                "vector": bytes(256),
+            }
+            async with store.driver.transaction(namespace=namespace, write=True) as raw:
+                await raw.fetch(query.sql, {name: given[name] for name in query.parameters})
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=True) as owner:
+            owner.execute("ANALYZE")
+    return store
+
+
+async def _plan(
+    store: Store, name: str, reach: AccessScope, given: Mapping[str, Any] | None = None
+) -> list[str]:
+    """What the engine does for a query, as far as it reads tables: a line for each."""
+    query = load(store.engine)[name]
+    async with store.driver.transaction(namespace=ALICE, write=False) as connection:
+        params = BoundConnection(connection, {name: query}, ALICE, reach)._bound(query, given or {})
+        if store.engine == "sqlite":
+            rows = await connection.fetch(f"EXPLAIN QUERY PLAN {query.sql}", params)
+            lines = [row["detail"] for row in rows]
+            read = [line for line in lines if line.startswith(("SCAN", "SEARCH"))]
+            return [line for line in read if not HANDED_IN.search(line)]
+        # What tables of this size cost where everything is in memory.
+        await connection.fetch("SET LOCAL random_page_cost = 1.0", {})
+        rows = await connection.fetch(f"EXPLAIN (FORMAT JSON) {query.sql}", params)
+        whole = rows[0]["QUERY PLAN"]
+        whole = json.loads(whole) if isinstance(whole, str) else whole
+        return [_line(node) for node in _nodes(whole[0]["Plan"])]
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    reads = plan["Node Type"] != "ModifyTable"
+    if reads and ("Relation Name" in plan or "Index Name" in plan):
+        yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def _line(node: Mapping[str, Any]) -> str:
+    kind, table = node["Node Type"], node.get("Relation Name", "")
+    return f"{kind} {table} {node.get('Index Name', '')} {node.get('Index Cond', '')}"
+
+
+def _by_more_than_the_namespace(line: str) -> bool:
+    """Two parts of a key at least; a namespace itself has one."""
+    if re.search(r"\bnamespaces\b|SEARCH n |Bitmap Heap Scan", line):
+        return True
+    return not re.match(r"SCAN|Seq Scan", line) and bool(re.search(r"\bAND\b", line))
+
+
+@pytest.mark.slow
+async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
+    """By more than the namespace: an index that is gone through for it is as good as none."""
+    for name in PARAMS:
+        for reach in (FULL_ACCESS, LIMITED, IN_ROOMS):
+            plan = await _plan(filled, name, reach, PARAMS[name])
+
+            assert plan, name
+            assert all(map(_by_more_than_the_namespace, plan)), (name, plan)
+
+    # The control: a token that is limited to its agent has all of a namespace gone through.
+    plan = await _plan(filled, "slots_in_reach", AccessScope(agent_id="planner"), {"after": 0})
+    assert not all(map(_by_more_than_the_namespace, plan)), plan
+
+
+JOBS = f"""
+-- query: fill_operations
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
+{NUMBERS}
+SELECT :namespace, 'job_' || i, 'extract', '{{}}',
+  CASE WHEN i % 1000 = 0 THEN 'queued' ELSE 'complete' END, :now, :now
+FROM n
+"""
+
+
+async def test_what_waits_is_counted_without_what_is_done(
+    store: Store, database: Path | str
+) -> None:
+    """However many texts have ever been stored."""
+    await enter(store, ALICE)
+    (fill,) = parse(JOBS, store.engine)
+    async with store.driver.transaction(namespace=ALICE, write=True) as raw:
+        await raw.fetch(fill.sql, {"namespace": ALICE, "last": TURNS - 1, "now": NOON})
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=True) as owner:
+            owner.execute("ANALYZE")
+    for name in ("job_counts", "all_job_counts"):
+        query = load(store.engine)[name]
+        mine = None if query.across else ALICE
+        explain = "EXPLAIN QUERY PLAN" if store.engine == "sqlite" else "EXPLAIN"
+        async with store.driver.transaction(namespace=mine, write=False) as connection:
+            params = BoundConnection(connection, {name: query}, mine)._bound(query, {})
+            rows = await connection.fetch(f"{explain} {query.sql}", params)
+        assert "operations_open" in str([dict(row) for row in rows]), name
+    async with store.transaction(ALICE, write=False) as tx:
+        assert await tx.jobs.counts() == {("extract", "queued"): TURNS // 1000}

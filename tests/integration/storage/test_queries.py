@@ -1,0 +1,114 @@
+"""The reader of named queries."""
+
+import sqlite3
+
+import pytest
+
+from recall_server.domain.permissions import FULL_ACCESS
+from recall_server.resources import shipped
+from recall_server.storage.bound_connection import _spelled
+from recall_server.storage.driver import Engine
+from recall_server.storage.migrations import read
+from recall_server.storage.queries import load, parse
+from tests.support.engines import ENGINES
+
+TENANT = "WHERE namespace = :namespace"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_query_of_the_house_is_read_for_each_engine(engine: Engine) -> None:
+    assert len(load(engine)) > 40
+
+
+def test_both_engines_have_the_same_queries_with_the_same_parameters() -> None:
+    lite, post = load("sqlite"), load("postgres")
+
+    assert lite.keys() == post.keys()
+    assert {n: q.parameters for n, q in lite.items()} == {n: q.parameters for n, q in post.items()}
+
+
+def test_parameters_are_spelled_for_the_engine_and_nothing_else_is_touched() -> None:
+    text = f"-- query: q\nSELECT ':a', x::text, 5 % 2 FROM t {TENANT} AND b = :b2 -- :c\n"
+
+    assert parse(text, "postgres")[0].sql == (
+        "SELECT ':a', x::text, 5 %% 2 FROM t WHERE namespace = %(namespace)s AND b = %(b2)s -- :c"
+    )
+    assert parse(text, "sqlite")[0].parameters == {"namespace", "b2"}
+
+
+def test_a_list_is_spelled_as_each_engine_takes_it() -> None:
+    text = f"-- query: q\nSELECT 1 FROM t {TENANT} AND id IN (:ids...)\n"
+
+    assert parse(text, "sqlite")[0].sql.endswith("id IN (SELECT value FROM json_each(:ids))")
+    assert parse(text, "postgres")[0].sql.endswith("id = ANY(%(ids)s)")
+    assert parse(text, "sqlite")[0].parameters == {"namespace", "ids"}
+
+
+def test_a_query_with_one_engine_missing_is_refused() -> None:
+    with pytest.raises(ValueError, match="a text for each"):
+        parse(f"-- query: q\n-- in: sqlite\nSELECT 1 {TENANT}\n", "sqlite")
+
+
+def test_a_query_whose_texts_take_different_parameters_is_refused() -> None:
+    text = f"-- query: q\n-- in: sqlite\nSELECT :a {TENANT}\n-- in: postgres\nSELECT :b {TENANT}\n"
+    with pytest.raises(ValueError, match="different parameters"):
+        parse(text, "sqlite")
+
+
+def test_a_query_without_namespace_must_say_why() -> None:
+    with pytest.raises(ValueError, match="must take :namespace"):
+        parse("-- query: q\nSELECT 1\n", "sqlite")
+
+    reason = "-- query: q\n-- across namespaces: the operator asks\nSELECT 1\n"
+    assert parse(reason, "sqlite")[0].across
+
+
+@pytest.mark.parametrize("due", [0, 1])
+def test_a_claim_looks_at_no_job_that_is_for_later(due: int) -> None:
+    """Each task that has ended leaves one, for as long as it is kept."""
+    few, many = (_steps_of_a_claim(later, due) for later in (10, 1_000))
+
+    assert many < few + 20
+
+
+def _steps_of_a_claim(later: int, due: int) -> int:
+    """How many steps SQLite takes, with so many jobs in each of two namespaces."""
+    raw = sqlite3.connect(":memory:")
+    for migration in read(shipped("migrations"), "sqlite"):
+        raw.executescript(migration.sql)
+    jobs = [(f"{n}", f"{i}", "2030") for n in ("a", "b") for i in range(later)]
+    jobs += [("b", "due", "2025")] * due
+    raw.execute("PRAGMA foreign_keys=OFF")
+    raw.executemany(
+        "INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)"
+        " VALUES (?, ?, 'discard', '{}', 'queued', ?, '2025')",
+        jobs,
+    )
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    raw.set_progress_handler(count, 1)
+    given = {"after": "a", "now": "2026", "lease_until": "2027"}
+    found = raw.execute(load("sqlite")["claim_job"].sql, given).fetchall()
+    raw.close()
+    assert [row[1] for row in found] == ["due"] * due
+    return steps
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_query_that_asks_for_one_limit_of_a_token_asks_for_all(engine: Engine) -> None:
+    """None can be forgotten in a new query. What has no type is asked for types in general
+    only, and what is read by its containers need not ask whether there are any.
+    """
+    limits = set(_spelled(FULL_ACCESS))
+    held = [one for one in load(engine).values() if "any_topic" in one.parameters]
+
+    assert len(held) >= 20
+    for query in held:
+        assert limits - query.parameters <= {"types", "any_container"}, query.name
+    asked = {"any_type", "any_agent", "any_container"}
+    assert not [one.name for one in load(engine).values() if one not in held
+                and one.parameters & asked]  # fmt: skip

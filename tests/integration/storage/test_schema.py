@@ -1,0 +1,268 @@
+"""Migrations: in order, once, under a lock, whole or not at all."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+from recall_server.domain.errors import DatabaseUnusable
+from recall_server.resources import shipped
+from recall_server.storage import driver_for
+from recall_server.storage.driver import Driver
+from recall_server.storage.index.codes import code
+from recall_server.storage.migrations import migrate, read
+from tests.support.engines import ENGINES, Postgres
+from tests.support.runtime import NOON
+from tests.support.tables import SERVER_TABLES, TENANT_TABLES
+
+
+@pytest.fixture(params=ENGINES)
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> object:
+    """A database without tables."""
+    if request.param == "sqlite":
+        yield tmp_path / "recall.db"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    with server.database() as url:
+        yield url
+
+
+async def run(database: Path | str, folder: Path) -> list[str]:
+    driver = driver_for(database)
+    await driver.open()
+    try:
+        return await migrate(driver, folder, NOON)
+    finally:
+        await driver.close()
+
+
+def write(folder: Path, *texts: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(texts, 1):
+        (folder / f"{number:04}_step.sql").write_text(text)
+    return folder
+
+
+async def test_each_migration_is_applied_once(empty: Path | str) -> None:
+    names = [f"{m.version:04}_{m.name}" for m in read(shipped("migrations"), "sqlite")]
+
+    assert await run(empty, shipped("migrations")) == names
+    assert await run(empty, shipped("migrations")) == []
+
+
+async def test_replicas_that_start_at_once_migrate_once(empty: Path | str) -> None:
+    applied = await asyncio.gather(*(run(empty, shipped("migrations")) for _ in range(4)))
+
+    assert sorted(name for names in applied for name in names) == sorted(
+        f"{m.version:04}_{m.name}" for m in read(shipped("migrations"), "sqlite")
+    )
+
+
+async def test_a_failing_migration_leaves_nothing_of_itself(
+    empty: Path | str, tmp_path: Path
+) -> None:
+    folder = write(
+        tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT); NONSENSE;"
+    )
+    with pytest.raises(Exception, match=r"(?i)nonsense"):
+        await run(empty, folder)
+    write(folder, "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")
+
+    assert await run(empty, folder) == ["0002_step"]
+
+
+async def test_an_edited_migration_is_refused(empty: Path | str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);")
+    await run(empty, folder)
+    write(folder, "CREATE TABLE one (a TEXT, b TEXT);")
+    with pytest.raises(DatabaseUnusable, match="was edited"):
+        await run(empty, folder)
+
+
+async def test_a_database_of_a_newer_release_is_refused(empty: Path | str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "m", "CREATE TABLE one (a TEXT);", "CREATE TABLE two (a TEXT);")
+    await run(empty, folder)
+    (folder / "0002_step.sql").unlink()
+    with pytest.raises(DatabaseUnusable, match="at least as new"):
+        await run(empty, folder)
+
+
+@pytest.mark.parametrize("names", [("0002_a.sql",), ("0001_a.sqlite.sql",), ("first.sql",)])
+def test_a_gap_or_a_missing_half_is_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("SELECT 1;")
+    with pytest.raises(ValueError, match=r"numbered|named"):
+        read(tmp_path, "postgres")
+
+
+async def test_both_engines_have_the_same_tables_and_columns(
+    tmp_path: Path, postgres: Postgres, migrated: str
+) -> None:
+    await run(tmp_path / "recall.db", shipped("migrations"))
+    with closing(sqlite3.connect(tmp_path / "recall.db")) as lite_raw:
+        lite = set(
+            lite_raw.execute(
+                "SELECT m.name, p.name FROM sqlite_master m "
+                "JOIN pragma_table_info(m.name) p WHERE m.type = 'table'"
+            ).fetchall()
+        )
+    with psycopg.connect(postgres.named(migrated)) as raw:
+        post = set(
+            raw.execute(
+                "SELECT table_name, column_name FROM information_schema.columns "
+                "WHERE table_schema = 'public'"
+            ).fetchall()
+        )
+
+    assert lite == post
+    assert {table for table, _ in lite} == TENANT_TABLES | SERVER_TABLES
+
+
+def test_every_key_of_a_tenants_table_begins_with_the_namespace(
+    postgres: Postgres, migrated: str
+) -> None:
+    with psycopg.connect(postgres.named(migrated)) as raw:
+        keys = raw.execute(
+            "SELECT c.conrelid::regclass::text, c.conname, a.attname FROM pg_constraint c "
+            "JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1] "
+            "WHERE c.contype IN ('p', 'u', 'f') AND c.connamespace = 'public'::regnamespace"
+        ).fetchall()
+
+    assert {table for table, _, _ in keys} >= TENANT_TABLES
+    assert {(table, name) for table, name, first in keys if first != "namespace"} == {
+        (table, f"{table}_pkey") for table in SERVER_TABLES
+    }
+
+
+def test_every_tenants_table_stands_behind_row_level_security(
+    postgres: Postgres, migrated: str
+) -> None:
+    with psycopg.connect(postgres.named(migrated)) as raw:
+        walls = raw.execute(
+            "SELECT c.relname FROM pg_class c WHERE c.relkind = 'r' AND c.relrowsecurity "
+            "AND c.relforcerowsecurity AND c.relnamespace = 'public'::regnamespace "
+            "AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid "
+            "AND p.polname = 'tenant')"
+        ).fetchall()
+        roles = raw.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname LIKE 'recall\\_%' "
+            "AND NOT rolsuper AND NOT rolbypassrls AND NOT rolcanlogin"
+        ).fetchall()
+        owned = raw.execute(
+            "SELECT count(*) FROM pg_tables WHERE tableowner LIKE 'recall\\_%'"
+        ).fetchone()
+
+    assert {name for (name,) in walls} == TENANT_TABLES
+    assert {name for (name,) in roles} == {"recall_app", "recall_eraser", "recall_system"}
+    assert owned == (0,)
+
+
+def test_the_application_role_sees_one_namespace_only(postgres: Postgres, migrated: str) -> None:
+    with postgres.database(migrated) as url, psycopg.connect(url) as raw:
+        for name in ("alice", "bob"):
+            raw.execute("INSERT INTO namespaces VALUES (%s, now(), 0, 0, 0)", (name,))
+        raw.execute("SET LOCAL ROLE recall_app")
+        without = raw.execute("SELECT namespace FROM namespaces").fetchall()
+        raw.execute("SELECT set_config('recall.namespace', 'alice', true)")
+        seen = raw.execute("SELECT namespace FROM namespaces").fetchall()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw.execute("INSERT INTO namespaces VALUES ('carol', now(), 0, 0, 0)")
+
+    assert without == []
+    assert seen == [("alice",)]
+
+
+@asynccontextmanager
+async def released(empty: Path | str, folder: Path, *, before: str) -> AsyncIterator[Driver]:
+    """A database of the release that came just before the migration of that number, with the
+    namespaces a, b and c.
+    """
+    for path in shipped("migrations").glob("*.sql"):
+        if path.name < before:
+            shutil.copy(path, folder)
+    await run(empty, folder)
+    driver = driver_for(empty)
+    await driver.open()
+    try:
+        async with driver.migration() as connection:
+            for name in ("a", "b", "c"):
+                await connection.script(
+                    "INSERT INTO namespaces (namespace, created_at) "
+                    f"VALUES ('{name}', '2026-03-01')"
+                )
+        yield driver
+    finally:
+        await driver.close()
+
+
+@pytest.mark.parametrize("dimensions", [1, 8, 20, 256])
+async def test_vectors_of_an_older_release_get_the_codes_that_new_ones_have(
+    empty: Path | str, tmp_path: Path, dimensions: int
+) -> None:
+    rows = np.random.default_rng(1).standard_normal((5, dimensions)).astype(np.float32)
+    rows[0] = 0.0
+    rows[1, 0] = -0.0
+    async with released(empty, tmp_path, before="0014") as driver:
+        async with driver.migration() as connection:
+            for number, row in enumerate(rows):
+                blob = row.astype("<f4").tobytes().hex()
+                await connection.script(
+                    "INSERT INTO embeddings (namespace, model, item_id, vector, version) "
+                    f"VALUES ('a', 'm', 'mem_{number}', {_blob(driver.engine, blob)}, 9 - {number})"
+                )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.migration() as connection:
+            found = await connection.fetch("SELECT item_id, slot, code FROM embeddings", {})
+
+    codes = {row["item_id"]: row["code"] for row in found}
+    assert codes == {f"mem_{number}": code(row) for number, row in enumerate(rows)}
+    # In the order in which they were written.
+    assert {row["item_id"]: row["slot"] for row in found} == {
+        f"mem_{number}": 5 - number for number in range(5)
+    }
+
+
+async def test_what_an_older_release_has_kept_is_counted(empty: Path | str, tmp_path: Path) -> None:
+    """Bytes, of each namespace by itself."""
+    async with released(empty, tmp_path, before="0017") as driver:
+        async with driver.migration() as connection:
+            for owner, number, text in (("a", 1, "Köln"), ("a", 2, "🙂"), ("b", 1, "tea")):
+                await connection.script(
+                    "INSERT INTO episodes (namespace, id, idempotency_key, request_digest, job_id, "
+                    "text, content_hash, topic, occurred_at, recorded_at) VALUES "
+                    f"('{owner}', 'e{number}', 'k{number}', '', '', '{text}', '', '', "
+                    "'2026-03-01', '2026-03-01')"
+                )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.transaction(namespace=None, write=False) as raw:
+            found = await raw.fetch("SELECT namespace, stored_bytes FROM namespaces", {})
+
+    assert {row["namespace"]: row["stored_bytes"] for row in found} == {"a": 9, "b": 3, "c": 0}
+
+
+async def test_what_an_older_release_has_erased_is_known(empty: Path | str, tmp_path: Path) -> None:
+    async with released(empty, tmp_path, before="0019") as driver:
+        async with driver.migration() as connection:
+            await connection.script(
+                "INSERT INTO erasures (namespace, id, kind, requested_by, requested_at, state, "
+                "claims, receipt, sealed) VALUES ('a', 'ers_1', 'subject', 'operator', "
+                "'2026-03-01', 'logical', '{}', 'receipt', 'line')"
+            )
+        await migrate(driver, shipped("migrations"), NOON)
+        async with driver.migration() as connection:
+            kept = await connection.fetch("SELECT id, kind, receipt, sealed FROM erasures", {})
+            await connection.script("UPDATE erasures SET kind = 'container'")
+
+    assert [dict(row) for row in kept] == [
+        {"id": "ers_1", "kind": "subject", "receipt": "receipt", "sealed": "line"}
+    ]
+
+
+def _blob(engine: str, digits: str) -> str:
+    return f"x'{digits}'" if engine == "sqlite" else f"decode('{digits}', 'hex')"

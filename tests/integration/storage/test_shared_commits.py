@@ -1,0 +1,228 @@
+"""On SQLite, transactions that wait for each other share a commit; nobody's fate is another's."""
+
+import asyncio
+import resource
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from recall_server.domain.errors import DatabaseUnavailable, Stale
+from recall_server.domain.job import Job, JobState
+from recall_server.storage.store import Store, Transaction
+from tests.support.engines import on_sqlite
+from tests.support.rows import ALICE, BOB, enter
+from tests.support.runtime import NOON
+
+pytestmark = on_sqlite
+
+Work = Callable[[Transaction], Awaitable[None]]
+
+
+def adding(name: str) -> Work:
+    async def work(tx: Transaction) -> None:
+        await tx.jobs.add(name, "extract", {}, NOON)
+
+    return work
+
+
+async def one_behind_the_other(store: Store, *works: Work) -> list[BaseException | None]:
+    """All begin while the first is under way; how each has ended."""
+    crowded = asyncio.Event()
+
+    async def run(work: Work, *, first: bool) -> None:
+        async with store.transaction(ALICE) as tx:
+            if first:
+                await crowded.wait()
+            await work(tx)
+
+    tasks = [asyncio.create_task(run(work, first=work is works[0])) for work in works]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    crowded.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def there(store: Store, *names: str) -> list[str]:
+    jobs = store.autocommit(ALICE).jobs
+    return [name for name in names if await jobs.state(name) is JobState.QUEUED]
+
+
+def commits(database: Path) -> int:
+    """Of the journal, as the file tells: of the last frame of each, the second number is not 0
+    (https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
+    """
+    journal = database.with_name(database.name + "-wal").read_bytes()
+    page = struct.unpack(">I", journal[8:12])[0]
+    frames = (journal[at : at + 24] for at in range(32, len(journal), 24 + page))
+    return sum(
+        frame[8:16] == journal[16:24] and struct.unpack(">I", frame[4:8])[0] > 0 for frame in frames
+    )
+
+
+async def test_those_who_wait_for_each_other_share_a_commit(store: Store, database: Path) -> None:
+    await enter(store, ALICE)
+    before = commits(database)
+    await one_behind_the_other(store, adding("alone"))
+    single = commits(database) - before
+
+    ended = await one_behind_the_other(store, *(adding(f"job_{i}") for i in range(8)))
+
+    assert single == 1  # the control
+    assert ended == [None] * 8
+    assert commits(database) - before - single == 1
+    assert len(await there(store, *(f"job_{i}" for i in range(8)))) == 8
+
+
+@pytest.mark.parametrize("bad", [0, 1, 3])
+async def test_one_that_fails_takes_nothing_of_the_others_with_it(store: Store, bad: int) -> None:
+    async def fail(tx: Transaction) -> None:
+        await tx.jobs.add("bad", "extract", {}, NOON)
+        assert await tx.jobs.state("bad")
+        raise Stale
+
+    works = [adding(f"job_{i}") for i in range(4)]
+    works[bad] = fail
+    await enter(store, ALICE)
+
+    ended = await one_behind_the_other(store, *works)
+
+    assert [type(one) for one in ended].index(Stale) == bad
+    assert ended.count(None) == 3
+    assert await there(store, "bad", *(f"job_{i}" for i in range(4) if i != bad)) == [
+        f"job_{i}" for i in range(4) if i != bad
+    ]
+
+
+@pytest.mark.parametrize("bad", [0, 1, 3])
+async def test_one_that_was_told_on_leaving_that_it_fails_is_alone_with_that(
+    store: Store, bad: int
+) -> None:
+    """What it sent last is taken with its end."""
+
+    async def twice(tx: Transaction) -> None:
+        await tx.jobs.add("twice", "extract", {}, NOON)
+        await tx.jobs.add("twice", "extract", {}, NOON)
+
+    works = [adding(f"job_{i}") for i in range(4)]
+    works[bad] = twice
+    await enter(store, ALICE)
+
+    ended = await one_behind_the_other(store, *works)
+
+    assert ended[bad] is not None
+    assert ended.count(None) == 3
+    assert await there(store, "twice", *(f"job_{i}" for i in range(4) if i != bad)) == [
+        f"job_{i}" for i in range(4) if i != bad
+    ]
+
+
+@pytest.mark.parametrize("gone", [0, 1, 3])
+async def test_one_that_hangs_up_takes_nothing_of_the_others_with_it(
+    store: Store, gone: int
+) -> None:
+    async def hang_up(tx: Transaction) -> None:
+        await tx.jobs.add("gone", "extract", {}, NOON)
+        assert await tx.jobs.state("gone")
+        raise asyncio.CancelledError
+
+    works = [adding(f"job_{i}") for i in range(4)]
+    works[gone] = hang_up
+    await enter(store, ALICE)
+
+    ended = await one_behind_the_other(store, *works)
+
+    assert isinstance(ended[gone], asyncio.CancelledError)
+    assert ended.count(None) == 3
+    assert len(await there(store, "gone", *(f"job_{i}" for i in range(4)))) == 3
+
+
+async def test_who_was_to_go_on_and_hangs_up_while_it_waits_leaves_nobody_waiting(
+    store: Store,
+) -> None:
+    await enter(store, ALICE)
+    others: list[asyncio.Task[None]] = []
+
+    async def run(name: str) -> None:
+        async with store.transaction(ALICE) as tx:
+            await tx.jobs.add(name, "extract", {}, NOON)
+
+    async def first(tx: Transaction) -> None:
+        await tx.jobs.add("first", "extract", {}, NOON)
+        others.extend(asyncio.create_task(run(f"other_{i}")) for i in range(2))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(others[0].cancel)
+        asyncio.get_running_loop().call_soon(others[1].cancel)
+
+    async with asyncio.timeout(5):
+        assert await one_behind_the_other(store, first) == [None]
+        await asyncio.gather(*others, return_exceptions=True)
+        assert await one_behind_the_other(store, adding("later")) == [None]
+    assert await there(store, "first", "later") == ["first", "later"]
+
+
+async def test_when_the_commit_fails_all_who_share_it_are_told_and_nothing_holds(
+    store: Store, database: Path
+) -> None:
+    """The file may not grow: that stands for a disk that is full."""
+    await enter(store, ALICE)
+    assert await one_behind_the_other(store, adding("before")) == [None]
+    size = database.with_name(database.name + "-wal").stat().st_size
+    room = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, room[1]))
+    try:
+        ended = await one_behind_the_other(store, *(adding(f"job_{i}") for i in range(4)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, room)
+
+    assert [type(one) for one in ended] == [DatabaseUnavailable] * 4
+    assert await there(store, "before", *(f"job_{i}" for i in range(4))) == ["before"]
+    assert await one_behind_the_other(store, adding("job_0"), adding("job_1")) == [None, None]
+    assert await there(store, "job_0", "job_1") == ["job_0", "job_1"]
+
+
+async def test_nobody_who_came_before_waits_for_an_erasure(store: Store) -> None:
+    await enter(store, ALICE, BOB)
+    go_on = asyncio.Event()
+    erasing: list[asyncio.Task[None]] = []
+
+    async def erase() -> None:
+        async with store.transaction(BOB, erasing=True) as tx:
+            await tx.jobs.add("erasing", "purge", {}, NOON)
+            await go_on.wait()
+
+    async def first(tx: Transaction) -> None:
+        await tx.jobs.add("first", "extract", {}, NOON)
+        erasing.append(asyncio.create_task(erase()))
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(5):
+        assert await one_behind_the_other(store, first) == [None]
+        assert not erasing[0].done()
+        go_on.set()
+        await erasing[0]
+
+    assert await there(store, "first") == ["first"]
+    assert await store.autocommit(BOB).jobs.state("erasing") is JobState.QUEUED
+
+
+async def test_a_claim_joins_those_that_are_under_way(store: Store) -> None:
+    await enter(store, ALICE)
+    assert await one_behind_the_other(store, adding("job_1")) == [None]
+    claims = store.autocommit(None, write=True, lasting=False).jobs
+    claiming: list[asyncio.Task[Job | None]] = []
+
+    async def first(tx: Transaction) -> None:
+        await tx.jobs.add("job_2", "extract", {}, NOON)
+        claiming.append(asyncio.create_task(claims.claim("", NOON, NOON)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(5):
+        assert await one_behind_the_other(store, first, adding("job_3")) == [None, None]
+        claimed = await claiming[0]
+
+    assert claimed is not None
+    assert claimed.id == "job_1"
+    assert await there(store, "job_1", "job_2", "job_3") == ["job_2", "job_3"]

@@ -1,0 +1,84 @@
+"""The audit log: written with the effect that it records, and evidence that cannot be forged."""
+
+from tests.sabotage.breakage import Breakage
+from tests.sabotage.changes import Argument, Forgets, Never, Replaced, Value, Without
+from tests.sabotage.queries import Statement
+
+# The record is written when the transaction of its effect has ended.
+BY_ITSELF = """
+async def transaction(self, namespace, *, entry=None, erasing=False, **given):
+    async with self._original_transaction(
+        namespace, entry=entry, erasing=erasing, **given
+    ) as transaction:
+        yield transaction
+    if entry is not None:
+        async with self._original_transaction(namespace, erasing=erasing) as own:
+            await own.audit.record(entry)
+        entry.written = True
+"""
+
+BREAKAGES = (
+    Breakage(
+        "record-by-itself",
+        "that a record is written in the transaction of its effect",
+        "recall_server.storage.store:Store.transaction",
+        (Without("record"), Replaced(BY_ITSELF)),
+        (
+            "tests/api/test_faults.py::test_a_write_that_cannot_be_entered_in_the_book_does_not_happen",
+        ),
+    ),
+    Breakage(
+        "field-beside-digest",
+        "one field from the digest of a record",
+        "recall_server.domain.security.audit_chain:_NOT_DIGESTED",
+        Value('original | {"counts"}'),
+        ("tests/unit/test_chain.py::test_every_field_is_under_the_digest",),
+    ),
+    Breakage(
+        "mac-not-checked",
+        "the server's own code on each record",
+        "recall_server.domain.security.audit_chain:Verifier._check",
+        Never("compare_digest"),
+        (
+            "tests/unit/test_chain.py::test_without_the_key_nobody_continues_the_chain",
+            "tests/security/test_audit.py::test_whatever_is_done_to_the_book_is_named[sqlite-edit a code of the key]",
+        ),
+    ),
+    Breakage(
+        "chain-not-followed",
+        "that each record carries the digest of the one before",
+        "recall_server.domain.security.audit_chain:Verifier._check",
+        Never("prev"),
+        ("tests/unit/test_chain.py::test_what_is_dropped_moved_or_added_is_named",),
+    ),
+    Breakage(
+        "checkpoint-unsigned",
+        "the signature of a checkpoint",
+        "recall_server.integrations.checkpoints:verified_checkpoint",
+        Argument("decode_complete", "options", '{"verify_signature": False}'),
+        (
+            "tests/security/test_audit_exports.py::test_the_operators_key_wins_over_the_one_in_the_export",
+        ),
+    ),
+    Breakage(
+        "checkpoint-of-any-kind",
+        "that only a checkpoint is one",
+        "recall_server.integrations.checkpoints:_checkpoint",
+        Forgets("TYP"),
+        (
+            "tests/security/test_audit_exports.py::test_a_checkpoint_is_not_taken_for_something_else",
+        ),
+    ),
+    Breakage(
+        "book-not-append-only",
+        "that SQLite refuses to change a record",
+        "migrations/0008_chain.sqlite.sql",
+        Statement(
+            "BEFORE DELETE ON tool_call_records\nBEGIN\n  SELECT RAISE(ABORT, 'the book is never shortened');\n",
+            "BEFORE DELETE ON tool_call_records\nBEGIN\n  SELECT 1;\n",
+        ),
+        (
+            "tests/security/test_audit_writes.py::test_the_application_itself_cannot_change_the_book",
+        ),
+    ),
+)

@@ -1,0 +1,135 @@
+"""Input and output: limits, streams, hostile text, pushes, errors."""
+
+from tests.sabotage.breakage import Breakage
+from tests.sabotage.changes import Argument, Body, Forgets, Instead, Never, Unwrapped, Without
+
+BREAKAGES = (
+    Breakage(
+        "redirects-followed",
+        "that a push follows no redirect",
+        "recall_server.integrations.http.webhook:Webhook._sent_to",
+        Instead(
+            "handle_async_request",
+            "await httpx2.AsyncClient(transport=self._opened(), follow_redirects=True).send(request)",
+        ),
+        ("tests/integration/http/test_webhook.py::test_a_redirect_is_an_answer_and_not_an_order",),
+    ),
+    Breakage(
+        "address-not-checked",
+        "that a push goes to public addresses only",
+        "recall_server.integrations.http.webhook:Webhook._addresses",
+        Never("is_public"),
+        (
+            "tests/integration/http/test_webhook.py::test_no_address_that_is_not_public_may_be_reached",
+        ),
+    ),
+    Breakage(
+        "address-not-pinned",
+        "that a push goes to the address that was checked",
+        "recall_server.integrations.http.webhook:Webhook._sent_to",
+        Argument("URL", "host", "target.name"),
+        (
+            "tests/integration/http/test_webhook.py::test_a_name_is_looked_up_once_and_the_address_that_was_checked_is_reached",
+        ),
+    ),
+    Breakage(
+        "key-means-anything",
+        "that an idempotency key belongs to one text",
+        "recall_server.services.memory.ingest:Ingest.remember",
+        Never("IdempotencyConflict"),
+        (
+            "tests/integration/memory/test_ingest.py::test_the_same_key_with_another_text_is_refused[sqlite]",
+        ),
+    ),
+    Breakage(
+        "quarantine-off",
+        "that suspects are held back",
+        "recall_server.services.memory.passages:with_turns",
+        Argument("suspects", 0, "[]"),
+        (
+            "tests/security/test_hostile_text.py::test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of[sqlite]",
+        ),
+    ),
+    Breakage(
+        "orders-proposed",
+        "that what a model proposes gives no orders",
+        "recall_server.services.memory.passages:_valid",
+        (Instead("orders", "[]"), Instead("suspicions", "()")),
+        (
+            "tests/security/test_hostile_text.py::test_a_model_that_obeys_gets_nothing_but_its_good_proposals[sqlite]",
+        ),
+    ),
+    Breakage(
+        "masking-off",
+        "that secrets are masked",
+        "recall_server.services.memory.redaction:Redaction.text",
+        Body("return text"),
+        (
+            "tests/security/test_hostile_text.py::test_a_secret_is_written_over_before_anything_is_kept[sqlite]",
+        ),
+    ),
+    Breakage(
+        "output-as-it-is",
+        "that what acts or hides leaves as an escape",
+        "recall_server.api.presenters:compact",
+        Unwrapped("plain_json"),
+        ("tests/api/test_quarantine.py::test_what_leaves_is_exact_as_data_and_obeys_no_terminal",),
+    ),
+    Breakage(
+        "rate-limit-off",
+        "the limit of calls a minute",
+        "recall_server.services.limits.rates:_Limit.count",
+        Body("return"),
+        ("tests/security/test_limits.py::test_a_token_may_make_so_many_calls_a_minute",),
+    ),
+    Breakage(
+        "streams-outlive-tokens",
+        "that a stream ends with its token",
+        "recall_server.api.middleware.streams:Streams._look",
+        Without("over", "set"),
+        (
+            "tests/security/test_streams.py::test_a_stream_ends_when_its_token_is_revoked_by_another_process[sqlite-JSONRPC]",
+        ),
+    ),
+    Breakage(
+        "body-limit-off",
+        "the limit of a body that does not tell its length",
+        "recall_server.api.middleware.request_validation:RequestValidation._body",
+        Never("size", "_body_bytes_max"),
+        (
+            "tests/api/test_request_validation.py::test_a_chunked_body_is_refused_as_soon_as_it_is_too_large",
+        ),
+    ),
+    Breakage(
+        "names-twice",
+        "that a name stands once in an object",
+        "recall_server.api.middleware.request_validation:_once",
+        Never("ValueError"),
+        ("tests/api/test_values.py::test_a_body_that_parsers_disagree_on_is_refused",),
+    ),
+    Breakage(
+        "any-host",
+        "that the server answers to its own name only",
+        "recall_server.api.middleware.request_validation:RequestValidation._check_headers",
+        Forgets("_hosts"),
+        ("tests/api/test_auth.py::test_host_and_origin_must_be_known",),
+    ),
+    Breakage(
+        "error-tells-cause",
+        "that a fault inside tells nothing of its cause",
+        "recall_server.api.perform:Calls.perform",
+        Argument("RecallError", 0, "f\"{original}: {__import__('sys').exc_info()[1]}\""),
+        (
+            "tests/api/test_faults.py::test_a_fault_inside_gives_a_reference_and_nothing_of_its_cause",
+        ),
+    ),
+    Breakage(
+        "handles-asked-for-without-end",
+        "that a server without a file handle to spare lets go of its event loop",
+        "recall_server.api.listener:Listener.accept",
+        Without("_short", "errno"),
+        (
+            "tests/faults/test_disk.py::test_without_a_file_handle_to_spare_callers_wait_and_are_answered_when_there_is_one[sqlite]",
+        ),
+    ),
+)

@@ -1,0 +1,94 @@
+"""The wall where nothing else stands before it: single queries, and no verb around them."""
+
+import psycopg
+
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.ingest import Submission
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.engines import on_postgres
+from tests.support.erasure import candidate
+from tests.support.extractors import Scripted
+
+BOB = Namespace("bob")
+HERON = "For a long time a grey heron stood by the pond, and I by it."
+
+
+@on_postgres
+async def test_a_statement_that_names_no_tenant_sees_one_only(
+    open_app: Open, database: str
+) -> None:
+    """The control: both tenants' rows are there, as their owner sees."""
+    said = "SELECT DISTINCT namespace FROM {} ORDER BY namespace"
+    tables = ("episodes", "turns", "postings", "operations", "tool_call_records", "namespaces")
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
+        await remember(application, "Anna: I live in Lisbon.")
+        submission = Submission("Ben: I live in Porto.", "life")
+        await application.services.ingest.remember(BOB, submission, entry=entry(application, BOB))
+        driver = application.store.driver
+        doors = (
+            driver.transaction(namespace=ALICE, write=False),
+            driver.transaction(namespace=ALICE, write=True),
+            driver.transaction(namespace=ALICE, write=True, erasing=True),
+            driver.snapshot(ALICE),
+        )
+        for door in doors:
+            async with door as connection:
+                for table in tables:
+                    rows = await connection.fetch(said.format(table), {})
+                    assert [row["namespace"] for row in rows] == [ALICE], table
+        with psycopg.connect(database) as owner:
+            for table in tables:
+                assert owner.execute(said.format(table)).fetchall() == [(ALICE,), (BOB,)]
+
+
+async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
+    """Those of bob's fit better, and are more than are looked at. The control: he finds
+    them. They have the numbers of what else alice said, and would stand for it.
+    """
+    async with open_app() as application:
+        await enter(application)
+        await enter(application, BOB)
+        for number in range(6):
+            await remember(application, f"Anna: Otter number {number} swam off.")
+        await remember(application, f"Anna: {HERON}")
+        for number in range(6):
+            submission = Submission(f"Ben: Heron, heron {number}.", "life")
+            await application.services.ingest.remember(
+                BOB, submission, entry=entry(application, BOB)
+            )
+        pools = {}
+        for tenant in (ALICE, BOB):
+            async with application.store.transaction(tenant, write=False) as tx:
+                statistics = await tx.words.statistics(["heron"])
+                average = statistics.average_length
+                found = await tx.words.similar({"heron": 1.0}, average, limit=5)
+                pools[tenant] = [item.citation for item in await tx.episodes.items(found)]
+
+    assert [one and one.quote for one in pools[ALICE]] == [HERON]
+    assert [one and one.speaker for one in pools[BOB]] == ["Ben"] * 5
+
+
+async def test_no_query_of_memories_finds_anothers_by_its_id(open_app: Open) -> None:
+    """Below the verbs. The control: its own namespace finds it."""
+    said = "Ben: I live in Porto."
+    extractor = Scripted(Porto=candidate("Ben lives in Porto", "I live in Porto", said))
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await enter(application, BOB)
+        submission = Submission(said, "life")
+        await application.services.ingest.remember(BOB, submission, entry=entry(application, BOB))
+        await drained(application)
+        async with application.store.transaction(BOB, write=False) as tx:
+            (bobs,) = await tx.memories.page(limit=1, offset=0, type_="", topic="")
+        seen = {}
+        for tenant in (ALICE, BOB):
+            async with application.store.transaction(tenant, write=False) as tx:
+                shelf, ids = tx.memories, [bobs.id]
+                by_ids = (shelf.get, shelf.active, shelf.items, shelf.citations)
+                seen[tenant] = [len(await read(ids)) for read in by_ids]
+                seen[tenant].append(len(await shelf.lineage(bobs.id)))
+
+    assert seen == {ALICE: [0] * 5, BOB: [1] * 5}

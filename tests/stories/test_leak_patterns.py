@@ -1,0 +1,49 @@
+"""Each of many memories is found by its own words, whatever its age and its neighbours."""
+
+import random
+
+import pytest
+
+from benchmarks.fill import fill
+from benchmarks.texts import Texts
+from recall_server.application import Application
+from recall_server.domain.namespace import namespace
+from recall_server.domain.query import Query
+from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
+from tests.support.application import Open
+
+SEED = 20260301
+MEMORIES = 10_000
+PROBES = 100
+WITHIN = 10
+ALICE = namespace("alice")
+
+
+async def first_found(built: Application, words: str) -> list[str]:
+    """The ids of the best ten, asked with default arguments."""
+    entry = built.services.audit.begin(ALICE, "search_memories", "test", None)
+    found = await built.services.recall.search(ALICE, Query(words), entry=entry)
+    return [hit.item.id for hit in found.hits[:WITHIN]]
+
+
+@pytest.mark.slow
+async def test_each_of_a_hundred_needles_in_ten_thousand_is_found_by_its_own_words(
+    open_app: Open,
+) -> None:
+    print(f"seed {SEED}")
+    texts = Texts(SEED)
+    haystack = [texts.statement() for _ in range(MEMORIES)]
+    needles = random.Random(SEED).sample(range(MEMORIES), PROBES)
+    async with open_app(embedder=StaticEmbedder()) as built:
+        entry = built.services.audit.begin(ALICE, "create_token", "test", None)
+        await built.services.access.issue(ALICE, entry=entry)
+        ids = await fill(built, ALICE, haystack)
+
+        found = [await first_found(built, haystack[needle]) for needle in needles]
+
+    missed = [haystack[n] for n, best in zip(needles, found, strict=True) if ids[n] not in best]
+    # The control: the words of one needle must not find the next, or being found says nothing.
+    others = [*found[1:], found[0]]
+    strays = [haystack[n] for n, best in zip(needles, others, strict=True) if ids[n] in best]
+    assert not missed
+    assert not strays

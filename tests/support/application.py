@@ -1,0 +1,47 @@
+"""The application on the database of a test."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.config import Settings
+from tests.support.engines import KEY_FILE
+from tests.support.models import HashEmbedder
+from tests.support.runtime import Clock, RandomBytes
+
+
+def settings_for(database: Path | str, **given: object) -> Settings:
+    where: dict[str, object] = {"db_path": database}
+    if isinstance(database, str):
+        where = {"db_url": database, "key_file": KEY_FILE}
+    settings = Settings(**{"extractor": "rules", **where, **given})
+    # A file is meant even where the developer's environment names a Postgres.
+    return settings if isinstance(database, str) else settings.model_copy(update={"db_url": None})
+
+
+Open = Callable[..., AbstractAsyncContextManager[Application]]
+
+
+@pytest.fixture
+def open_app(database: Path | str, clock: Clock) -> Open:
+    """Opens the application on the test's database: `open_app(extractor=…, deadline_s=…)`."""
+    random_bytes = RandomBytes()
+
+    @asynccontextmanager
+    async def opened(
+        *, extractor: object = None, embedder: object = None, **given: object
+    ) -> AsyncIterator[Application]:
+        async with open_application(
+            settings_for(database, **given),
+            extractor=extractor,  # type: ignore[arg-type]
+            embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
+            now=clock,
+            random_bytes=random_bytes,
+        ) as built:
+            yield built
+
+    return opened

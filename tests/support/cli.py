@@ -1,0 +1,91 @@
+"""The command line in this process, and in one of its own."""
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from recall_server.cli.commands import app
+from tests.support.logs import real_logs
+
+WITHIN_S = 30
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> object:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A folder of its own, no settings in the environment, the log as it was afterwards."""
+    for name in [name for name in os.environ if name.startswith(("RECALL_", "ANTHROPIC_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RECALL_EMBEDDER", "none")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with real_logs():
+        yield
+
+
+def recall(*command: object, **settings: object) -> Said:
+    """`recall COMMAND`, with these settings in the environment."""
+    env = {name.upper(): str(value) for name, value in settings.items()}
+    done = CliRunner().invoke(app, [str(part) for part in command], env=env)
+    assert isinstance(done.exception, SystemExit | None), done.exception
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
+def spawned(*command: str, may_override: bool = True, **settings: object) -> Said:
+    """The same in a process of its own; `may_override=False`: file modes hold for root too."""
+    done = subprocess.run(
+        [sys.executable, "-m", "recall_server", *command],
+        env={**os.environ, **{name.upper(): str(value) for name, value in settings.items()}},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+        preexec_fn=None if may_override else _obey_modes,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def _obey_modes() -> None:
+    # PR_CAPBSET_DROP of CAP_DAC_OVERRIDE; fails, and need not succeed, where we are not root.
+    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+def refused(said: Said, code: str, *named: str) -> None:
+    """One clear line on standard error, exit code 2, and nothing else."""
+    assert (said.code, said.out) == (2, ""), said
+    assert re.fullmatch(rf"recall: [^\n]+\. \[(?:{code})\]\n", said.err), said.err
+    assert "Traceback" not in said.err
+    for name in named:
+        assert name in said.err
+
+
+@pytest.fixture
+def url(database: Path | str) -> str:
+    """The database of the test as a person writes it after --db."""
+    if isinstance(database, Path):
+        return str(database)
+    return f"postgresql:///?{urlencode(psycopg.conninfo.conninfo_to_dict(database))}"

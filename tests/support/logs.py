@@ -1,0 +1,48 @@
+"""The log as the log collector of an operator reads it."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+
+from recall_server import logs as server_logs
+
+
+@contextmanager
+def real_logs(level: str = "debug") -> Iterator[None]:
+    """Log as in production for as long as the block lasts."""
+    with logs_restored():
+        server_logs.configure(level)
+        yield
+
+
+@contextmanager
+def logs_restored() -> Iterator[None]:
+    """Whatever the block configures ends with it: a stream of its own is closed by then."""
+    root = logging.getLogger()
+    handlers, before = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        root.handlers[:] = handlers
+        root.setLevel(before)
+
+
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No settings in the environment, and the log as it was afterwards."""
+    for name in [name for name in os.environ if name.startswith("RECALL_")]:
+        monkeypatch.delenv(name)
+    with real_logs():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[None]:
+    """A command that a test runs in this process configures the log for its own output."""
+    with logs_restored():
+        yield

@@ -1,0 +1,68 @@
+"""Texts to search, and what a search of them shows."""
+
+from collections.abc import Sequence
+
+from recall_server.application import Application
+from recall_server.domain.episode import Source
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.query import Hit, Query, SearchMode
+from recall_server.domain.search import ranking
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.search import search
+from tests.support.conversation import ALICE, entry
+from tests.support.runtime import NOON
+
+QUOKKA = "Ann: The quokka eats jam and figs."
+HERON = "Ben: The heron of the harbour eats fish."
+MODES = list(SearchMode)
+
+
+async def tell(
+    application: Application,
+    text: str,
+    namespace: Namespace = ALICE,
+    *,
+    topic: str = "life",
+    session: str | None = None,
+    agent: str | None = None,
+) -> None:
+    await application.services.ingest.remember(
+        namespace,
+        Submission(text, topic, None, Source(session, agent)),
+        entry=entry(application, namespace),
+    )
+
+
+async def looked(
+    application: Application,
+    query: Query,
+    namespace: Namespace = ALICE,
+    reach: AccessScope = FULL_ACCESS,
+) -> list[Hit]:
+    """The answer to a question, without its being counted as read."""
+    asked = await search.ask(application.store, application.embedder, namespace, query, reach)
+    async with application.store.transaction(namespace, write=False, reach=reach) as tx:
+        narrowed = await search.narrow(tx, application.embedder, asked, NOON)
+        narrowed = await search.shown(tx, narrowed, query)
+    return ranking.fit_budget(narrowed.hits, query.max_tokens)
+
+
+def texts(hits: Sequence[Hit]) -> list[str]:
+    return [hit.item.text for hit in hits]
+
+
+def scores(hits: Sequence[Hit]) -> dict[str, tuple[float | None, ...]]:
+    """Every score of every hit by its text: the ids of two namespaces differ."""
+    return {hit.item.text: hit.scores for hit in hits}
+
+
+CONVERSATIONS = (
+    "--- 8 May 2023 ---\nCaroline: I live in Lisbon near the river.\nMel: I prefer green tea.",
+    "--- 8 May 2023 ---\nCaroline: The harbour was nice last week.\nMel: My sister's dog ran off.",
+    "--- 9 July 2023 ---\nMel: I moved from Lisbon to Porto.\nCaroline: I am allergic to peanuts.",
+    "User: I work at Initech.\nAssistant: Good to know!\nUser: I prefer tabs over spaces.",
+    "Élodie: J'habite à Montréal.\nZoë: The café was closed, 小明 said so.\n小明: 我喜欢绿茶。",
+    "A plain note without anybody: the river floods in spring, and green tea is sold out.",
+    "Mel: The dog came back.\nMel: The dog came back.\nCaroline: The dog, the river, the harbour!",
+)

@@ -1,0 +1,107 @@
+"""A server that listens on loopback, with tokens for its clients."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.client import ConnectMode
+from mcp.client.streamable_http import streamable_http_client
+
+from recall_server.api.app import create_app
+from recall_server.application import Application
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import Rights, Scope, TokenInfo
+from recall_server.server import bound, listening
+from recall_server.services.auth.access import TokenRequest
+from tests.support.application import Open
+
+WITHIN_S = 20.0
+
+
+Json = dict[str, Any]
+MAY_ALL = TokenRequest(Rights(frozenset({Scope.ADMIN})))
+
+
+@dataclass(frozen=True)
+class Running:
+    """The application of the test behind its real protocols. No worker runs until a test asks."""
+
+    application: Application
+    address: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.address}/mcp"
+
+    async def token(self, name: str = "alice", wanted: TokenRequest = MAY_ALL) -> str:
+        """One that may do everything, unless it is the token that a test is about."""
+        return (await self.issued(name, wanted))[0]
+
+    async def issued(self, name: str, wanted: TokenRequest = MAY_ALL) -> tuple[str, TokenInfo]:
+        services = self.application.services
+        owner = namespace(name)
+        entry = services.audit.begin(owner, "create_token", "cli", None)
+        return await services.access.issue(owner, wanted=wanted, entry=entry)
+
+    async def revoke(self, info: TokenInfo) -> None:
+        services = self.application.services
+        entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
+        assert await services.access.revoke(info, force=True, entry=entry)
+
+    async def extract(self) -> None:
+        """Do all that is due."""
+        while await self.application.worker.run_once():
+            pass
+
+    def http(self, token: str | None = None) -> httpx2.AsyncClient:
+        """For requests that no MCP client would send."""
+        headers = {"Accept": "application/json, text/event-stream"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        # Neither certificates nor proxies have a part in loopback, and loading them takes long.
+        return httpx2.AsyncClient(
+            base_url=self.address, headers=headers, timeout=WITHIN_S, verify=False, trust_env=False
+        )
+
+    @asynccontextmanager
+    async def client(self, token: str, era: ConnectMode) -> AsyncIterator[Client]:
+        async with (
+            self.http(token) as http,
+            Client(
+                streamable_http_client(self.url, http_client=http),
+                mode=era,
+                read_timeout_seconds=WITHIN_S,
+            ) as client,
+        ):
+            yield client
+
+
+@pytest.fixture
+async def running(open_app: Open) -> AsyncIterator[Running]:
+    async with (
+        open_app(port=0) as built,
+        listening(create_app(built), built.settings, bound(built.settings)) as address,
+    ):
+        yield Running(built, address)
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def serve(open_app: Open) -> Serve:
+    """Serves on the database of the test: `serve(token_calls_per_minute=3)`."""
+
+    @asynccontextmanager
+    async def served(**given: object) -> AsyncIterator[Running]:
+        async with (
+            open_app(port=0, **given) as built,
+            listening(create_app(built), built.settings, bound(built.settings)) as address,
+        ):
+            yield Running(built, address)
+
+    return served

@@ -1,0 +1,62 @@
+"""Statements of sources that are trusted differently."""
+
+import re
+from collections.abc import Iterator
+
+from recall_server.application import Application
+from recall_server.domain.episode import Source, Span
+from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.memory import Fact, Memory, MemoryType
+from recall_server.integrations.extraction.extractor import Passage
+from recall_server.services.memory.ingest import Submission
+from tests.support.conversation import ALICE, drained, entry, memories
+
+STATED = re.compile(
+    r"(?P<who>[A-Z]\w+) (?:lives in (?P<city>\w+)|moved from (?P<old>\w+) to (?P<new>\w+))"
+)
+
+
+class Stating:
+    """Proposes what stands there in so many words, whoever says it; as `over`, citing all of a
+    passage.
+    """
+
+    name = "stating/1"
+    passage_chars = 1_000
+
+    def __init__(self, *, over: bool = False) -> None:
+        self.over = over
+
+    async def extract(self, passage: Passage) -> Extraction:
+        return Extraction(tuple(self._found(passage)), self.name)
+
+    def _found(self, passage: Passage) -> Iterator[Candidate]:
+        first, last = passage.turns[0].span, passage.turns[-1].span
+        for found in STATED.finditer(passage.text):
+            city = found["city"] or found["new"]
+            yield Candidate(
+                f"{found['who']} lives in {city}.",
+                MemoryType.FACT,
+                Span(first.start, last.end) if self.over else Span(*found.span()),
+                Fact(found["who"], "lives_in", city),
+                correction=found["old"] is not None,
+                replaces=found["old"],
+            )
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def tell(
+    application: Application, text: str, *, session: str | None = None, agent: str | None = None
+) -> str:
+    source = Source(session, agent)
+    accepted = await application.services.ingest.remember(
+        ALICE, Submission(text, "life", source=source), entry=entry(application)
+    )
+    await drained(application)
+    return accepted.episode_id
+
+
+async def cities(application: Application) -> dict[str, Memory]:
+    return {one.fact.value: one for one in await memories(application) if one.fact}

@@ -1,0 +1,52 @@
+"""The state of a database, read past the server."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from recall_server.domain.job import JobState
+from recall_server.domain.namespace import Namespace
+from recall_server.storage import driver_for
+from recall_server.storage.driver import Row
+from recall_server.storage.rows import document
+from recall_server.storage.store import Store
+from tests.support.processes import Database
+
+ALICE = Namespace("alice")
+
+
+def fact(number: int) -> str:
+    """A text that the rules make exactly one memory of, with an attribute of its own."""
+    return f"User: My favourite colour number {number} is teal."
+
+
+@asynccontextmanager
+async def opened(database: Database) -> AsyncIterator[Store]:
+    """The store under the processes that serve it."""
+    driver = driver_for(database)
+    await driver.open()
+    try:
+        yield Store(driver, cache_bytes_max=0)
+    finally:
+        await driver.close()
+
+
+async def select(store: Store, sql: str) -> list[Row]:
+    """Alice's rows (she is the only tenant)."""
+    async with store.driver.transaction(namespace=ALICE, write=False) as connection:
+        return list(await connection.fetch(sql, {}))
+
+
+async def done(store: Store) -> bool:
+    """Whether no job is queued or under way."""
+    async with store.transaction(None, write=False) as tx:
+        counts = await tx.jobs.all_counts()
+    return not any(state is not JobState.FAILED for _, state in counts)
+
+
+async def applied(store: Store) -> Counter[str]:
+    """How often the book says that each job was applied."""
+    lines = await select(
+        store, "SELECT ids FROM tool_call_records WHERE operation IN ('extract', 'embed')"
+    )
+    return Counter(document(line["ids"])[0] for line in lines)

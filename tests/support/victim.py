@@ -1,0 +1,346 @@
+"""Does one thing to a database and says on standard output what it was told is done: to be killed
+meanwhile. Task as `python -m tests.support.victim WORK DATABASE`; the database is a path or a URL.
+
+Each work can be done again after it was cut off: what had been done is found to be done.
+"""
+
+import asyncio
+import io
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recall_server.application import Application
+from recall_server.bootstrap import open_application
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.errors import RecallError
+from recall_server.domain.job import JobState
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import Refusal, TokenInfo
+from recall_server.domain.task import Mode, Request, TaskState
+from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.tasks.transitions import DISCARD
+from recall_server.storage.tables.erasure import DELETED
+from recall_server.storage.tables.tasks import Filter
+from tests.support.application import settings_for
+from tests.support.conversation import memories
+from tests.support.erasure import erase_all
+from tests.support.models import HashEmbedder
+from tests.support.processes import Database
+from tests.support.transfer import many
+
+ALICE = namespace("alice")
+BEFORE = "I live in Oslo. My favourite color is teal."
+SAID = "Alice: I work at Acme.\nAlice: My dog is called Rex."
+MOVED = "I live in Porto."
+# A third of it apart, a purge holds its job; oftener, it would never find the database at rest.
+LEASE_S = 0.6
+POLL_S = 0.05
+_OUT = "SELECT id FROM memories WHERE status <> 'active'"
+# Words of BEFORE of which an erased file holds no trace.
+TRACE = "favourite color is teal"
+# Two batches of an import, and a part of a third.
+CARRIED = 450
+
+
+async def _always(_: Application) -> bool:
+    """It has no state between."""
+    return True
+
+
+@dataclass(frozen=True)
+class Work:
+    """`prepare` makes what is there before; `do` is what is cut off, and calls `told` with each
+    thing that its caller has been told is done; `holds` looks whether that is so. `whole` looks
+    whether what is there is one state or the other, and never something between them.
+    """
+
+    prepare: Callable[[Application], Awaitable[None]]
+    do: Callable[[Application, Callable[[str], None]], Awaitable[None]]
+    holds: Callable[[Application, str], Awaitable[bool]]
+    whole: Callable[[Application], Awaitable[bool]] = _always
+
+
+async def _nothing(_: Application) -> None:
+    """An empty database."""
+
+
+async def _enter(built: Application) -> None:
+    entry = built.services.audit.begin(ALICE, "create_token", "test", None)
+    await built.services.access.issue(ALICE, entry=entry)
+
+
+async def _entered(built: Application) -> None:
+    """Several tokens."""
+    for _ in range(4):
+        await _enter(built)
+
+
+async def _remembered(built: Application) -> None:
+    await _enter(built)
+    await _store(built, BEFORE, "before")
+    await drain(built)
+
+
+async def _waiting(built: Application) -> None:
+    """A text that is kept, and of which nothing has been made yet."""
+    await _remembered(built)
+    await _store(built, SAID, "said")
+
+
+async def _asked(built: Application) -> None:
+    """A task that asks which of two homes holds."""
+    await _remembered(built)
+    await _start(built, MOVED)
+    await drain(built)
+
+
+async def _erased(built: Application) -> None:
+    """A namespace that is erased, and whose files nobody has rewritten yet."""
+    await _remembered(built)
+    await erase_all(built)
+
+
+async def _forgotten(built: Application) -> None:
+    """Memories that can be taken back."""
+    await _remembered(built)
+    for memory in await memories(built):
+        entry = built.services.audit.begin(ALICE, "delete_memory", "test", None)
+        await built.services.recall.forget(ALICE, memory.id, entry=entry)
+
+
+async def _store(built: Application, text: str, key: str) -> None:
+    entry = built.services.audit.begin(ALICE, "store_memory", "test", None)
+    submission = Submission(text, "life", idempotency_key=key)
+    await built.services.ingest.remember(ALICE, submission, entry=entry)
+
+
+async def _start(built: Application, text: str) -> None:
+    entry = built.services.audit.begin(ALICE, "send_message", "test", None)
+    request = Request(Mode.INGEST, "life", text)
+    await built.services.consolidate.start(ALICE, request, entry=entry)
+
+
+async def drain(built: Application) -> None:
+    """Work until nothing is left to do, jobs of a killed worker included."""
+    while True:
+        while await built.worker.run_once():
+            pass
+        async with built.store.transaction(ALICE, write=False) as tx:
+            counts = await tx.jobs.counts()
+        left = {kind for kind, state in counts if state is not JobState.FAILED} - {DISCARD}
+        if not left:
+            return
+        await asyncio.sleep(POLL_S)  # until the lease of the killed one has run out
+
+
+async def _migrate(_: Application, told: Callable[[str], None]) -> None:
+    told("migrated")
+
+
+async def _stores(built: Application, told: Callable[[str], None]) -> None:
+    for number in range(2):
+        await _store(built, f"I own bike number {number}.", f"key-{number}")
+        told(f"store-{number}")
+
+
+async def _extract(built: Application, told: Callable[[str], None]) -> None:
+    await drain(built)
+    told("extracted")
+
+
+async def _consolidate(built: Application, told: Callable[[str], None]) -> None:
+    async with built.store.transaction(ALICE, write=False) as tx:
+        begun = await tx.tasks.page(Filter(), after=None, limit=2)
+    if not begun:  # a client that was cut off lists its tasks before it sends again
+        await _start(built, SAID)
+    told("accepted")
+    await drain(built)
+    told("consolidated")
+
+
+async def _answer(built: Application, told: Callable[[str], None]) -> None:
+    found = await built.services.tasks.questions(ALICE, limit=2)
+    if found:
+        entry = built.services.audit.begin(ALICE, "send_message", "test", None)
+        await built.services.tasks.answer(ALICE, found[0].task.id, "keep_new", entry=entry)
+    told("answered")
+    await drain(built)
+    told("settled")
+
+
+async def _erase(built: Application, told: Callable[[str], None]) -> None:
+    await erase_all(built)
+    told("erased")
+    await _purge(built, told)
+
+
+async def _purge(built: Application, told: Callable[[str], None]) -> None:
+    await drain(built)
+    told("purged")
+
+
+async def _import(built: Application, told: Callable[[str], None]) -> None:
+    def entry() -> AuditEntry:
+        return built.services.audit.begin(ALICE, "import_namespace", "test", None)
+
+    await built.services.importing.take(ALICE, io.BytesIO(many(CARRIED)), entry=entry)
+    told("imported")
+    await drain(built)
+    told("findable")
+
+
+async def _restore(built: Application, told: Callable[[str], None]) -> None:
+    async with built.store.transaction(ALICE, write=False) as tx:
+        ids = [row["id"] for row in await tx.handle.connection.fetch(_OUT, {})]
+    for item_id in ids:
+        entry = built.services.audit.begin(ALICE, "restore_memory", "test", None)
+        await built.services.recall.restore(ALICE, item_id, entry=entry)
+        told(item_id)
+
+
+async def _revoke(built: Application, told: Callable[[str], None]) -> None:
+    for info in await built.services.access.tokens(ALICE):
+        entry = built.services.audit.begin(ALICE, "revoke_token", "test", None)
+        await built.services.access.revoke(info, force=True, entry=entry)
+        told(info.accessor)
+
+
+async def _is_migrated(built: Application, _: str) -> bool:
+    return await summary(built) is not None
+
+
+async def _is_stored(built: Application, told: str) -> bool:
+    async with built.store.transaction(ALICE, write=False) as tx:
+        return await tx.episodes.receipt(told.replace("store", "key")) is not None
+
+
+async def _is_extracted(built: Application, _: str) -> bool:
+    found = await summary(built)
+    return not found["jobs"] and "Acme" in str(found["memories"])
+
+
+async def _is_consolidated(built: Application, told: str) -> bool:
+    found = await summary(built)
+    return bool(found["runs"]) if told == "accepted" else found["runs"] == [TaskState.COMPLETED]
+
+
+async def _is_answered(built: Application, told: str) -> bool:
+    found = await summary(built)
+    return not found["asks"] and (told == "answered" or found["runs"] == [TaskState.COMPLETED])
+
+
+async def _is_erased(built: Application, told: str) -> bool:
+    """Nothing is left in a row; and once it is said to be purged, nothing in a file. The files of
+    a Postgres hold other databases too, with the same words: there its word is taken.
+    """
+    if await _rows(built) != 0 or any(one.revoked_at is None for one in await _tokens(built)):
+        return False
+    if told == "erased":
+        return True
+    async with built.store.transaction(None, write=False) as tx:
+        waiting = await tx.erasures.unpurged()
+    sqlite = built.store.engine == "sqlite"
+    return not waiting and not (sqlite and (await scan(built.store, [TRACE], [])).places)
+
+
+async def _is_erased_or_not(built: Application) -> bool:
+    """Half a namespace is none that anybody asked for."""
+    tokens = {one.revoked_at is None for one in await _tokens(built)}
+    if await _rows(built) == 0:
+        return tokens == {False}
+    return tokens == {True} and len(await memories(built)) == 2
+
+
+async def _is_imported(built: Application, _: str) -> bool:
+    found = await summary(built)
+    return len(await memories(built, limit=CARRIED + 1)) == CARRIED == found["findable"]
+
+
+async def _is_restored(built: Application, item_id: str) -> bool:
+    return item_id in {one.id for one in await memories(built)}
+
+
+async def _is_revoked(built: Application, accessor: str) -> bool:
+    info = await built.services.access.find(accessor, ALICE)
+    return info.refusal(built.services.audit.now()) is Refusal.REVOKED
+
+
+async def _tokens(built: Application) -> list[TokenInfo]:
+    return await built.services.access.tokens(ALICE)
+
+
+async def _rows(built: Application) -> int:
+    """How many rows there are of what an erasure removes; its own job is none of them."""
+    async with built.store.transaction(ALICE, write=False) as tx:
+        counts = await tx.erasures.counts()
+    return sum(counts[table] for table in DELETED if table != "operations")
+
+
+WORKS = {
+    "migrate": Work(_nothing, _migrate, _is_migrated),
+    "store": Work(_remembered, _stores, _is_stored),
+    "extract": Work(_waiting, _extract, _is_extracted),
+    "consolidate": Work(_remembered, _consolidate, _is_consolidated),
+    "answer": Work(_asked, _answer, _is_answered),
+    "erase": Work(_remembered, _erase, _is_erased, _is_erased_or_not),
+    "purge": Work(_erased, _purge, _is_erased),
+    "import": Work(_enter, _import, _is_imported),
+    "restore": Work(_forgotten, _restore, _is_restored),
+    "revoke": Work(_entered, _revoke, _is_revoked),
+}
+
+
+async def summary(built: Application) -> dict[str, object]:
+    """All that is there, without ids and times that differ from run to run."""
+    async with built.store.transaction(ALICE, write=False) as tx:
+        memories = await tx.memories.page(limit=100, offset=0, type_="", topic="")
+        runs = await tx.tasks.page(Filter(), after=None, limit=100)
+        statistics = await tx.words.statistics()
+        jobs = await tx.jobs.counts()
+        book = await tx.audit.newest(1_000)
+    state = [task.status.state for task in runs]
+    return {
+        "memories": sorted((m.text, m.citation.quote, m.reinforcements) for m in memories),
+        "runs": sorted(state),
+        "findable": statistics.documents,
+        "words": statistics.words,
+        "jobs": {f"{kind} {at}": n for (kind, at), n in jobs.items() if kind != DISCARD},
+        "effects": sorted(
+            (line.operation, tuple(sorted(line.counts.items())))
+            for line in book
+            if any(line.counts.get(kind) for kind in ("added", "superseded", "embedded", "queued"))
+        ),
+        "asks": sum(one is TaskState.INPUT_REQUIRED for one in state),
+    }
+
+
+def opened(database: Database) -> AbstractAsyncContextManager[Application]:
+    """The house of the victim."""
+    return open_application(settings_for(database, lease_s=LEASE_S), embedder=HashEmbedder())
+
+
+async def main(work: str, database: str) -> None:
+    async with opened(database if "=" in database else Path(database)) as built:
+        if work == "insist":
+            await _insist(built)
+        else:
+            await WORKS[work].do(built, lambda done: print(done, flush=True))
+
+
+async def _insist(built: Application) -> None:
+    """Store on, whatever is answered, and say it."""
+    for number in range(3):
+        try:
+            await _store(built, f"I own bike number {number}.", f"key-{number}")
+        except RecallError as error:
+            print(error.code, flush=True)
+        else:
+            print(f"store-{number}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

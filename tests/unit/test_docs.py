@@ -1,0 +1,98 @@
+"""The documents say what the code does: reference tables, error codes, examples."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.routing import Mount, Route
+
+from docs import generate
+from recall_server.api.app import create_app
+from recall_server.api.mcp.tools import Tool
+from recall_server.api.middleware.challenges import METADATA_PATHS
+from tests.support.application import Open
+
+ROOT = Path(__file__).parents[2]
+README_LINES_MAX = 150
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", generate.GENERATED)
+def test_the_reference_is_as_the_code_has_it(name: str) -> None:
+    assert page(f"docs/reference/{name}") == generate.wanted(name), "run: make docs-reference"
+
+
+@pytest.mark.parametrize("code", sorted(generate.codes()))
+def test_every_error_code_has_its_heading_in_troubleshooting(code: str) -> None:
+    assert f"\n## {code}\n" in page("TROUBLESHOOTING.md")
+
+
+def test_troubleshooting_explains_no_code_that_does_not_exist() -> None:
+    explained = re.findall(r"^## ([A-Z_]+)$", page("TROUBLESHOOTING.md"), re.MULTILINE)
+
+    assert sorted(explained) == sorted(generate.codes())
+
+
+@pytest.mark.parametrize("tool", generate.tools(), ids=lambda tool: tool.name)
+def test_every_tool_has_a_row_with_the_data_of_its_answer(tool: Tool) -> None:
+    lines = page("docs/reference/tools.md").splitlines()
+    row = next(line for line in lines if line.startswith(f"| `{tool.name}` |"))
+
+    assert [name for name in tool.data if f"`{name}`" not in row] == []
+
+
+async def test_every_route_is_in_the_reference_and_no_other(open_app: Open) -> None:
+    rows = re.findall(r"^\| `([A-Z]+) (\S+)` \|", page("docs/reference/http.md"), re.MULTILINE)
+    async with open_app() as application:
+        found = set(served(create_app(application)))
+
+    assert len(rows) == len(set(rows))
+    assert set(rows) == {
+        (method, path) for method, path in found if path not in {*METADATA_PATHS, "/a2a/v1"}
+    }
+    assert ("MOUNT", "/a2a/v1") in found
+    assert "| `/a2a/v1/…` |" in page("docs/reference/http.md")
+
+
+def served(app: object) -> Iterator[tuple[str, str]]:
+    """Method and path of all routes, below whatever middleware."""
+    while not hasattr(app, "routes"):
+        inner = vars(app)
+        app = inner.get("_app") or inner["app"]
+    for route in app.routes:
+        if isinstance(route, Mount):
+            yield "MOUNT", route.path
+        elif isinstance(route, Route):
+            # An ASGI application takes every method; MCP is served on POST.
+            for method in (route.methods or {"POST"}) - {"HEAD"}:
+                yield method, route.path
+
+
+def test_the_documents_are_built_strictly() -> None:
+    """With --quiet mkdocs counts no warnings, and --strict lets every broken link pass."""
+    (command,) = re.findall(r"^\t(.*/mkdocs .*)$", page("Makefile"), re.MULTILINE)
+
+    assert "--strict" in command
+    assert not re.search(r"--quiet| -q\b", command)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(page("README.md").splitlines()) <= README_LINES_MAX
+
+
+def test_no_source_cites_a_document_that_is_not_in_the_repository() -> None:
+    family = "AUTH|JWT|ISO|ERS|LLM|DOS|HTTP|VAL|QRY|LOG|EXP|F"
+    # Assembled, so that this line does not find itself.
+    cited = re.compile(
+        rf"\b(?:{family})-\d\d\b|" + "|".join(("FEATURES" + r" [A-L]\d", "SECURITY" + r" [\dA-Z]"))
+    )
+    folders = ("recall_server", "tests", "docs")
+    sources = [p for folder in folders for p in (ROOT / folder).rglob("*.*")]
+    texts = [p for p in sources if p.suffix in {".py", ".sql", ".md", ".yml", ".mjs"}]
+
+    # What PostgreSQL calls row-level security is followed by a semicolon, a quote or a full stop.
+    assert [str(p) for p in texts if cited.search(p.read_text(encoding="utf-8"))] == []

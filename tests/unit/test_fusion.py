@@ -1,0 +1,589 @@
+"""Fusion: what each part of a search adds, by itself and to the digit, and what must hold of any
+pool.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recall_server.domain.query import Hit, Item, ItemKind, Part, Place, Query, SearchMode
+from recall_server.domain.search import fusion
+from recall_server.domain.search.fusion import NEIGHBOUR, WEIGHTS, Evidence, Pool, bm25
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.ranking import bm25_weights, bm25plus
+from recall_server.domain.text.periods import Period
+from tests.support.paths import ROOT
+
+EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+MODES = (SearchMode.HYBRID, SearchMode.KEYWORD, SearchMode.VECTOR)
+MAY_2023 = Period(
+    datetime(2023, 5, 1, tzinfo=UTC), datetime(2023, 6, 1, tzinfo=UTC), "in May 2023", 31 * DAY
+)
+
+
+def item(
+    key: str,
+    *,
+    days: float = 0,
+    accesses: int = 0,
+    session: str = "",
+    position: int | None = None,
+    valid: datetime | None = None,
+) -> Item:
+    said = NOW - timedelta(days=days)
+    place = None if position is None else Place(session or "s", f"ep of {session}", position)
+    return Item(key, ItemKind.TURN, "", "", said, valid or said, None, 0.5, accesses, place=place)
+
+
+class Occurrence(NamedTuple):
+    """How often a term stands in an item, and how long that is."""
+
+    item_id: str
+    term: str
+    times: int
+    length: int
+
+
+class Known(NamedTuple):
+    """What a search knows of some items, by their ids."""
+
+    occurrences: Sequence[Occurrence]
+    idf: Mapping[str, float]
+    average_length: float
+    cosines: Mapping[str, float]
+    named: frozenset[str] = frozenset()
+    periods: tuple[Period, ...] = ()
+
+
+def words(keys: Sequence[str], known: Known) -> Words:
+    times = {term: np.zeros(len(keys), np.int64) for term in [*known.idf, *known.named]}
+    lengths = np.zeros(len(keys), np.int64)
+    for one in known.occurrences:
+        if one.item_id in keys and one.term in times:
+            at = keys.index(one.item_id)
+            times[one.term][at] = one.times
+            lengths[at] = max(lengths[at], one.length)
+    return Words(times, lengths)
+
+
+def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> list[Hit]:
+    """`fusion.fuse` of items whose slots are in the order of their ids."""
+    items = sorted(pool, key=lambda one: one.id)
+    keys = [one.id for one in items]
+    names: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return names.setdefault(name, len(names))
+
+    places = [one.place for one in items]
+    columns = Pool(
+        np.array([one.recorded_at.timestamp() for one in items]),
+        np.array([one.valid_from.timestamp() for one in items]),
+        np.array([one.importance for one in items]),
+        np.array([one.access_count for one in items]),
+        np.array(
+            [
+                names.setdefault(at.session, len(names)) if at else -1 - n
+                for n, at in enumerate(places)
+            ],
+            np.int64,
+        ),
+        np.array(
+            [names.setdefault(at.episode_id, len(names)) if at else -1 for at in places], np.int64
+        ),
+        np.array([at.position if at else 0 for at in places], np.int64),
+    )
+    evidence = Evidence(
+        words(keys, known),
+        known.idf,
+        known.average_length,
+        np.array([known.cosines.get(key, np.nan) for key in keys]),
+        known.named,
+        known.periods,
+    )
+    fused = fusion.fuse(columns, evidence, query, now)
+    best = fused.order.tolist()
+    return [Hit(items[at], scores) for at, scores in zip(best, fused.scores(best), strict=True)]
+
+
+def occurrence(key: str, term: str, times: int = 1, length: int = 10) -> Occurrence:
+    return Occurrence(key, term, times, length)
+
+
+def evidence(
+    *occurrences: Occurrence,
+    cosines: Mapping[str, float] | None = None,
+    named: Sequence[str] = (),
+    periods: tuple[Period, ...] = (),
+) -> Known:
+    """Words of equal rarity, in a namespace of texts of ten words."""
+    idf = dict.fromkeys(sorted({one.term for one in occurrences if one.term[0] != "@"}), 2.0)
+    return Known(occurrences, idf, 10.0, cosines or {}, frozenset(named), periods)
+
+
+def only(*parts: Part, mode: SearchMode = SearchMode.HYBRID) -> Query:
+    """A question for which nothing but these parts has a say."""
+    return Query("q", mode=mode, recency_weight=1, without=frozenset(Part) - frozenset(parts))
+
+
+def finals(hits: Sequence[Hit]) -> dict[str, float]:
+    return {hit.item.id: hit.scores.final for hit in hits}
+
+
+def ids(hits: Sequence[Hit]) -> list[str]:
+    return [hit.item.id for hit in hits]
+
+
+# --- the parts, one by one ---
+
+
+def test_by_words_the_best_match_has_all_and_what_has_none_of_them_nothing() -> None:
+    pool = [item("a"), item("b"), item("c")]
+    known = evidence(occurrence("a", "x"), occurrence("a", "y"), occurrence("b", "x"))
+
+    (a, b, c) = fuse(pool, known, only(Part.KEYWORD), NOW)
+
+    assert finals([a, b, c]) == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.0})
+    assert [hit.scores.keyword for hit in (a, b, c)] == [1.0, pytest.approx(0.5), None]
+    assert [hit.scores.keyword_rank for hit in (a, b, c)] == [1, 2, None]
+
+
+def test_by_vectors_the_nearest_has_all_and_the_farthest_nothing() -> None:
+    pool = [item("a"), item("b"), item("c"), item("none")]
+    known = evidence(cosines={"a": 0.9, "b": 0.3, "c": -0.1})
+
+    hits = fuse(pool, known, only(Part.COSINE), NOW)
+
+    assert finals(hits) == pytest.approx({"a": 1.0, "b": 0.4, "c": 0.0, "none": 0.0})
+    assert [hit.scores.cosine for hit in hits[:2]] == [0.9, 0.3]
+    assert {hit.item.id: hit.scores.cosine_rank for hit in hits} == {
+        "a": 1, "b": 2, "c": 3, "none": None
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cosine", [0.8, 0.0, -0.2])
+def test_vectors_that_are_all_equally_near_are_as_near_as_they_are(cosine: float) -> None:
+    pool = [item("a"), item("b"), item("none")]
+
+    alone = fuse(pool[:1], evidence(cosines={"a": cosine}), only(Part.COSINE), NOW)
+    both = fuse(pool, evidence(cosines={"a": cosine, "b": cosine}), only(Part.COSINE), NOW)
+
+    assert finals(alone) == pytest.approx({"a": max(0.0, cosine)})
+    assert finals(both) == pytest.approx({"a": max(0, cosine), "b": max(0, cosine), "none": 0})
+
+
+def test_a_named_speaker_lifts_his_turns_and_nobody_elses() -> None:
+    pool = [item("ana"), item("ben"), item("nobody")]
+    spoken = (occurrence("ana", "@ana"), occurrence("ben", "@ben"))
+
+    hits = fuse(pool, evidence(*spoken, named=["@ana"]), only(Part.SPEAKER), NOW)
+
+    assert finals(hits) == {"ana": 1.0, "ben": 0.0, "nobody": 0.0}
+    assert [hit.scores.speaker for hit in hits] == [1.0, 0.0, 0.0]
+
+
+def test_where_several_are_named_each_lifts_his_own_once() -> None:
+    pool = [item("both"), item("ana"), item("cid")]
+    spoken = [occurrence("both", "@mary"), occurrence("both", "@ann"), occurrence("ana", "@ana")]
+
+    hits = fuse(pool, evidence(*spoken, named=["@mary", "@ann", "@ana"]), only(Part.SPEAKER), NOW)
+
+    assert finals(hits) == {"both": 1.0, "ana": 1.0, "cid": 0.0}
+
+
+def test_who_speaks_is_no_word_that_counts() -> None:
+    """Neither for the words, nor for the session, nor beside a turn."""
+    pool = [item("a", position=0), item("b", position=1)]
+    known = evidence(occurrence("a", "@ana"), named=["@ana"])
+
+    hits = fuse(pool, known, only(Part.KEYWORD, Part.NEIGHBOURS, Part.SESSION), NOW)
+
+    assert finals(hits) == {"a": 0.0, "b": 0.0}
+
+
+def test_the_turns_beside_a_match_are_lent_a_share_of_it() -> None:
+    pool = [item(f"t{position}", position=position) for position in range(5)]
+
+    lent = finals(
+        fuse(pool, evidence(occurrence("t2", "x")), only(Part.KEYWORD, Part.NEIGHBOURS), NOW)
+    )
+    kept = finals(fuse(pool, evidence(occurrence("t2", "x")), only(Part.KEYWORD), NOW))
+
+    share = pytest.approx(NEIGHBOUR)
+    assert lent == {"t0": 0.0, "t1": share, "t2": 1.0, "t3": share, "t4": 0.0}
+    assert kept == {"t0": 0.0, "t1": 0.0, "t2": 1.0, "t3": 0.0, "t4": 0.0}
+
+
+def test_nothing_is_lent_from_one_episode_to_another_or_to_what_has_no_place() -> None:
+    pool = [
+        item("here", session="one", position=0),
+        item("next door", session="two", position=1),
+        item("nowhere"),
+    ]
+
+    hits = fuse(pool, evidence(occurrence("here", "x")), only(Part.KEYWORD, Part.NEIGHBOURS), NOW)
+
+    assert finals(hits) == {"here": 1.0, "next door": 0.0, "nowhere": 0.0}
+
+
+def test_several_memories_of_one_turn_lend_what_the_best_of_them_has() -> None:
+    pool = [item("one", position=0), item("other", position=0), item("beside", position=1)]
+    words = (occurrence("one", "x"), occurrence("other", "x"), occurrence("other", "y"))
+
+    found = finals(fuse(pool, evidence(*words), only(Part.KEYWORD, Part.NEIGHBOURS), NOW))
+
+    assert found == pytest.approx({"one": 0.5, "other": 1.0, "beside": NEIGHBOUR})
+
+
+def test_a_session_with_more_of_the_words_lends_to_all_its_turns() -> None:
+    pool = [
+        item("x", session="good", position=0),
+        item("y", session="good", position=9),
+        item("far", session="good", position=99),
+        item("other", session="less", position=0),
+        item("silent", session="none", position=0),
+        item("nowhere"),
+    ]
+    known = evidence(occurrence("x", "x"), occurrence("y", "y"), occurrence("other", "x"))
+
+    found = finals(fuse(pool, known, only(Part.SESSION), NOW))
+
+    assert found["x"] == found["y"] == found["far"] == 1.0
+    assert 0.0 < found["other"] < 1.0
+    assert found["silent"] == found["nowhere"] == 0.0
+
+
+def test_a_word_that_few_sessions_have_tells_more_of_a_session() -> None:
+    pool = [item(f"{n}", session=f"{n}", position=0) for n in range(5)]
+    known = evidence(occurrence("0", "rare"), *(occurrence(f"{n}", "common") for n in range(1, 5)))
+
+    found = finals(fuse(pool, known, only(Part.SESSION), NOW))
+
+    # Of five sessions, ln(6 / 1) and ln(6 / 4).
+    assert found["0"] == 1.0
+    assert found["1"] == pytest.approx(math.log(6 / 4) / math.log(6))
+
+
+def test_what_has_no_session_is_one_by_itself() -> None:
+    found = finals(
+        fuse([item("a"), item("b")], evidence(occurrence("a", "x")), only(Part.SESSION), NOW)
+    )
+
+    assert found == {"a": 1.0, "b": 0.0}
+
+
+def test_a_period_in_the_question_lifts_what_fits_it_and_leaves_nothing_out() -> None:
+    pool = [
+        item("before", valid=MAY_2023.start and MAY_2023.start - 31 * DAY),
+        item("in it", valid=datetime(2023, 5, 8, tzinfo=UTC)),
+        item("years later"),
+    ]
+
+    hits = fuse(pool, evidence(periods=(MAY_2023,)), only(Part.TIME), NOW)
+
+    assert ids(hits) == ["in it", "before", "years later"]
+    found = finals(hits)
+    assert found["in it"] == 1.0
+    assert found["before"] == pytest.approx(math.exp(-1))
+    assert 0.0 < found["years later"] < 1e-6
+
+
+def test_of_several_periods_the_one_that_fits_best_counts() -> None:
+    today = Period(NOW - DAY, NOW, "yesterday", DAY)
+    pool = [item("a", days=0.5), item("b", valid=MAY_2023.start)]
+
+    found = finals(fuse(pool, evidence(periods=(MAY_2023, today)), only(Part.TIME), NOW))
+
+    assert found == {"a": 1.0, "b": 1.0}
+
+
+def test_what_is_newer_or_read_more_often_has_more_of_recency() -> None:
+    pool = [item("new", days=-1), item("old", days=4), item("read", days=4, accesses=3)]
+
+    found = finals(fuse(pool, evidence(), only(Part.RECENCY), NOW))
+
+    assert found == pytest.approx({"new": 1.0, "read": math.exp(-1), "old": math.exp(-4)})
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_recency_counts_for_as_much_as_the_query_says(weight: float) -> None:
+    query = replace(only(Part.RECENCY), recency_weight=weight)
+
+    assert finals(fuse([item("a")], evidence(), query, NOW)) == {"a": pytest.approx(weight)}
+
+
+# --- together ---
+
+
+def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
+    pool = [
+        item("a", session="s", position=0, days=1, valid=MAY_2023.start),
+        item("b", session="s", position=1, days=2),
+    ]
+    known = evidence(
+        occurrence("a", "x"),
+        occurrence("b", "@ben"),
+        cosines={"a": 0.1, "b": 0.7},
+        named=["@ben"],
+        periods=(MAY_2023,),
+    )
+
+    b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
+
+    total = sum(WEIGHTS.values())
+    of_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
+    of_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
+    assert a.scores.final == pytest.approx(of_a / total, abs=1e-9)
+    assert b.scores.final == pytest.approx(of_b / total, abs=1e-9)
+    assert (a.scores.speaker, a.scores.session, a.scores.time) == (0.0, 1.0, 1.0)
+    assert (b.scores.cosine, b.scores.cosine_rank, b.scores.keyword_rank) == (0.7, 1, 2)
+
+
+def test_the_guide_tells_what_each_part_counts_for() -> None:
+    guide = (ROOT / "docs/guide/search.md").read_text("utf-8")
+    words = {
+        Part.KEYWORD: "words",
+        Part.COSINE: "vectors",
+        Part.SPEAKER: "speaker",
+        Part.SESSION: "session",
+        Part.TIME: "time",
+        Part.RECENCY: "recency",
+    }
+
+    assert set(words) == set(WEIGHTS)
+    for part, weight in WEIGHTS.items():
+        assert f"| {words[part]} | {f'{weight:g}'.removeprefix('0')} |" in guide
+    assert f"lent a {'tenth' if NEIGHBOUR == 0.1 else NEIGHBOUR} of it" in guide
+
+
+def test_a_part_that_the_question_gives_no_reason_for_says_nothing() -> None:
+    (hit,) = fuse([item("a")], evidence(occurrence("a", "x")), Query("q", recency_weight=1), NOW)
+
+    assert (hit.scores.speaker, hit.scores.time, hit.scores.cosine) == (None, None, None)
+    # Of words, session and recency it has all.
+    assert hit.scores.final == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("part", [part for part in Part if part in WEIGHTS])
+def test_without_a_part_its_effect_is_gone(part: Part) -> None:
+    """What speaks for the second one is that part; of words, the session speaks too."""
+    words = evidence(occurrence("b", "x"))
+    reason = {
+        Part.KEYWORD: words,
+        Part.COSINE: evidence(cosines={"a": 0.1, "b": 0.9}),
+        Part.SPEAKER: evidence(occurrence("b", "@ben"), named=["@ben"]),
+        Part.SESSION: words,
+        Part.TIME: evidence(periods=(Period(NOW, None, "", DAY),)),
+        Part.RECENCY: evidence(),
+    }[part]
+    b = item(
+        "b",
+        days=9,
+        accesses=99 if part is Part.RECENCY else 0,
+        valid=NOW if part is Part.TIME else None,
+    )
+    of_it = {Part.KEYWORD, Part.SESSION} if reason is words else {part}
+
+    with_it = fuse([item("a", days=9), b], reason, only(*of_it), NOW)
+    without = fuse([item("a", days=9), b], reason, only(*frozenset(Part) - of_it), NOW)
+
+    assert ids(with_it) == ["b", "a"]
+    assert ids(without) == ["a", "b"]
+    assert len(set(finals(without).values())) == 1
+
+
+def test_with_no_part_at_all_equals_stand_newest_first_and_then_by_id() -> None:
+    pool = [item("c", days=1), item("b"), item("a", days=1), item("d")]
+
+    for mode in MODES:
+        hits = fuse(pool, evidence(), only(mode=mode), NOW)
+        assert ids(hits) == ["b", "d", "a", "c"]
+        assert set(finals(hits).values()) == {0.0}
+
+
+def test_what_is_below_the_threshold_is_dropped_and_what_is_on_it_stays() -> None:
+    pool = [item("a"), item("b"), item("c")]
+    known = evidence(occurrence("a", "x"), occurrence("a", "y"), occurrence("b", "x"))
+    query = only(Part.KEYWORD)
+    on_it = fuse(pool, known, query, NOW)[1].scores.final
+
+    assert ids(fuse(pool, known, replace(query, score_threshold=on_it), NOW)) == ["a", "b"]
+    above = math.nextafter(on_it, 1)
+    assert ids(fuse(pool, known, replace(query, score_threshold=above), NOW)) == ["a"]
+    assert fuse(pool, known, replace(query, score_threshold=1.0), NOW)[0].scores.final == 1.0
+
+
+def test_nothing_fused_is_nothing() -> None:
+    for mode in MODES:
+        assert fuse([], evidence(), Query("q", mode=mode), NOW) == []
+
+
+# --- modes ---
+
+
+def test_mode_vector_is_the_cosine_and_nothing_else() -> None:
+    pool = [item("a"), item("b", accesses=9), item("c"), item("none")]
+    known = evidence(
+        occurrence("b", "x"),
+        cosines={"a": 0.8, "b": 0.5, "c": -0.2},
+        named=["@b"],
+        periods=(MAY_2023,),
+    )
+
+    hits = fuse(pool, known, Query("q", mode=SearchMode.VECTOR), NOW)
+
+    assert finals(hits) == pytest.approx({"a": 0.8, "b": 0.5, "c": 0.0, "none": 0.0})
+    assert {hit.scores.keyword for hit in hits} == {None}
+
+
+def test_without_vectors_hybrid_is_keyword() -> None:
+    pool = [item("a", position=0), item("b", days=3, position=1)]
+    known = evidence(occurrence("a", "x"), occurrence("b", "@b"), named=["@b"])
+
+    hybrid, words = (
+        fuse(pool, known, Query("q", mode=mode), NOW)
+        for mode in (SearchMode.HYBRID, SearchMode.KEYWORD)
+    )
+
+    assert hybrid == words
+
+
+# --- BM25 ---
+
+
+@EXAMPLES
+@given(
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True),
+    st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12), max_size=8),
+    st.integers(0, 1_000),
+    st.floats(1, 50),
+)
+def test_our_bm25_is_the_librarys_on_the_same_documents(
+    asked: list[str], documents: list[list[str]], others: int, average: float
+) -> None:
+    known = Counter(term for document in documents for term in set(document))
+    idf = bm25_weights({t: known[t] for t in asked}, len(documents) + others)
+    postings = [
+        Occurrence(f"{number}", term, times, len(document))
+        for number, document in enumerate(documents)
+        for term, times in Counter(document).items()
+    ]
+    library = bm25plus(asked, documents, idf=idf, average_length=average)
+
+    keys = [f"{number}" for number in range(len(documents))]
+    none = np.full(len(keys), np.nan)
+    found = bm25(Evidence(words(keys, Known(postings, idf, average, {})), idf, average, none))
+
+    assert found.tolist() == pytest.approx(library)
+
+
+# --- what holds of any pool ---
+
+KEYS = st.sampled_from([a + b for a in "abcd" for b in "abcd"])
+MOMENTS = st.floats(-10, 5_000).map(lambda days: NOW - timedelta(days=days))
+PLACES = st.none() | st.builds(
+    Place, st.sampled_from("st"), st.sampled_from("ef"), st.integers(0, 4)
+)
+POOL = st.lists(
+    st.builds(
+        lambda key, recorded, valid, accesses, place: Item(
+            key, ItemKind.MEMORY, "", "", recorded, valid, None, 0.5, accesses, place=place
+        ),
+        KEYS,
+        MOMENTS,
+        MOMENTS,
+        st.integers(0, 10_000),
+        PLACES,
+    ),
+    max_size=12,
+    unique_by=lambda one: one.id,
+)
+OCCURRENCES = st.lists(
+    st.builds(
+        Occurrence, KEYS, st.sampled_from(["x", "y", "z", "@a", "@b"]), st.integers(1, 9),
+        st.integers(1, 60),
+    ),
+    max_size=24,
+    unique_by=lambda one: (one.item_id, one.term),
+)  # fmt: skip
+PERIODS = st.sampled_from([(), (MAY_2023,), (MAY_2023, Period(None, NOW, "until today", DAY))])
+EVIDENCE = st.builds(
+    Known,
+    OCCURRENCES,
+    st.just({"z": 0.1, "x": 3.0, "y": 1.5}),
+    st.floats(1, 100),
+    st.dictionaries(KEYS, st.floats(-1, 1) | st.sampled_from([0.5]), max_size=12),
+    st.frozensets(st.sampled_from(["@a", "@b"])),
+    PERIODS,
+)
+QUERY = st.builds(
+    Query,
+    st.just("q"),
+    mode=st.sampled_from(MODES),
+    recency_weight=st.floats(0, 1),
+    score_threshold=st.sampled_from([0.0, 0.0, 0.4]),
+    without=st.frozensets(st.sampled_from(Part), max_size=4),
+)
+
+
+@EXAMPLES
+@given(POOL, EVIDENCE, QUERY)
+def test_every_score_is_between_0_and_1(pool: list[Item], known: Known, query: Query) -> None:
+    for hit in fuse(pool, known, query, NOW):
+        s = hit.scores
+        shares = (s.final, s.recency, s.keyword, s.speaker, s.session, s.time)
+        assert all(0.0 <= share <= 1.0 for share in shares if share is not None)
+        assert s.final >= query.score_threshold
+        assert s.cosine == known.cosines.get(hit.item.id)
+
+
+@EXAMPLES
+@given(POOL, EVIDENCE, QUERY, st.randoms())
+def test_the_order_of_the_rows_changes_nothing_to_the_last_bit(
+    pool: list[Item], known: Known, query: Query, rnd: random.Random
+) -> None:
+    shuffled = known._replace(
+        occurrences=rnd.sample(list(known.occurrences), len(known.occurrences)),
+        cosines=dict(rnd.sample(list(known.cosines.items()), len(known.cosines))),
+    )
+
+    assert fuse(rnd.sample(pool, len(pool)), shuffled, query, NOW) == fuse(pool, known, query, NOW)
+
+
+@EXAMPLES
+@given(POOL, EVIDENCE, QUERY)
+def test_the_order_is_total(pool: list[Item], known: Known, query: Query) -> None:
+    hits = fuse(pool, known, replace(query, score_threshold=0.0), NOW)
+
+    assert sorted(ids(hits)) == sorted(one.id for one in pool)
+    stands = [(-h.scores.final, NOW - h.item.recorded_at, h.item.id) for h in hits]
+    assert stands == sorted(stands)
+
+
+@EXAMPLES
+@given(POOL, EVIDENCE, QUERY, st.sampled_from(Part))
+def test_a_part_left_out_twice_is_left_out_once_and_its_score_is_not_told(
+    pool: list[Item], known: Known, query: Query, part: Part
+) -> None:
+    query = replace(query, mode=SearchMode.HYBRID, without=query.without | {part})
+
+    for hit in fuse(pool, known, query, NOW):
+        told = {
+            Part.KEYWORD: hit.scores.keyword,
+            Part.SPEAKER: hit.scores.speaker,
+            Part.SESSION: hit.scores.session,
+            Part.TIME: hit.scores.time,
+        }
+        assert told.get(part) is None

@@ -1,0 +1,45 @@
+"""The code keeps its own rules: modules small and named, one reader of the environment."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from recall_server.api.mcp.tools import TOOLS, screened
+from tests.support.paths import ROOT
+
+MODULES = sorted((ROOT / "recall_server").rglob("*.py"))
+
+LINES_MAX = 600
+BANNED = {"utils", "helpers", "common", "base", "manager", "core", "misc"}
+
+
+def test_tool_descriptions_give_no_orders() -> None:
+    assert screened(TOOLS) == TOOLS
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_every_module_is_small_named_for_its_idea_and_says_what_it_is(path: Path) -> None:
+    text = path.read_text()
+
+    assert len(text.splitlines()) <= LINES_MAX
+    assert path.stem not in BANNED
+    assert not text or ast.get_docstring(ast.parse(text))
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    assert [p.name for p in MODULES if re.search(r"os\.environ|getenv", p.read_text())] == []
+
+
+def test_the_text_of_no_query_is_put_together() -> None:
+    storage = [p for p in MODULES if "storage" in p.relative_to(ROOT).parts]
+    formatted = re.compile(r"""f["'](?:SELECT|INSERT|UPDATE|DELETE)""")
+
+    # The one exception writes numbers and digests of our own, on either engine, in one script.
+    assert {p.name for p in storage if formatted.search(p.read_text())} <= {"migrations.py"}
+
+
+def test_one_tenant_is_never_matched_by_a_pattern() -> None:
+    for path in (ROOT / "recall_server/storage/sql").glob("*.sql"):
+        assert not re.search(r"\b(?:LIKE|GLOB|ILIKE|SIMILAR)\b", path.read_text()), path.name
