@@ -108,7 +108,7 @@ BROKEN: list[tuple[type, str, str, Json]] = [
     (TaskTable, "get", "SubscribeToTask", {"id": "task_x"}),
     (TaskTable, "add", "SendMessage", {"message": message()}),
     (TaskTable, "add", "SendStreamingMessage", {"message": message()}),
-    (Tasks, "rested", "SendMessage", {"message": message()}),
+    (Tasks, "wait_until_idle", "SendMessage", {"message": message()}),
     (TaskTable, "get", "ListTaskPushNotificationConfigs", {"taskId": "task_x"}),
 ]
 
