@@ -241,7 +241,7 @@ async def retrieval(engine: str, options: Options, say: Say) -> Result:
         async with open_application(
             settings(database).model_copy(update=chosen),
             now=clock,
-            chance=random.Random(SEED).randbytes,  # noqa: S311 - ids must repeat
+            random_bytes=random.Random(SEED).randbytes,  # noqa: S311 - ids must repeat
         ) as built:
             conversations = _Conversations(built, clock, lambda text: say(f"{engine}: {text}"))
             stored = await conversations.store(data)

@@ -136,7 +136,7 @@ async def _phases(database: Path | str, owner: Namespace) -> dict[str, float | N
         records = await _newest(built, owner)
     accepted = {record.ids[0]: record for record in records if record.operation == ACCEPT}
     worked = {record.ids[0]: record for record in records if record.operation == CONSOLIDATE}
-    pairs = [(record, worked[run_id]) for run_id, record in accepted.items()]
+    pairs = [(record, worked[task_id]) for task_id, record in accepted.items()]
     made = sum(work.counts.get("added", 0) for _, work in pairs)
     if made != len(pairs):
         raise RuntimeError(f"{len(pairs)} tasks have made {made} memories.")

@@ -20,7 +20,7 @@ from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
 from recall_server.domain.namespace import namespace
 from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 
 SEED = 20260301
 WARM_UP = 20
@@ -84,7 +84,7 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
         good, revoked = await tenant(built, "guest"), await tenant(built, "guest")
         guest = namespace("guest")
         entry = services.audit.begin(guest, "create_token", "benchmark", None)
-        wanted = Wanted(expires_in=timedelta(milliseconds=1))
+        wanted = TokenRequest(expires_in=timedelta(milliseconds=1))
         expired, _ = await services.access.issue(guest, wanted=wanted, entry=entry)
         info = await services.access.verify(revoked)
         entry = services.audit.begin(guest, "revoke_token", "benchmark", None)

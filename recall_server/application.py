@@ -12,7 +12,7 @@ from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services import Services
 from recall_server.services.memory.embedding import ItemEmbedder
-from recall_server.storage.sqlite.disk_space import room
+from recall_server.storage.sqlite.disk_space import space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
 
@@ -25,7 +25,7 @@ def utc_now() -> datetime:
 
 @dataclass
 class Application:
-    """All parts, built once. `stopping` turns `/ready` off while open calls finish."""
+    """All parts of a running server. `stopping` turns `/ready` off while open calls finish."""
 
     settings: Settings
     store: Store
@@ -40,7 +40,7 @@ class Application:
     def stop(self) -> None:
         """Turn `/ready` off and release every call that waits for a task."""
         self.stopping = True
-        self.services.tasks.runs.bell.close()
+        self.services.tasks.transitions.events.close()
 
     async def check(self) -> None:
         """Raise `Unavailable` where the database does not answer, or reads cannot be recorded."""
@@ -48,7 +48,7 @@ class Application:
         await self.store.autocommit(None).access.by_accessor("")
 
     def space_warnings(self) -> list[Finding]:
-        """Warnings of low disk space, found without asking the database."""
+        """Return warnings of low disk space without querying the database."""
         where = self.settings.database
-        found = room(where) if isinstance(where, Path) and where.exists() else ()
+        found = space_findings(where) if isinstance(where, Path) and where.exists() else ()
         return [one for one in found if one.level is not Level.OK]

@@ -1,4 +1,4 @@
-"""The composition root: builds an `Application` from settings. Tests call it with other parts."""
+"""The composition root: builds an `Application` from settings. Tests pass other parts."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ from recall_server.services.audit.verification import PURPOSE, Verification
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
 from recall_server.services.auth.identity import Identity
-from recall_server.services.auth.jwt_verifier import JsonWebTokens
+from recall_server.services.auth.jwt_verifier import JwtVerifier
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
 from recall_server.services.erasure.erase import Erase
@@ -40,7 +40,7 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
-from recall_server.services.memory.episodes import erased_among
+from recall_server.services.memory.episodes import find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
@@ -71,17 +71,17 @@ async def open_application(
     reranker: Reranker | None = None,
     merger: Merger | None = None,
     now: Clock = utc_now,
-    chance: Callable[[int], bytes] = os.urandom,
+    random_bytes: Callable[[int], bytes] = os.urandom,
     restored: bool = False,
 ) -> AsyncIterator[Application]:
-    """Open the database, bring it up to date, and build everything on it; one that does not know of
-    all erasures only where it is known to be `restored` from a backup.
+    """Open and migrate the database and build everything on it. A database that lacks recorded
+    erasures is refused, unless it is known to be `restored` from a backup.
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
 
     def id_of(prefix: str) -> str:
-        return new_id(prefix, now(), chance(10))
+        return new_id(prefix, now(), random_bytes(10))
 
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
@@ -91,41 +91,41 @@ async def open_application(
         issuers = factories.issuers(settings)
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
-        us = settings.canonical_url or f"urn:recall:{key.kid}"
-        delegation = Delegation(store, now, id_of, key, us)
+        audience = settings.canonical_url or f"urn:recall:{key.kid}"
+        delegation = Delegation(store, now, id_of, key, audience)
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
-        mind = embedder or factories.embedder(settings)
-        vectors = ItemEmbedder(mind) if mind else None
-        second = reranker or factories.reranker(settings)
-        if second is not None:
-            stack.push_async_callback(second.close)
-            store.holders.append(second.forget)
-        if mind is not None:
-            stack.push_async_callback(mind.close)
+        embedder = embedder or factories.embedder(settings)
+        vectors = ItemEmbedder(embedder) if embedder else None
+        reranker = reranker or factories.reranker(settings)
+        if reranker is not None:
+            stack.push_async_callback(reranker.close)
+            store.holders.append(reranker.forget)
+        if embedder is not None:
+            stack.push_async_callback(embedder.close)
         lease, woken = timedelta(seconds=settings.lease_s), _Wake()
         cursors = Cursors(key.derive(CURSORS), now)
         reads = ReadLog(store)
         stack.push_async_callback(reads.close)
         audit = Audit(store, now, id_of, cursors, reads)
-        proof = Verification(store, key, now)
+        verification = Verification(store, key, now)
         checkpoints = Checkpoints(
-            proof, factories.checkpoint_places(settings), settings.checkpoint_s
+            verification, factories.checkpoint_places(settings), settings.checkpoint_s
         )
         stack.push_async_callback(checkpoints.close)
-        digests, masking = Digests(key.derive("erased")), factories.masking(settings)
+        digests, redaction = Digests(key.derive("erased")), factories.redaction(settings)
         budget = Budget(store, now, settings.model_tokens_per_day)
         ingest = Ingest(
             store,
             chosen,
             vectors is not None,
             now,
-            chance,
+            random_bytes,
             settings.text_chars_max,
             lease,
             woken,
             digests,
-            masking,
+            redaction,
             budget,
         )
         embedding = Embedding(store, vectors, now, lease)
@@ -145,10 +145,10 @@ async def open_application(
             woken,
             cursors,
         )
-        runs = TaskTransitions(
+        transitions = TaskTransitions(
             store,
             now,
-            chance,
+            random_bytes,
             timedelta(days=settings.task_days),
             woken,
             TaskEvents(poll_s=settings.task_poll_s),
@@ -157,9 +157,9 @@ async def open_application(
         merging = Merging(store, merger or factories.merger(settings), vectors, budget)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
-            store, runs, chosen, merging, settings.text_chars_max, lease, digests, masking
+            store, transitions, chosen, merging, settings.text_chars_max, lease, digests, redaction
         )
-        tasks = Tasks(runs, masking, cursors)
+        tasks = Tasks(transitions, redaction, cursors)
         worker = Worker(
             store,
             {
@@ -177,7 +177,7 @@ async def open_application(
             lease=lease,
             poll_s=settings.worker_poll_s,
             jobs_at_once=settings.worker_jobs,
-            last_words={CONSOLIDATE: consolidate.give_up},
+            on_give_up={CONSOLIDATE: consolidate.give_up},
         )
         woken.worker = worker
         yield Application(
@@ -190,7 +190,7 @@ async def open_application(
                     id_of,
                     audit.begin,
                     timedelta(days=settings.token_days),
-                    signed=JsonWebTokens(delegation, identity),
+                    signed=JwtVerifier(delegation, identity),
                 ),
                 audit=audit,
                 checkpoints=checkpoints,
@@ -206,12 +206,12 @@ async def open_application(
                     settings.text_chars_max,
                     settings.import_line_bytes_max,
                     woken,
-                    partial(erased_among, digests=digests),
+                    partial(find_erased, digests=digests),
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,
                 ledger=ledger,
-                proof=proof,
+                verification=verification,
                 purge=purge,
                 push=push,
                 quarantine=Quarantine(store, now, id_of, woken),
@@ -221,9 +221,9 @@ async def open_application(
                     now,
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
-                    Reranking(second, settings.rerank_min_score) if second else None,
+                    Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
-                sources=Sources(store, runs, now, id_of, woken),
+                sources=Sources(store, transitions, now, id_of, woken),
                 tasks=tasks,
             ),
             worker,
@@ -237,7 +237,7 @@ async def open_application(
 async def _opened(
     stack: AsyncExitStack, settings: Settings, now: datetime
 ) -> tuple[Store, ServerKey]:
-    """The database, brought up to date, and the key of this server, which may be kept there."""
+    """Return the migrated database, and the key of this server."""
     driver = driver_for(
         settings.database, TimeLimits(settings.query_s, snapshot_s=settings.export_s)
     )
@@ -249,25 +249,25 @@ async def _opened(
         driver,
         cache_bytes_max=settings.cache_bytes_max,
         mac_key=key.derive(PURPOSE),
-        room=settings.namespace_bytes_max,
+        quota_bytes_max=settings.namespace_bytes_max,
         turns=FairSemaphore(
-            settings.calls_at_once, each=settings.namespace_calls_at_once, beside=1
+            settings.calls_at_once, per_key=settings.namespace_calls_at_once, per_key_contended=1
         ),
     )
     return store, key
 
 
-async def _push_events(tx: Transaction, run_id: str, after: int) -> list[PushEvent]:
+async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEvent]:
     """The events of a task after `after`, as the A2A messages that are pushed."""
     # Imported on use: only a server that delivers needs the A2A SDK.
     from recall_server.api.a2a import wire  # noqa: PLC0415
 
-    events = await tx.runs.events(run_id, after)
+    events = await tx.tasks.events(task_id, after)
     return [PushEvent(event.seq, event.final, wire.pushed(event)) for event in events]
 
 
 class _Wake:
-    """Ingest wakes the worker, which is built of ingest's handlers: this ties the knot."""
+    """Wakes the worker, which is built after the services that wake it."""
 
     worker: Worker | None = None
 
@@ -278,14 +278,14 @@ class _Wake:
 
 @asynccontextmanager
 async def working(built: Application) -> AsyncIterator[None]:
-    """The worker at work, beside whatever else this process does."""
+    """Run the worker and the checkpoints for the duration of the block."""
     task = asyncio.create_task(built.worker.run())
-    vouching = asyncio.create_task(built.services.checkpoints.run())
+    checkpointing = asyncio.create_task(built.services.checkpoints.run())
     try:
         yield
     finally:
-        vouching.cancel()
-        await asyncio.wait({vouching})
+        checkpointing.cancel()
+        await asyncio.wait({checkpointing})
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)
         if not done:

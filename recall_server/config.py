@@ -12,11 +12,11 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
-# Of the examples for clients, and of the test suite: the server is not told by them.
+# Variables of the examples for clients and of the test suite, which are no settings.
 _OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN"}
 _OF_TESTS = "RECALL_TEST_"
 
-# A path is that of a proxy before the server; neither credentials, query nor fragment.
+# A path belongs to a proxy before the server; no credentials, query or fragment.
 _ADDRESS = re.compile(
     r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?(/[a-z0-9._~/-]*)?",
     re.ASCII | re.IGNORECASE,
@@ -24,7 +24,9 @@ _ADDRESS = re.compile(
 
 
 class Settings(BaseSettings):
-    """Names and units of all limits. `RECALL_` and the name in capitals is the variable."""
+    """All limits with name and unit. The environment variable is `RECALL_` and the name in
+    capitals.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="RECALL_", frozen=True, extra="forbid", populate_by_name=True
@@ -81,14 +83,14 @@ class Settings(BaseSettings):
     embedder_api_key: SecretStr | None = Field(
         None, description="the bearer token for that address, where it asks for one"
     )
-    # Less than deadline_s, so that a search that waits in vain has time to go on by words.
+    # Less than deadline_s, so that a search that times out here can continue without vectors.
     embedder_timeout_s: float = Field(
         20.0, gt=0, description="seconds for one batch of a model of the extra or of an endpoint"
     )
     embedder_batch: int = Field(32, ge=1, le=2_048, description="texts in one such batch")
     reranker: str = Field(
         "none",
-        description="what looks at the best hits again (needs the extra): none, maxsim[:NAME or "
+        description="what re-ranks the best hits (needs the extra): none, maxsim[:NAME or "
         "PATH], or cross-encoder:NAME or PATH",
     )
     reranker_timeout_s: float = Field(
@@ -127,7 +129,7 @@ class Settings(BaseSettings):
     )
     checkpoint_file: Path | None = Field(
         None,
-        description="a file to which signed checkpoints of the audit book are appended; keep it "
+        description="a file to which signed checkpoints of the audit log are appended; keep it "
         "where the server's database is not",
     )
     erasure_file: Path | None = Field(
@@ -227,7 +229,7 @@ class Settings(BaseSettings):
     )
 
     def __init__(self, **given: Any) -> None:
-        # A flag that was not given must not hide the environment.
+        # An option that was not given must not hide the environment.
         super().__init__(**{name: value for name, value in given.items() if value is not None})
 
     @field_validator(
@@ -251,13 +253,13 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _not_empty(cls, value: Any) -> Any:
-        # An environment file may name a variable and give it nothing.
+        # An environment file may name a variable without a value.
         return None if value == "" else value
 
     @field_validator("db_path")
     @classmethod
     def _a_file(cls, value: Path) -> Path:
-        # Files beside it are named after it.
+        # Other files are named after it.
         if not value.name:
             raise ValueError("it must name a file")
         return value
@@ -276,12 +278,12 @@ class Settings(BaseSettings):
 
     @property
     def canonical_url(self) -> str | None:
-        """By which name the tokens of others are made for this server; None without public_url."""
+        """The audience of other issuers' tokens for this server; None without public_url."""
         return self.public_url and f"{self.public_url}/mcp"
 
     @property
     def key_path(self) -> Path:
-        """Where the key of this server is, or will be."""
+        """The path of this server's key."""
         if self.key_file is not None:
             return self.key_file
         beside = self.database
@@ -289,7 +291,7 @@ class Settings(BaseSettings):
 
     @property
     def erasure_path(self) -> Path | None:
-        """Where erasures are noted outside of the database."""
+        """The file outside the database that records erasures."""
         if self.erasure_file is not None:
             return self.erasure_file
         beside = self.database

@@ -1,6 +1,6 @@
-"""The self-check: every unsafe state of settings, files and database by its name, in one line.
+"""The self-check: every unsafe state of settings, files and database, in one line each.
 
-`recall doctor` prints it; a server refuses to start on what fails, and logs what is a warning.
+`recall doctor` prints it; a server refuses to start on a failure and logs warnings.
 """
 
 import re
@@ -16,7 +16,7 @@ from recall_server.config import LOOPBACK, Settings, unknown_settings
 from recall_server.domain.errors import Unsafe
 from recall_server.domain.findings import Finding, Level, judged
 from recall_server.storage.inspection import inspect
-from recall_server.storage.sqlite.disk_space import room
+from recall_server.storage.sqlite.disk_space import space_findings
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 async def examine(built: Application) -> list[Finding]:
-    """All checks, of a house that could be opened: its schema and its key are as they should be."""
+    """Run all checks on an application that could be opened, so its schema and key are valid."""
     driver = built.store.driver
     async with driver.migration() as connection:
         of_database = await inspect(connection, driver.engine, built.services.audit.now())
@@ -32,7 +32,7 @@ async def examine(built: Application) -> list[Finding]:
 
 
 async def secrets(built: Application) -> Finding:
-    """Whether what push has sealed can be opened. Asks each namespace by itself: not at a start."""
+    """Check that stored push secrets can be opened. Queries each namespace, so not at a start."""
     sealed = False
     if not built.settings.secret_key:
         async with built.store.transaction(None, write=False) as tx:
@@ -52,7 +52,7 @@ async def secrets(built: Application) -> Finding:
 
 
 async def refuse_unsafe(built: Application) -> None:
-    """Log what is a warning. Raises `Unsafe` with what fails."""
+    """Log warnings. Raises `Unsafe` with the failures."""
     findings = await examine(built)
     for finding in findings:
         if finding.level is Level.WARN:
@@ -69,7 +69,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
     if isinstance(settings.database, Path):
         yield _file("database_file", settings.database)
         yield _folder("database_folder", settings.database.resolve().parent)
-        yield from room(settings.database)
+        yield from space_findings(settings.database)
     yield _file("key_file", settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
     if settings.card_key_file is not None:
@@ -93,7 +93,7 @@ def _file(check: str, path: Path) -> Finding:
 
 def _folder(check: str, path: Path) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
-    # In a sticky folder, as /tmp is, nobody replaces what is another's.
+    # In a sticky folder, such as /tmp, nobody can replace another's files.
     anybody = mode & stat.S_IWOTH and not mode & stat.S_ISVTX
     return judged(
         check,
@@ -106,9 +106,9 @@ def _folder(check: str, path: Path) -> Finding:
 
 
 def _hosts(settings: Settings) -> Finding:
-    """A request names its host without scheme, port or pattern, and is refused by another name."""
+    """Check host names: a request names its host without scheme, port or pattern."""
     never = [name for name in settings.allowed_hosts if not HOST_NAME.fullmatch(name.lower())]
-    known = {*LOOPBACK, settings.host, *(name.lower() for name in settings.allowed_hosts)}
+    accepted = {*LOOPBACK, settings.host, *(name.lower() for name in settings.allowed_hosts)}
     public = urlsplit(settings.public_url or "").hostname
     nameless = settings.public and not settings.allowed_hosts and public is None
     return judged(
@@ -119,7 +119,7 @@ def _hosts(settings: Settings) -> Finding:
         if never
         else f"requests to {public}, of RECALL_PUBLIC_URL, are refused. Add it to "
         "RECALL_ALLOWED_HOSTS."
-        if public is not None and public not in known
+        if public is not None and public not in accepted
         else f"others reach {settings.host} by a name, and are refused by any. Set "
         "RECALL_ALLOWED_HOSTS to it."
         if nameless
@@ -169,7 +169,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     yield judged(
         "allowed_origins",
         "web pages are let in by name, and over TLS",
-        warn=f"RECALL_ALLOWED_ORIGINS has {', '.join(wide)}: whoever is on the way can speak as "
+        warn=f"RECALL_ALLOWED_ORIGINS has {', '.join(wide)}: anybody on the way can act as "
         "it. Name https:// origins."
         if wide
         else None,

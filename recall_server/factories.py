@@ -1,11 +1,11 @@
-"""The parts that the settings choose. Large ones are imported where they are chosen."""
+"""Builds the parts that the settings choose. Large ones are imported here when chosen."""
 
 from datetime import datetime
 from importlib.util import find_spec
 
 from recall_server.config import Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
-from recall_server.integrations.checkpoints import CheckpointFile, CheckpointUrl, Place
+from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto import key_set
 from recall_server.integrations.crypto.issuers import Issuer, load
 from recall_server.integrations.crypto.keys import ServerKey
@@ -17,18 +17,18 @@ from recall_server.integrations.llm import prompts
 from recall_server.integrations.rerankers.reranker import Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.redaction import Redaction
 from recall_server.storage.store import Store
 
 
 def refuse_lost(settings: Settings) -> None:
-    """Raise `DatabaseUnusable` where the key of a database is there and the database is not: SQLite
-    would make an empty one, and nobody would be told that all is gone.
+    """Raise `DatabaseUnusable` if the key of a database exists without the database: SQLite would
+    create an empty one and hide the loss.
     """
     path = settings.database
     if isinstance(path, str) or settings.key_file is not None or not settings.key_path.exists():
         return
-    # Before its first checkpoint all of a database may be in the journal.
+    # Before the first checkpoint all data may be in the write-ahead log.
     parts = (path, path.with_name(path.name + "-wal"))
     if not any(part.exists() and part.stat().st_size for part in parts):
         raise DatabaseUnusable(
@@ -38,7 +38,7 @@ def refuse_lost(settings: Settings) -> None:
 
 
 async def server_key(store: Store, settings: Settings, now: datetime) -> ServerKey:
-    """The key that the database belongs to; it is made with the database, and never again."""
+    """Return the key of the database; it is created with the database only."""
     path = settings.key_path
     async with store.transaction(None, write=False) as tx:
         bound = await tx.server.kid()
@@ -58,7 +58,7 @@ async def server_key(store: Store, settings: Settings, now: datetime) -> ServerK
 
 
 async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: bool) -> Ledger:
-    """What was erased. Raises `DatabaseUnusable` where the database does not know of all of it,
+    """Return the ledger of erasures. Raises `DatabaseUnusable` if the database lacks some of them,
     unless it is known to be `restored`.
     """
     found = Ledger(key.derive(LEDGER), settings.erasure_path)
@@ -67,9 +67,9 @@ async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: 
     return found
 
 
-def checkpoint_places(settings: Settings) -> list[Place]:
-    """Where checkpoints go."""
-    places: list[Place] = []
+def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
+    """Return the stores of checkpoints."""
+    places: list[CheckpointStore] = []
     if settings.checkpoint_file is not None:
         places.append(CheckpointFile(settings.checkpoint_file))
     if settings.checkpoint_url is not None:
@@ -78,7 +78,7 @@ def checkpoint_places(settings: Settings) -> list[Place]:
 
 
 def issuers(settings: Settings) -> tuple[Issuer, ...]:
-    """The identity providers that the operator named. Raises `Invalid`."""
+    """Return the configured identity providers. Raises `Invalid`."""
     if settings.issuers_file is None:
         return ()
     found = load(settings.issuers_file, settings.canonical_url)
@@ -87,12 +87,12 @@ def issuers(settings: Settings) -> tuple[Issuer, ...]:
     return found
 
 
-def masking(settings: Settings) -> Masking:
+def redaction(settings: Settings) -> Redaction:
     if not settings.mask_secrets:
-        return Masking(None)
+        return Redaction(None)
     from recall_server.integrations.redaction import SecretRedactor  # noqa: PLC0415
 
-    return Masking(SecretRedactor())
+    return Redaction(SecretRedactor())
 
 
 def extractor(settings: Settings) -> Extractor:
@@ -101,7 +101,7 @@ def extractor(settings: Settings) -> Extractor:
         raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
     if settings.extractor != "rules" and key is not None:
         _require_anthropic()
-        # Imported on use: the SDK takes longer to load than all the rest.
+        # Imported here, as the SDK takes longer to load than all the rest.
         from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
         from recall_server.integrations.extraction.claude import ClaudeExtractor  # noqa: PLC0415
 

@@ -1,5 +1,5 @@
-"""What a process does that goes on until it is told to stop; and one that runs jobs only, which
-loads none of the doors.
+"""Start and stop of long-running processes, and the process that runs jobs only, which loads no
+protocol.
 """
 
 import asyncio
@@ -19,12 +19,14 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
-    """Refuse what is unsafe, and load embedder, re-ranker and redactor before anybody waits for
-    them. Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is
-    a wrong setting; later, search goes on without.
+    """Refuse an unsafe configuration, and load embedder, re-ranker and redactor before the first
+    call.
+
+    Raises `Unsafe`, and `EmbedderUnavailable` or `RerankerUnavailable`: at the start that is a
+    wrong setting; later, search continues without them.
     """
     await refuse_unsafe(built)
-    await built.services.ingest.masking.ready()
+    await built.services.ingest.redaction.ready()
     if built.embedder is not None:
         await built.embedder.load()
     if built.services.recall.reranking is not None:
@@ -33,7 +35,7 @@ async def checked_and_loaded(built: Application) -> AsyncIterator[None]:
 
 
 def stop_signal() -> asyncio.Event:
-    """Set when this process gets SIGTERM or SIGINT."""
+    """Return an event that SIGTERM or SIGINT sets."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""Logs: one JSON line an event on standard error, with no text and no secret in it."""
+"""Logs: one JSON line per event on standard error, without callers' text and without secrets."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import structlog
 
 from recall_server.domain.text.cleaning import plain_json
 
-# They log what they send and receive, which is our callers' text.
+# These log what they send and receive, which is callers' text.
 _CHATTY = ("anthropic", "httpx", "httpx2", "httpcore", "mcp", "a2a", "uvicorn.access", "asyncio")
 
 
@@ -16,7 +16,7 @@ _places = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
 def _tracebacks(_: Any, __: str, event: Any) -> Any:
-    """Where an error came from, without the values that were there: they hold callers' text."""
+    """Add the stack of an error without its values, which may hold callers' text."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()
@@ -31,7 +31,7 @@ def _tracebacks(_: Any, __: str, event: Any) -> Any:
 
 
 def _unquoted(_: Any, __: str, event: Any) -> Any:
-    """The A2A SDK puts what callers sent into its messages: of those, the words without values."""
+    """Drop the values from messages of the A2A SDK, which quote callers' text."""
     record = event["_record"]
     if record.name.startswith("a2a"):
         event["event"] = str(record.msg)

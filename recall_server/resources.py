@@ -1,4 +1,4 @@
-"""Finds what ships beside the package: `migrations/` and `agent-card.json`."""
+"""Finds the files shipped beside the package: `migrations/` and `agent-card.json`."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def shipped(name: str) -> Path:
-    """The path of `name`, in an installed wheel or in a checkout."""
+    """Return the path of `name`, in an installed wheel or in a checkout."""
     for folder in (_PACKAGE / "_shipped", _PACKAGE.parent):
         if (folder / name).exists():
             return folder / name

@@ -1,4 +1,4 @@
-"""A server that runs until it is told to stop: lock, listen, drain."""
+"""Runs a server until it is stopped: lock, listen, drain."""
 
 import asyncio
 import gc
@@ -27,13 +27,13 @@ from recall_server.lifecycle import checked_and_loaded, stop_signal
 
 log = structlog.get_logger()
 
-# Files that this process needs besides the connections of its clients: databases, models, logs.
-FILES_BESIDES = 256
+# Open files besides the clients' connections: databases, models, logs.
+OTHER_FILES = 256
 
 
 @contextmanager
 def only_server(settings: Settings) -> Any:
-    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` where another server holds it."""
+    """Hold the lock of the SQLite file. Raises `DatabaseUnusable` if another server holds it."""
     if not isinstance(settings.database, Path):
         yield
         return
@@ -57,7 +57,7 @@ def only_server(settings: Settings) -> Any:
 
 
 def check_address(settings: Settings) -> None:
-    """Raise `Invalid` on an address that others reach, unless the operator asked for it."""
+    """Raise `Invalid` on a public address, unless the operator allowed it."""
     if settings.public and not settings.allow_public:
         raise Invalid(
             f"{settings.host} can be reached by others and this server speaks plain HTTP: tokens "
@@ -67,9 +67,9 @@ def check_address(settings: Settings) -> None:
 
 
 def bound(settings: Settings) -> socket.socket:
-    """A socket that listens as the settings say. Raises `Invalid` where it cannot."""
+    """Return a socket that listens as configured. Raises `Invalid` if it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Named as TCP, or asyncio would not turn off Nagle's delay, and each answer would wait 40 ms.
+    # With the protocol given, asyncio turns off Nagle's delay; else each answer would wait 40 ms.
     listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -87,10 +87,10 @@ def bound(settings: Settings) -> socket.socket:
 async def listening(
     app: ASGIApp, settings: Settings, listener: socket.socket
 ) -> AsyncIterator[str]:
-    """The app on a socket, for as long as the block lasts; yields its address."""
+    """Serve the app on a socket for the duration of the block; yields its address."""
     config = uvicorn.Config(
         app,
-        http=partial(TimedProtocol, patience=_patience(settings)),  # type: ignore[arg-type]
+        http=partial(TimedProtocol, patience=_timeouts(settings)),  # type: ignore[arg-type]
         ws="none",
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         lifespan="on",
@@ -102,7 +102,7 @@ async def listening(
         timeout_graceful_shutdown=max(1, round(settings.drain_s)),
     )
     server = uvicorn.Server(config)
-    # The signals are ours: uvicorn would raise them again when it is done.
+    # We handle the signals: uvicorn would raise them again at the end.
     server.capture_signals = _no_signals  # type: ignore[method-assign]
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -117,10 +117,12 @@ async def listening(
         await task
 
 
-def _patience(settings: Settings) -> ConnectionTimeouts:
-    """As the settings say, but no more connections than this process may have files open."""
+def _timeouts(settings: Settings) -> ConnectionTimeouts:
+    """Return the configured timeouts, with no more connections than the process may have open
+    files.
+    """
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.connections_max + FILES_BESIDES
+    wanted = settings.connections_max + OTHER_FILES
     if files < wanted:
         files = min(wanted, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
@@ -128,7 +130,7 @@ def _patience(settings: Settings) -> ConnectionTimeouts:
         header_s=settings.header_s,
         body_s=settings.body_s,
         unread_s=settings.unread_s,
-        connections_max=max(1, min(settings.connections_max, files - FILES_BESIDES)),
+        connections_max=max(1, min(settings.connections_max, files - OTHER_FILES)),
     )
 
 
@@ -143,8 +145,8 @@ async def serve(
     *,
     app: Callable[[Application], ASGIApp] = create_app,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within
-    `drain_s`, and release the jobs.
+    """Serve until SIGTERM or SIGINT; then refuse new calls, let open ones finish within `drain_s`,
+    and release the jobs.
     """
     check_address(settings)
     stop = stop_signal()
@@ -156,7 +158,7 @@ async def serve(
             working(built),
             listening(app(built), settings, listener) as address,
         ):
-            # What was made until now lives as long as the server: nothing to collect there.
+            # Objects made so far live as long as the server: nothing to collect there.
             gc.freeze()
             announce(address, built)
             await stop.wait()

@@ -1,6 +1,4 @@
-"""Runs the jobs that the doors leave behind: leased, one namespace after the other, retried with
-back-off, given up with a reason.
-"""
+"""Runs leased jobs of all namespaces in turn, with retries, back-off and a final failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +18,7 @@ from recall_server.storage.tables.jobs import Fenced
 log = structlog.get_logger()
 
 Handler = Callable[[Job, Callable[[str], AuditEntry]], Awaitable[None]]
-LastWords = Callable[[Transaction, Job, str], Awaitable[Callable[[], None]]]
+GiveUpHandler = Callable[[Transaction, Job, str], Awaitable[Callable[[], None]]]
 
 FAILURES_MAX = 5
 BACKOFF_MIN = timedelta(seconds=2)
@@ -30,7 +28,7 @@ WAIT_MAX = timedelta(hours=1)
 
 
 class Worker:
-    """Several jobs at once; each namespace gets its turn before any gets a second one."""
+    """Runs several jobs at once; each namespace gets one before any gets a second."""
 
     def __init__(
         self,
@@ -42,10 +40,10 @@ class Worker:
         lease: timedelta,
         poll_s: float,
         jobs_at_once: int,
-        last_words: Mapping[str, LastWords] = MappingProxyType({}),
+        on_give_up: Mapping[str, GiveUpHandler] = MappingProxyType({}),
     ) -> None:
-        """`last_words`: what a kind of job does, besides, in the transaction that gives it up, and
-        what is to be done after that.
+        """`on_give_up`: by kind of job, what to do in the transaction that gives it up; it returns
+        what to do after the commit.
         """
         self._store = store
         self._handlers = handlers
@@ -54,24 +52,24 @@ class Worker:
         self._lease = lease
         self._poll_s = poll_s
         self._jobs_at_once = jobs_at_once
-        self._last_words = last_words
+        self._on_give_up = on_give_up
         self._served = ""
         self._claiming = asyncio.Lock()
-        self._calls = asyncio.Semaphore(0)
+        self._wakes = asyncio.Semaphore(0)
         self._stopping = False
 
     def wake(self) -> None:
-        """There is something to do: one who rests looks at once instead of at the next poll."""
-        if self._calls.locked():
-            self._calls.release()
+        """Make one idle loop look for a job now instead of at the next poll."""
+        if self._wakes.locked():
+            self._wakes.release()
 
     def stop(self) -> None:
-        """Finish what is under way, and claim nothing more."""
+        """Finish running jobs and claim no more."""
         self._stopping = True
         self.wake()
 
     async def run(self) -> None:
-        """Work until `stop`. Cancelled, it hands its jobs back."""
+        """Work until `stop`. If cancelled, release all jobs."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._jobs_at_once):
                 group.create_task(self._loop())
@@ -80,28 +78,28 @@ class Worker:
         busy = True
         while not self._stopping:
             try:
-                busy = await self.run_once(crowded=busy)
+                busy = await self.run_once(backlog=busy)
             except Unavailable as error:
-                log.warning("worker_waits", code=error.code)
+                log.warning("worker_delayed", code=error.code)
                 busy = False
             if not busy and not self._stopping:
                 await self._rest()
-        self.wake()  # the next one who rests is to stop, too
+        self.wake()  # wake the next idle loop, so that it stops too
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._poll_s):
-                await self._calls.acquire()
+                await self._wakes.acquire()
 
-    async def run_once(self, *, crowded: bool = False) -> bool:
-        """Claim and run one job; False where none is due. Where jobs follow one on another
-        (`crowded`), there may be more of them than was called for: one who rests looks, too.
+    async def run_once(self, *, backlog: bool = False) -> bool:
+        """Claim and run one job; False if none is due. With `backlog` (the last look found one),
+        wake another idle loop, as there may be more.
         """
         async with self._claiming:
             job = await self._claim()
         if job is None:
             return False
-        if crowded:
+        if backlog:
             self.wake()
         await self._run(job)
         return True
@@ -116,7 +114,7 @@ class Worker:
 
     async def _run(self, job: Job) -> None:
         if job.failures >= FAILURES_MAX:
-            await self._bury(job, "WORKER_LOST")
+            await self._give_up(job, "WORKER_LOST")
             return
         try:
             await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
@@ -126,7 +124,7 @@ class Worker:
         except Fenced:
             log.warning("job_fenced", job=job.id, attempt=job.attempt)
         except ModelUnavailable as error:
-            # An outage is nobody's fault and never ends in giving up; a wrong key takes a person.
+            # An outage never exhausts the retries; a wrong key needs a person.
             least = REPAIR if error.permanent else timedelta(seconds=error.retry_after_s or 0.0)
             await self._postpone(job, error.code, least=least)
         except ModelAnswerInvalid as error:
@@ -139,9 +137,9 @@ class Worker:
             await self._fail(job, code)
 
     async def _fail(self, job: Job, code: str, *, finally_: bool = False) -> None:
-        """Count a failure of the job's own, and give up after `FAILURES_MAX` of them."""
+        """Count a failure of the job, and give up after `FAILURES_MAX`."""
         if finally_ or job.failures + 1 >= FAILURES_MAX:
-            await self._bury(job, code)
+            await self._give_up(job, code)
         else:
             await self._postpone(job, code, failed=True)
 
@@ -155,20 +153,20 @@ class Worker:
             await tx.jobs.release(job, self._now() + wait, code, failed=failed)
 
     async def _hand_back(self, job: Job) -> None:
-        """Let go of a job in the middle: the next worker goes on from the place it reached."""
+        """Release a job in the middle: the next worker continues from its progress."""
         try:
             async with self._store.transaction(job.namespace) as tx:
                 await tx.jobs.release(job, self._now(), None, failed=False)
         except RecallError as error:
-            log.warning("job_left_to_its_lease", job=job.id, code=error.code)
+            log.warning("job_lease_not_released", job=job.id, code=error.code)
 
-    async def _bury(self, job: Job, code: str) -> None:
+    async def _give_up(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         then: Callable[[], None] | None = None
         async with self._store.transaction(job.namespace) as tx:
             # The last words change other rows, and the lock of the namespace comes before any.
             await tx.lock()
-            if await tx.jobs.bury(job, code, self._now()) and job.kind in self._last_words:
-                then = await self._last_words[job.kind](tx, job, code)
+            if await tx.jobs.bury(job, code, self._now()) and job.kind in self._on_give_up:
+                then = await self._on_give_up[job.kind](tx, job, code)
         if then is not None:
             then()

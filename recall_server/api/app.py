@@ -105,7 +105,7 @@ def _routes(
     """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
     settings = application.settings
     handler = A2AHandler(calls, card_at=card.at, wait_s=settings.task_wait_s)
-    stands = application.services.access.stands
+    stands = application.services.access.still_valid
     streams = Streams(stands, each=settings.streams_per_namespace, refusal=refusal)
     [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]

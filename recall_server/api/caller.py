@@ -16,7 +16,7 @@ _KEY = "recall.caller"
 class Caller:
     """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
     the operations that it asked for without the scope, which are answered with a challenge;
-    `token` is what was verified, for `Access.stands` to be asked about what stays open.
+    `token` is what was verified, for `Access.still_valid` to be asked about what stays open.
     """
 
     namespace: Namespace

@@ -125,7 +125,7 @@ class Calls:
 def _log(entry: AuditEntry) -> None:
     log.info(
         "operation",
-        door=entry.door,
+        protocol=entry.protocol,
         operation=entry.operation,
         accessor=entry.accessor,
         request_id=entry.request_id,

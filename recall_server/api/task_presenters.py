@@ -6,7 +6,7 @@ from recall_server.api import presenters
 from recall_server.domain.memory import Memory
 from recall_server.domain.plan import Choice, Question, Resolution
 from recall_server.domain.task import Outcome, Status, Task, TaskState
-from recall_server.services.tasks.tasks import Open
+from recall_server.services.tasks.tasks import OpenQuestion
 
 Json = dict[str, Any]
 
@@ -46,13 +46,13 @@ def question(one: Question) -> Json:
     }
 
 
-def open_question(one: Open) -> Json:
+def open_question(one: OpenQuestion) -> Json:
     """A question that waits, with the task that asks it."""
     return {
         **question(one.question),
-        "task_id": one.run.id,
-        "asked_at": presenters.moment(one.run.status.at),
-        "expires_at": presenters.moment(one.run.expires_at),
+        "task_id": one.task.id,
+        "asked_at": presenters.moment(one.task.status.at),
+        "expires_at": presenters.moment(one.task.expires_at),
     }
 
 

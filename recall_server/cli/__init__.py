@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """What is imported stays: to look for garbage in it meanwhile takes a tenth of the start of a
-    server, and a fifth of a short command.
+    """Turn garbage collection off during imports: modules stay, and collecting takes a tenth of a
+    server's start and a fifth of a short command.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""`recall audit`: the book read, exported, vouched for and verified by its operator."""
+"""`recall audit`: read, export, sign and verify the audit log."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     fail,
@@ -34,33 +34,35 @@ from recall_server.services.audit.verification import (
 
 BROKEN = 1
 
-app = typer.Typer(help="The book: read, export, vouch for, verify.", no_args_is_help=True)
+app = typer.Typer(help="The audit log: read, export, sign, verify.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose book it is.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of the log.")]
 
 
 @app.command()
 def tail(
     tail: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many of the newest lines.")
+        int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
     ] = 20,
     name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the newest lines: every operation, who asked for it and how it ended."""
+    """Show the newest records: every operation, its caller and its outcome."""
 
     async def show(built: Application) -> None:
         audit, ns = built.services.audit, namespace(name) if name is not None else None
         records = await audit.newest(ns, tail)
         if ns is not None:
-            await audit.observed(ns, operations.audit.READ_AUDIT.name, DOOR, records=len(records))
+            await audit.observed(
+                ns, operations.audit.READ_AUDIT.name, PROTOCOL, records=len(records)
+            )
         rows = [
             {
                 "at": record.at.isoformat(timespec="milliseconds"),
                 "namespace": record.namespace,
                 "seq": record.link and record.link.seq,
-                "door": record.door,
+                "door": record.protocol,
                 "operation": record.operation,
                 "accessor": record.accessor,
                 "outcome": record.code or record.outcome,
@@ -80,7 +82,8 @@ def tail(
             return
         shown = ("at", "namespace", "seq", "door", "operation", "accessor", "outcome", "ms")
         print_table(
-            [{key: row[key] for key in (*shown, "counts")} for row in rows], "The book is empty."
+            [{key: row[key] for key in (*shown, "counts")} for row in rows],
+            "The audit log is empty.",
         )
 
     in_application(db, show)
@@ -94,18 +97,18 @@ def export(
     ] = None,
     db: Db = None,
 ) -> None:
-    """Write the whole book of a namespace as JSON Lines, sealed, for `verify`."""
+    """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`."""
 
     async def act(built: Application) -> None:
         ns = namespace(name)
         unused(out)
-        await built.services.audit.observed(ns, operations.audit.EXPORT_AUDIT.name, DOOR)
+        await built.services.audit.observed(ns, operations.audit.EXPORT_AUDIT.name, PROTOCOL)
         broken = None
         with written(out) as file:
             try:
-                async for line in built.services.proof.export(ns):
+                async for line in built.services.verification.export(ns):
                     file.write(line.encode() + b"\n")
-            except AuditBroken as error:  # what is there is evidence all the same
+            except AuditBroken as error:  # a broken log is still evidence
                 broken = error
         if broken is not None:
             _broken(broken)
@@ -120,22 +123,24 @@ def checkpoint(
     ] = None,
     db: Db = None,
 ) -> None:
-    """Vouch for the books as they are now: where the settings say, or on standard output."""
+    """Sign the audit logs as they are now: where the settings say, or on standard output."""
 
     async def act(built: Application) -> None:
         services = built.services
         if name is None:
-            wanted = [one async for one in services.proof.namespaces()]
+            wanted = [one async for one in services.verification.namespaces()]
         else:
             wanted = [namespace(name)]
-            await services.audit.observed(wanted[0], operations.audit.CHECKPOINT_AUDIT.name, DOOR)
+            await services.audit.observed(
+                wanted[0], operations.audit.CHECKPOINT_AUDIT.name, PROTOCOL
+            )
         if services.checkpoints.places:
             written = await services.checkpoints.write(wanted)
             typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
             return
         for one in wanted:
             try:
-                made = await services.proof.checkpoint(one)
+                made = await services.verification.checkpoint(one)
             except AuditBroken as error:
                 _broken(error)
             if made is not None:
@@ -161,10 +166,10 @@ def verify(
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that nothing was changed, dropped or moved; else exit with 1, naming the first record.
+    """Verify that no record was changed, dropped or moved; else exit with 1 and name the first one.
 
-    An export needs no database and no network. Without --checkpoints a tail that was cut off
-    cannot be seen, nor a book that was written anew with the server's own key.
+    An export needs no database and no network. Without --checkpoints a cut-off end cannot be
+    detected, nor a log that was rewritten with the server's own key.
     """
     if file is not None:
         if db is not None or name is not None:
@@ -175,24 +180,24 @@ def verify(
             _broken(error)
         except RecallError as error:
             fail(error.message, error.code)
-        _sound([found], checkpoints, as_json=as_json)
+        _print_verified([found], checkpoints, as_json=as_json)
         return
 
     async def act(built: Application) -> None:
         public = key_in(key) if key else built.key.public
         if not as_json:
-            _tell_key(public, "the operator" if key else "this server")
+            _print_key(public, "the operator" if key else "this server")
         given = _read(checkpoints, public)
         if name is not None:
             wanted = [namespace(name)]
         else:
-            wanted = [one async for one in built.services.proof.namespaces()]
+            wanted = [one async for one in built.services.verification.namespaces()]
         try:
             verified = [await _verified(built, one, given) for one in wanted]
-            _nothing_vanished(wanted if name is None else None, given)
+            _check_all_present(wanted if name is None else None, given)
         except AuditBroken as error:
             _broken(error)
-        _sound(verified, checkpoints, as_json=as_json)
+        _print_verified(verified, checkpoints, as_json=as_json)
 
     in_application(db, act)
 
@@ -200,27 +205,31 @@ def verify(
 async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) -> Verified:
     services = built.services
     try:
-        found = await services.proof.verify(ns, given)
+        found = await services.verification.verify(ns, given)
     except AuditBroken as error:
         try:
             await services.audit.observed(
-                ns, operations.audit.VERIFY_AUDIT.name, DOOR, broken_at=error.seq
+                ns, operations.audit.VERIFY_AUDIT.name, PROTOCOL, broken_at=error.seq
             )
-        except Exception:  # noqa: BLE001  # it may be broken so that it takes no more records
-            typer.echo("recall: this look at the book could not be entered in it.", err=True)
+        except Exception:  # noqa: BLE001  # a broken log may accept no more records
+            typer.echo(
+                "recall: this verification could not be recorded in the audit log.", err=True
+            )
         raise
-    await services.audit.observed(ns, operations.audit.VERIFY_AUDIT.name, DOOR, records=found.seq)
+    await services.audit.observed(
+        ns, operations.audit.VERIFY_AUDIT.name, PROTOCOL, records=found.seq
+    )
     return found
 
 
-def _nothing_vanished(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
-    """Every book that was vouched for must be there, if all are looked at."""
+def _check_all_present(wanted: Iterable[Namespace] | None, given: list[Checkpoint]) -> None:
+    """Check that every log with a checkpoint exists, if all were verified."""
     if wanted is None:
         return
-    there = set(wanted)
+    verified = set(wanted)
     for one in given:
-        if one.namespace not in there:
-            raise AuditBroken(one.namespace, 1, "the whole book is missing")
+        if one.namespace not in verified:
+            raise AuditBroken(one.namespace, 1, "the whole audit log is missing")
 
 
 def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json: bool) -> Verified:
@@ -229,11 +238,11 @@ def _offline(path: Path, checkpoints: Path | None, key: Path | None, *, as_json:
             manifest = manifest_of(lines)
             public = key_in(key) if key else jwk(manifest.get("key"), "The key in the export")
             if not as_json:
-                _tell_key(public, "the operator" if key else "the export itself: give --key")
+                _print_key(public, "the operator" if key else "the export itself: give --key")
             given = _read(checkpoints, public)
             return verified_export(manifest, lines, given, public)
     except (OSError, UnicodeDecodeError):
-        raise Invalid(f"{path} cannot be read as an export of the book.") from None
+        raise Invalid(f"{path} cannot be read as an export of an audit log.") from None
 
 
 def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
@@ -246,7 +255,7 @@ def _read(path: Path | None, public: Jwk) -> list[Checkpoint]:
         raise Invalid(f"{path} cannot be read as a file of checkpoints.") from None
 
 
-def _tell_key(public: Jwk, whose: str) -> None:
+def _print_key(public: Jwk, whose: str) -> None:
     typer.echo(f"key {public['x']} of {whose}", err=True)
 
 
@@ -255,20 +264,20 @@ def _broken(error: AuditBroken) -> NoReturn:
     raise typer.Exit(BROKEN)
 
 
-def _sound(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
+def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in found])
         return
     for one in found:
-        told = [f"records 1 to {one.seq} are as they were written" if one.seq else "no records"]
+        parts = [f"records 1 to {one.seq} are intact" if one.seq else "no records"]
         if one.vouched_for:
-            told.append(f"checkpoints vouch for those up to {one.vouched_for}")
+            parts.append(f"checkpoints confirm those up to {one.vouched_for}")
         elif checkpoints is not None and one.seq:
-            told.append("no checkpoint vouches for any of them")
+            parts.append("no checkpoint confirms any of them")
         if one.details_erased:
-            told.append(f"details of {one.details_erased} erased")
+            parts.append(f"details of {one.details_erased} erased")
         if one.unchained:
-            told.append(f"{one.unchained} from before there was a chain are not proved")
-        typer.echo(f"{one.namespace}: {'; '.join(told)}")
+            parts.append(f"{one.unchained} older than the chain are not verified")
+        typer.echo(f"{one.namespace}: {'; '.join(parts)}")
     if checkpoints is None:
-        typer.echo("Without --checkpoints a tail that was cut off cannot be seen.", err=True)
+        typer.echo("Without --checkpoints a cut-off end cannot be detected.", err=True)

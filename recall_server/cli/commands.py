@@ -1,4 +1,4 @@
-"""All commands, by their names."""
+"""All commands by name."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -29,18 +29,18 @@ from recall_server.cli.search import search
 from recall_server.cli.shared import (
     AsJson,
     Db,
+    existing_settings,
     in_application,
-    of_what_is_there,
     print_json,
     run,
     settings,
 )
 from recall_server.cli.sources import purge_source
-from recall_server.services.stats import overview
+from recall_server.services.stats import server_stats
 
 app = typer.Typer(
     name="recall",
-    help="The memory that AI agents share, and the one that an operator can answer for.",
+    help="A memory server for AI agents, with an audit log, export and erasure for its operator.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,12 +63,12 @@ def serve_(
     db: Db = None,
     allow_public: Annotated[
         bool | None,
-        typer.Option("--allow-public", help="Listen where others reach it, without TLS."),
+        typer.Option("--allow-public", help="Listen on a public address without TLS."),
     ] = None,
 ) -> None:
-    """Serve MCP at /mcp and A2A at /a2a until told to stop."""
+    """Serve MCP at /mcp and A2A at /a2a until stopped."""
     with importing():
-        from recall_server.server import serve  # noqa: PLC0415  # loads every door
+        from recall_server.server import serve  # noqa: PLC0415  # loads every protocol
 
     chosen = settings(db, host=host, port=port, allow_public=allow_public)
     run(serve(chosen, _announce))
@@ -76,11 +76,11 @@ def serve_(
 
 @app.command()
 def worker(db: Db = None) -> None:
-    """Run background jobs only, beside a server or several."""
+    """Run background jobs only, beside one or more servers."""
     with importing():
         from recall_server.lifecycle import work  # noqa: PLC0415
 
-    run(work(of_what_is_there(db)))
+    run(work(existing_settings(db)))
 
 
 app.command("create-token")(tokens.create_token)
@@ -91,7 +91,7 @@ def status(db: Db = None, as_json: AsJson = False) -> None:
     """Show counts, queue, engine, embedder and extractor."""
 
     async def show(built: Application) -> None:
-        found = await overview(built.store)
+        found = await server_stats(built.store)
         row = {
             "version": __version__,
             "engine": built.store.engine,
@@ -117,7 +117,7 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
 ) -> None:
-    """Start a server on a fresh file and show what it does, over MCP."""
+    """Start a server on a fresh file and show its features over MCP."""
     with importing():
         from recall_server.demo import show  # noqa: PLC0415  # loads the client side of MCP
 
@@ -125,7 +125,7 @@ def demo(
     run(show(file, keep=keep))
 
 
-# Below those that one begins with, as `recall --help` lists them.
+# In the order of `recall --help`: first the commands that a new operator needs.
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
 app.add_typer(conflicts, name="conflicts")

@@ -1,4 +1,4 @@
-"""`recall conflicts`: a person answers what agents were asked."""
+"""`recall conflicts`: answer the questions that tasks ask."""
 
 from typing import Annotated, Any
 
@@ -7,7 +7,7 @@ import typer
 from recall_server.api import operations, task_presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     echo,
@@ -25,7 +25,7 @@ LISTED_MAX = 100
 
 app = typer.Typer(help="Contradictions that wait for an answer.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 QuestionId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
 
 
@@ -55,7 +55,7 @@ def list_(name: Name, db: Db = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def show(name: Name, question_id: QuestionId, db: Db = None, as_json: AsJson = False) -> None:
-    """Show one question: both statements with the words they rest on."""
+    """Show one question: both statements with their sources."""
 
     async def act(built: Application) -> None:
         found = [one for one in await _open(built, name) if one["id"] == question_id]
@@ -85,21 +85,23 @@ def resolve(
     name: Name,
     question_id: QuestionId,
     choice: Annotated[
-        Choice, typer.Argument(metavar="CHOICE", help="What becomes of the two statements.")
+        Choice, typer.Argument(metavar="CHOICE", help="The resolution of the two statements.")
     ],
     text: Annotated[
-        str | None, typer.Option(help="With merge: what is remembered instead of both.")
+        str | None, typer.Option(help="With merge: the text that replaces both.")
     ] = None,
     db: Db = None,
 ) -> None:
-    """Answer one question; the task goes on once nothing is left to ask."""
+    """Answer one question; the task continues after the last one."""
 
     async def act(built: Application) -> None:
         services, ns = built.services, await existing(built, name)
-        entry = services.audit.begin(ns, operations.conflicts.RESOLVE_CONFLICT.name, DOOR, None)
-        run = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
-        left = len(run.status.questions)
-        echo(f"Task {run.id}: {run.status.state}" + (f", {left} left to answer." if left else "."))
+        entry = services.audit.begin(ns, operations.conflicts.RESOLVE_CONFLICT.name, PROTOCOL, None)
+        task = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
+        left = len(task.status.questions)
+        echo(
+            f"Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
+        )
 
     in_application(db, act)
 
@@ -108,19 +110,22 @@ def resolve(
 def policy(
     name: Name,
     policy: Annotated[
-        Policy | None, typer.Argument(metavar="POLICY", help="Who settles them; without it, show.")
+        Policy | None,
+        typer.Argument(metavar="POLICY", help="How to settle them; without it, show."),
     ] = None,
     db: Db = None,
 ) -> None:
-    """Show or set who settles contradictions where a request does not say."""
+    """Show or set the policy for contradictions of requests without one."""
 
     async def act(built: Application) -> None:
         tasks, ns = built.services.tasks, namespace(name)
         if policy is not None:
-            entry = built.services.audit.begin(ns, operations.conflicts.SET_POLICY.name, DOOR, None)
+            entry = built.services.audit.begin(
+                ns, operations.conflicts.SET_POLICY.name, PROTOCOL, None
+            )
             await tasks.set_policy(ns, policy, entry=entry)
         else:
-            await built.services.audit.observed(ns, operations.conflicts.GET_POLICY.name, DOOR)
+            await built.services.audit.observed(ns, operations.conflicts.GET_POLICY.name, PROTOCOL)
         said = await tasks.policy(ns)
         echo(f"{ns}: {said or 'ask over A2A, decide in the background (the default)'}")
 
@@ -131,6 +136,6 @@ async def _open(built: Application, name: str) -> list[dict[str, Any]]:
     ns = namespace(name)
     found = await built.services.tasks.questions(ns, limit=LISTED_MAX)
     await built.services.audit.observed(
-        ns, operations.conflicts.LIST_CONFLICTS.name, DOOR, questions=len(found)
+        ns, operations.conflicts.LIST_CONFLICTS.name, PROTOCOL, questions=len(found)
     )
     return [task_presenters.open_question(one) for one in found]

@@ -1,4 +1,4 @@
-"""`recall doctor`: what is unsafe here, line by line."""
+"""`recall doctor`: list unsafe settings, one per line."""
 
 import asyncio
 from dataclasses import asdict
@@ -15,7 +15,9 @@ from recall_server.domain.findings import Finding, Level
 
 
 def doctor_(db: Db = None, as_json: AsJson = False) -> None:
-    """Name every unsafe setting, file mode and privilege; exit 1 where a server would not start."""
+    """List every unsafe setting, file mode and privilege; exit with 1 if a server would
+    not start.
+    """
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
         fail(f"There is no database at {chosen.database}. Name it with --db.", "DATABASE_UNUSABLE")

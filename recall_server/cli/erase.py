@@ -1,4 +1,4 @@
-"""`recall erase`: destroy, for good; and what belongs to it: allow, verify a receipt, the key."""
+"""`recall erase` and its relatives: erase, allow again, verify receipts, print the key."""
 
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     existing,
@@ -36,16 +36,18 @@ OPERATIONS = {
     "container": operations.erasure.ERASE_CONTAINER,
     "": operations.erasure.DELETE_NAMESPACE_DATA,
 }
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it is about.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 
 
 def erase(  # noqa: PLR0917  # typer reads them as options
     name: Name,
     memory: Annotated[str | None, typer.Option(help="Only this memory, by its id.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Only what names this.")] = None,
-    container: Annotated[str | None, typer.Option(help="Only what was put in there.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Only what names this subject.")] = None,
+    container: Annotated[
+        str | None, typer.Option(help="Only the contents of this container.")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go, with one of these three.")
+        bool, typer.Option("--dry-run", help="Show what would be erased; with one of these three.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     receipt: Annotated[
@@ -56,7 +58,7 @@ def erase(  # noqa: PLR0917  # typer reads them as options
 ) -> None:
     """Erase a namespace, container, subject or memory for good, and give a receipt for it."""
     ns = namespace_or_fail(name)
-    # Also what is empty: a name that went missing must not turn into everything.
+    # An empty value counts as given: a missing name must not erase everything.
     given = {"memory": memory, "subject": subject, "container": container}
     asked = [(kind, what) for kind, what in given.items() if what is not None]
     if len(asked) > 1:
@@ -72,7 +74,7 @@ def erase(  # noqa: PLR0917  # typer reads them as options
 
     async def act(built: Application) -> None:
         await existing(built, ns)
-        # Where it can be written is known before anything is destroyed.
+        # Check the receipt's file before anything is erased.
         unused(receipt)
         place = receipt if receipt is not None and not dry_run else None
         with written(place) if place else nullcontext() as file:
@@ -95,7 +97,7 @@ async def _erase(
 ) -> Erased:
     services = built.services
     operation = OPERATIONS[kind].name
-    entry = services.audit.begin(ns, operation, DOOR, None)
+    entry = services.audit.begin(ns, operation, PROTOCOL, None)
     try:
         if kind == "memory":
             return await services.erase.memory(ns, named, dry_run=dry_run, entry=entry)
@@ -105,21 +107,21 @@ async def _erase(
             return await services.erase.container(ns, named, dry_run=dry_run, entry=entry)
         return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
     except OnHold as error:
-        # Who tried to destroy what must be kept is in the book.
-        refused = services.audit.begin(ns, operation, DOOR, None)
+        # A refused erasure is recorded in the audit log.
+        refused = services.audit.begin(ns, operation, PROTOCOL, None)
         refused.outcome, refused.code = Outcome.ERROR, error.code
         await services.audit.write(refused)
         raise
 
 
 def erase_again(db: Db = None, as_json: AsJson = False) -> None:
-    """Erase what a database that was restored from a backup holds again, and give new receipts."""
+    """Erase again what a database restored from a backup contains, and give new receipts."""
 
     async def act(built: Application) -> None:
         services, done = built.services, []
         for noted in await services.ledger.unknown(built.store):
             entry = services.audit.begin(
-                noted.namespace, operations.erasure.ERASE_AGAIN.name, DOOR, None
+                noted.namespace, operations.erasure.ERASE_AGAIN.name, PROTOCOL, None
             )
             erased = await services.erase.again(noted, entry=entry)
             done.append((noted.namespace, erased))
@@ -139,7 +141,9 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
 
 
 async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[str, str]:
-    """The newest receipt, and where the purge stands. There may be no worker to wait for."""
+    """Return the newest receipt and the state of the purge. Runs the purge, as there may be no
+    worker.
+    """
     try:
         with progress("rows erased") as on_progress:
             done = await built.services.purge.at_once(ns, erased.id, on_progress)
@@ -149,9 +153,9 @@ async def _purged(built: Application, ns: Namespace, erased: Erased) -> tuple[st
 
 
 def _print(shown: dict[str, Any], file: Path | None) -> None:
-    verb = "Would erase" if shown["dry_run"] else "Erased"
+    done = "Would erase" if shown["dry_run"] else "Erased"
     counts = ", ".join(f"{number} {table}" for table, number in shown["counts"].items() if number)
-    typer.echo(f"{verb}: {counts or 'nothing'}.", err=not shown["dry_run"])
+    typer.echo(f"{done}: {counts or 'nothing'}.", err=not shown["dry_run"])
     for title in ("memory_ids", "episode_ids", "task_ids"):
         for one in shown[title]:
             typer.echo(f"  {title.removesuffix('_ids')} {one}", err=not shown["dry_run"])
@@ -171,12 +175,14 @@ def restore(
     memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The forgotten memory.")],
     db: Db = None,
 ) -> None:
-    """Take back that a memory was forgotten, within RECALL_FORGET_DAYS."""
+    """Restore a forgotten memory within RECALL_FORGET_DAYS."""
     ns = namespace_or_fail(name)
 
     async def act(built: Application) -> None:
         await existing(built, ns)
-        entry = built.services.audit.begin(ns, operations.memories.RESTORE_MEMORY.name, DOOR, None)
+        entry = built.services.audit.begin(
+            ns, operations.memories.RESTORE_MEMORY.name, PROTOCOL, None
+        )
         await built.services.recall.restore(ns, memory_id, entry=entry)
         typer.echo(f"{memory_id} is remembered again.")
 
@@ -190,7 +196,7 @@ def erase_allow(
     ],
     db: Db = None,
 ) -> None:
-    """Let a text that was erased be stored again, with each of its turns."""
+    """Allow an erased text, and each of its turns, to be stored again."""
     ns = namespace_or_fail(name)
     try:
         text = text_file.read()
@@ -198,7 +204,7 @@ def erase_allow(
         fail("The text is not UTF-8. Give it as it was stored.")
 
     async def act(built: Application) -> None:
-        entry = built.services.audit.begin(ns, operations.erasure.ALLOW_ERASED.name, DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.ALLOW_ERASED.name, PROTOCOL, None)
         freed = await built.services.erase.allow(ns, text, entry=entry)
         typer.echo(
             f"{freed} of its texts were refused, and are taken again from now on."
@@ -221,7 +227,7 @@ def verify_receipt(
     ] = None,
     db: Db = None,
 ) -> None:
-    """Verify the signature of a receipt, offline with --key, and show what it says."""
+    """Verify the signature of a receipt, offline with --key, and show its content."""
     signed = file.read_text(encoding="utf-8", errors="replace").strip()
     if key is not None:
         _show(signed, key)
@@ -258,15 +264,15 @@ def namespace_or_fail(name: str) -> Namespace:
 
 def verify_erasure(
     canary: Annotated[
-        list[str], typer.Option(help="A word of 8 bytes or more that must be gone; several may be.")
+        list[str], typer.Option(help="A word of 8 bytes or more that must be gone; repeatable.")
     ],
     path: Annotated[
-        list[Path] | None, typer.Option(help="A log, export or backup to look into as well.")
+        list[Path] | None, typer.Option(help="A log, export or backup to search too.")
     ] = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for anything of a word in all files of the database; ends with 1 where it is found."""
+    """Search all files of the database for any trace of a word; exits with 1 if one is found."""
 
     async def act(built: Application) -> None:
         found = await scan(built.store, canary, path or [])

@@ -1,4 +1,4 @@
-"""`recall hold`: what a court or an authority wants kept is not erased meanwhile."""
+"""`recall hold`: protect namespaces from erasure, for a court or an authority."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     echo,
@@ -20,20 +20,22 @@ from recall_server.domain.namespace import namespace
 
 app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory is to be kept.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 
 
 @app.command("set")
 def set_(
     name: Name,
-    reason: Annotated[str, typer.Option(help="Why; told to whoever asks for an erasure.")],
+    reason: Annotated[
+        str, typer.Option(help="The reason, shown to callers who ask for an erasure.")
+    ],
     db: Db = None,
 ) -> None:
-    """Refuse every erasure of a namespace until this is lifted."""
+    """Refuse every erasure of a namespace until the hold is lifted."""
 
     async def act(built: Application) -> None:
         ns = namespace(name)
-        entry = built.services.audit.begin(ns, operations.erasure.SET_HOLD.name, DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.SET_HOLD.name, PROTOCOL, None)
         await built.services.holds.place(ns, reason, entry=entry)
         echo(f"{ns} is on hold: nothing of it is erased.")
 
@@ -42,11 +44,11 @@ def set_(
 
 @app.command()
 def lift(name: Name, db: Db = None) -> None:
-    """Let a namespace be erased again."""
+    """Lift the hold of a namespace."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(ns, operations.erasure.LIFT_HOLD.name, DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.LIFT_HOLD.name, PROTOCOL, None)
         await built.services.holds.lift(ns, entry=entry)
         echo(f"{ns} is not on hold any more.")
 
@@ -55,7 +57,7 @@ def lift(name: Name, db: Db = None) -> None:
 
 @app.command("list")
 def list_(db: Db = None, as_json: AsJson = False) -> None:
-    """List the namespaces that are on hold, since when and why."""
+    """List the namespaces on hold, since when and why."""
 
     async def act(built: Application) -> None:
         rows = [

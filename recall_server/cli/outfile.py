@@ -1,4 +1,4 @@
-"""Files that a command writes: there is none of that name before it is whole."""
+"""Output files of commands, which get their name when they are complete."""
 
 import os
 import sys
@@ -12,7 +12,9 @@ from recall_server.cli.shared import fail
 
 @contextmanager
 def written(out: Path | None) -> Iterator[BinaryIO]:
-    """A file that has its name once it is whole and on the disk, and that its owner alone reads."""
+    """Yield a file that only its owner can read and that gets its name when it is complete and
+    synced.
+    """
     if out is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -41,13 +43,13 @@ def written(out: Path | None) -> Iterator[BinaryIO]:
 
 
 def unused(out: Path | None) -> None:
-    """Fail where there is a file of this name: what proves something is not written over."""
+    """Fail if the file exists: evidence is not overwritten."""
     if out is not None and out.exists():
-        fail(f"{out} exists, and is not written over. Name another file.")
+        fail(f"{out} exists and is not overwritten. Name another file.")
 
 
 def _sync(folder: Path) -> None:
-    """Bring the new name to the disk, too."""
+    """Sync the new name to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

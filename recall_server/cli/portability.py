@@ -14,7 +14,7 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     fail,
@@ -29,9 +29,7 @@ from recall_server.services.transfer import importing
 
 
 def export_(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", help="Whose memory it is.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAMESPACE", help="The namespace.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(dir_okay=False, help="The file to write.", show_default="standard output"),
@@ -40,11 +38,11 @@ def export_(
         str | None, typer.Option(metavar="NAME", help="Only what concerns this person.")
     ] = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print what a line may be, as JSON Schema.")
+        bool, typer.Option("--schema", help="Print the JSON Schema of the lines.")
     ] = False,
     db: Db = None,
 ) -> None:
-    """Write all that a namespace holds as JSON Lines."""
+    """Write all data of a namespace as JSON Lines."""
     if schema:
         typer.echo(json.dumps(export_format.schema(), indent=1))
         return
@@ -53,13 +51,14 @@ def export_(
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name)
-        entry = services.audit.begin(ns, operations.transfer.EXPORT_NAMESPACE.name, DOOR, None)
+        entry = services.audit.begin(ns, operations.transfer.EXPORT_NAMESPACE.name, PROTOCOL, None)
         pieces = services.export.stream(ns, subject=subject, entry=entry)
         with written(out) as file, progress("lines written") as on_progress:
             lines = 0
             async with aclosing(pieces):
                 async for piece in pieces:
-                    # A reader of the pipe that rests must not stop the clock of what is read.
+                    # A slow reader of the pipe must not block the event loop, which watches the
+                    # time limit.
                     await asyncio.to_thread(file.write, piece)
                     lines += piece.count(b"\n")
                     on_progress(lines)
@@ -71,17 +70,17 @@ def import_(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What `recall export` wrote; -: standard input.")
     ],
-    into: Annotated[str, typer.Option("--into", metavar="NAMESPACE", help="Where it goes.")],
+    into: Annotated[str, typer.Option("--into", metavar="NAMESPACE", help="The target namespace.")],
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take an export into a namespace; again after an interruption, it goes on where it ended."""
+    """Import an export into a namespace; after an interruption, run it again to continue."""
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(into)
         with _opened(file) as source:
             if source.seekable():
-                # Nothing of a damaged file is taken in, where it can be known.
+                # Check the whole file first, if possible: nothing of a damaged one is imported.
                 services.importing.check(source)
                 source.seek(0)
             with progress("lines read") as on_progress:
@@ -89,7 +88,7 @@ def import_(
                     ns,
                     source,
                     entry=lambda: services.audit.begin(
-                        ns, operations.transfer.IMPORT_NAMESPACE.name, DOOR, None
+                        ns, operations.transfer.IMPORT_NAMESPACE.name, PROTOCOL, None
                     ),
                     on_progress=on_progress,
                 )

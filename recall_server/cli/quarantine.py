@@ -1,4 +1,4 @@
-"""`recall quarantine`: a person looks at what was held back, and decides."""
+"""`recall quarantine`: decide about turns in quarantine."""
 
 from typing import Annotated
 
@@ -6,20 +6,28 @@ import typer
 
 from recall_server.api import operations, presenters
 from recall_server.application import Application
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
+from recall_server.cli.shared import (
+    PROTOCOL,
+    AsJson,
+    Db,
+    echo,
+    existing,
+    in_application,
+    print_json,
+)
 from recall_server.domain.security.quarantine import Held
 from recall_server.services.memory.quarantine import LISTED_MAX
 
-app = typer.Typer(help="What was held back when it came in.", no_args_is_help=True)
+app = typer.Typer(help="Turns that were held back when they came in.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it came into.")]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 ItemId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
 
 
 @app.command("list")
 def list_(  # noqa: PLR0917  # each is an option
     name: Name,
-    state: Annotated[Held, typer.Option(help="Those that wait, or those decided about.")] = (
+    state: Annotated[Held, typer.Option(help="Those that wait, or those with a decision.")] = (
         Held.HELD
     ),
     limit: Annotated[int, typer.Option(min=1, max=LISTED_MAX)] = 50,
@@ -27,12 +35,12 @@ def list_(  # noqa: PLR0917  # each is an option
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """List suspects with their words and why they are suspected, the newest first."""
+    """List suspects with their words and the reasons, newest first."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(
-            ns, operations.quarantine.LIST_QUARANTINE.name, DOOR, None
+            ns, operations.quarantine.LIST_QUARANTINE.name, PROTOCOL, None
         )
         found = await built.services.quarantine.list(
             ns, state=state, limit=limit, offset=offset, entry=entry
@@ -55,12 +63,12 @@ def list_(  # noqa: PLR0917  # each is an option
 
 @app.command()
 def release(name: Name, item_id: ItemId, db: Db = None) -> None:
-    """Let recall find it, and make memories of it."""
+    """Index the turn, and extract memories from it."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(
-            ns, operations.quarantine.RELEASE_QUARANTINED.name, DOOR, None
+            ns, operations.quarantine.RELEASE_QUARANTINED.name, PROTOCOL, None
         )
         await built.services.quarantine.release(ns, item_id, entry=entry)
         echo(f"Released {item_id}.")
@@ -70,12 +78,12 @@ def release(name: Name, item_id: ItemId, db: Db = None) -> None:
 
 @app.command()
 def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
-    """Keep it hidden for good."""
+    """Keep the turn hidden for good."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(
-            ns, operations.quarantine.REJECT_QUARANTINED.name, DOOR, None
+            ns, operations.quarantine.REJECT_QUARANTINED.name, PROTOCOL, None
         )
         await built.services.quarantine.reject(ns, item_id, entry=entry)
         echo(f"Rejected {item_id}.")

@@ -1,4 +1,4 @@
-"""`recall reembed`: vectors of the model in the settings, for all that lacks one."""
+"""`recall reembed`: create the missing vectors of the configured model."""
 
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ import typer
 
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     existing,
@@ -23,7 +23,7 @@ from recall_server.domain.namespace import Namespace
 
 @dataclass(frozen=True)
 class Done:
-    """What was done for one namespace."""
+    """The result for one namespace."""
 
     namespace: Namespace
     embedded: int
@@ -42,8 +42,8 @@ def reembed(
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """After a change of RECALL_EMBEDDER: make the vectors that are missing, beside a running
-    server; again after an interruption, it goes on where it ended.
+    """After a change of RECALL_EMBEDDER: create the missing vectors, beside a running server. After
+    an interruption, run it again to continue.
     """
 
     async def act(built: Application) -> None:
@@ -57,9 +57,9 @@ def reembed(
             return
         for one in done:
             if one.embedded or one.dropped:
-                typer.echo(f"{one.namespace}: {_told(one.embedded, one.dropped)}")
+                typer.echo(f"{one.namespace}: {_summary(one.embedded, one.dropped)}")
         embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
-        typer.echo(f"In all, of {model}: {_told(embedded, dropped)}")
+        typer.echo(f"In all, of {model}: {_summary(embedded, dropped)}")
 
     in_application(db, act)
 
@@ -73,14 +73,14 @@ async def _chosen(built: Application, name: str | None) -> list[Namespace]:
 
 async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
     embedding, begin = built.services.embedding, built.services.audit.begin
-    entry = partial(begin, one, door=DOOR, accessor=None)
+    entry = partial(begin, one, protocol=PROTOCOL, accessor=None)
     lacking = await embedding.lacking(one)
-    beside = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
-    with beside as told:
-        embedded = await embedding.reembed(one, entry=entry, on_progress=told)
+    shown = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
+    with shown as on_progress:
+        embedded = await embedding.reembed(one, entry=entry, on_progress=on_progress)
     dropped = await embedding.drop_others(one, entry=entry) if drop else 0
     return Done(one, embedded, dropped)
 
 
-def _told(embedded: int, dropped: int) -> str:
+def _summary(embedded: int, dropped: int) -> str:
     return f"{embedded} vectors made" + (f", {dropped} of other models deleted" if dropped else "")

@@ -1,4 +1,4 @@
-"""`recall search`: what an agent would be told, for the operator to look at."""
+"""`recall search`: search as an agent would."""
 
 from typing import Annotated
 
@@ -6,33 +6,41 @@ import typer
 
 from recall_server.api import operations, presenters
 from recall_server.application import Application
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, existing, in_application, print_json
+from recall_server.cli.shared import (
+    PROTOCOL,
+    AsJson,
+    Db,
+    echo,
+    existing,
+    in_application,
+    print_json,
+)
 from recall_server.domain.query import Query, SearchMode
 
 LIMIT_MAX = 50
 
 
 def search(  # noqa: PLR0917  # options, each by its name
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory to search.")],
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="The question, or words.")],
     container: Annotated[
         list[str] | None,
-        typer.Option(help="In this container only, '' for what is in none; again for more."),
+        typer.Option(help="Only this container, '' for what is in none; repeatable."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search what a namespace remembers, the best first."""
+    """Search a namespace; the best hits come first."""
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(
-            ns, operations.search.SEARCH_MEMORIES.name, DOOR, None, read_only=True
+            ns, operations.search.SEARCH_MEMORIES.name, PROTOCOL, None, read_only=True
         )
-        rooms = frozenset(container) if container else None
-        asked = Query(query, limit=limit, mode=mode, containers=rooms)
+        containers = frozenset(container) if container else None
+        asked = Query(query, limit=limit, mode=mode, containers=containers)
         found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)
         await built.services.audit.note(entry)
         # What is shown is in the audit log before.

@@ -1,4 +1,4 @@
-"""What all commands share: settings, a house to act in, and how things are printed."""
+"""Shared parts of commands: settings, an open application, and output."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from recall_server.bootstrap import open_application
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
-from recall_server.domain.text.cleaning import own_words, visible
+from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
 
 Db = Annotated[
@@ -27,12 +27,12 @@ Db = Annotated[
     typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-DOOR = "cli"
+PROTOCOL = "cli"
 USAGE_ERROR = 2
 
 
 def settings(db: str | None, **given: Any) -> Settings:
-    """The settings, with what was given on the command line; a fault ends the program."""
+    """Return the settings with the options of the command line; exits on an invalid one."""
     if db is not None:
         given["db_url" if "://" in db else "db_path"] = db
     try:
@@ -40,23 +40,23 @@ def settings(db: str | None, **given: Any) -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         named = _named(str(fault["loc"][0]), given)
-        fail(f"{named}: {own_words(fault['msg'])}.")
+        fail(f"{named}: {validator_message(fault['msg'])}.")
     if db is not None and "://" not in db and chosen.db_url is not None:
-        # A flag goes before the environment, RECALL_DB_URL included.
+        # An option takes precedence over the environment, RECALL_DB_URL included.
         chosen = chosen.model_copy(update={"db_url": None})
     logs.configure(chosen.log_level)
     return chosen
 
 
 def _named(setting: str, given: dict[str, Any]) -> str:
-    """A setting as it was given: the option of the command line, or the variable."""
+    """Return the name of a setting as it was given: the option, or the environment variable."""
     if given.get(setting) is not None:
         return "--db" if setting.startswith("db_") else f"--{setting.replace('_', '-')}"
     return setting if setting.isupper() else f"RECALL_{setting.upper()}"
 
 
-def of_what_is_there(db: str | None) -> Settings:
-    """The settings, for what makes no database; ends the program where there is none."""
+def existing_settings(db: str | None) -> Settings:
+    """Return the settings of an existing database; exits if there is none."""
     chosen = settings(db)
     if isinstance(chosen.database, Path) and not chosen.database.exists():
         fail(
@@ -70,10 +70,10 @@ def of_what_is_there(db: str | None) -> Settings:
 def in_application(
     db: str | None, act: Any, *, create: bool = False, restored: bool = False
 ) -> None:
-    """`act` in a house that serves nobody; unless it may `create` one, there must be a database,
-    and unless it is known to be `restored`, one that knows of all erasures.
+    """Run `act` in an application without a server. Unless it may `create` a database, there must
+    be one; unless it is known to be `restored`, it must know all recorded erasures.
     """
-    chosen = settings(db) if create else of_what_is_there(db)
+    chosen = settings(db) if create else existing_settings(db)
 
     async def inside() -> None:
         async with open_application(chosen, restored=restored) as built:
@@ -83,7 +83,7 @@ def in_application(
 
 
 async def existing(built: Application, name: str) -> Namespace:
-    """The namespace of this name. Raises `NamespaceNotFound`."""
+    """Return the namespace of this name. Raises `NamespaceNotFound`."""
     ns = namespace(name)
     async with built.store.transaction(ns, write=False) as tx:
         if not await tx.exports.exists():
@@ -92,7 +92,7 @@ async def existing(built: Application, name: str) -> Namespace:
 
 
 def run(main_: Coroutine[Any, Any, None]) -> None:
-    """Run to the end; an error of ours is one line."""
+    """Run a coroutine; an error of ours is printed as one line."""
     try:
         asyncio.run(main_)
     except RecallError as error:
@@ -102,7 +102,7 @@ def run(main_: Coroutine[Any, Any, None]) -> None:
 
 
 def key_in(path: Path) -> Jwk:
-    """The public key in a file, as `recall key` prints it. Raises `Invalid`."""
+    """Return the public key in a file, as `recall key` prints it. Raises `Invalid`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -111,7 +111,7 @@ def key_in(path: Path) -> Jwk:
 
 
 def jwk(found: object, where: str) -> Jwk:
-    """What was found somewhere, if it is a public key. Raises `Invalid`."""
+    """Return `found` if it is a public key. Raises `Invalid`."""
     if not (
         isinstance(found, dict)
         and (found.get("kty"), found.get("crv")) == ("OKP", "Ed25519")
@@ -122,7 +122,7 @@ def jwk(found: object, where: str) -> Jwk:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print what may hold stored text: a terminal shows it, and obeys nothing of it."""
+    """Print text that may hold stored text, with control characters escaped."""
     typer.echo(visible(text), err=err)
 
 
@@ -132,7 +132,7 @@ def fail(message: str, code: str = "INVALID_ARGUMENT") -> NoReturn:
 
 
 def print_json(value: Any) -> None:
-    """Exact, for a program to read; in ASCII, so that a terminal is safe with it too."""
+    """Print exact data for a program; in ASCII, so that it is safe for a terminal too."""
     typer.echo(json.dumps(value, indent=None if isinstance(value, dict) else 1))
 
 
@@ -156,7 +156,7 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int], Any]]:
-    """Says how far it has come, to a person who looks on."""
+    """Show progress, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

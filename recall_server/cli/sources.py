@@ -1,4 +1,4 @@
-"""`recall purge-source`: take back what a bad source has brought about."""
+"""`recall purge-source`: remove everything that a bad source caused."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ import typer
 from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.erase import Name, namespace_or_fail
-from recall_server.cli.shared import DOOR, AsJson, Db, echo, fail, in_application, print_json
+from recall_server.cli.shared import PROTOCOL, AsJson, Db, echo, fail, in_application, print_json
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory
 from recall_server.services.erasure.purge_source import BadSource, Purged
@@ -16,17 +16,15 @@ from recall_server.services.erasure.purge_source import BadSource, Purged
 
 def purge_source(  # noqa: PLR0917  # typer reads them as options
     name: Name,
-    agent: Annotated[str, typer.Option(help="What this agent handed in.")] = "",
-    session: Annotated[str, typer.Option(help="What was handed in of this session.")] = "",
-    episode: Annotated[str, typer.Option(help="This one text.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of it.")] = (
-        False
-    ),
+    agent: Annotated[str, typer.Option(help="Texts of this agent.")] = "",
+    session: Annotated[str, typer.Option(help="Texts of this session.")] = "",
+    episode: Annotated[str, typer.Option(help="One text.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = (False),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take back what a bad source has brought about, and restore what stood before it."""
+    """Remove what a bad source caused, and restore what it had replaced."""
     ns = namespace_or_fail(name)
     try:
         source = BadSource(agent, session, episode)
@@ -41,7 +39,7 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
             fail("That is not the namespace; nothing was removed.", "CONFIRM_REQUIRED")
 
     async def act(built: Application) -> None:
-        entry = built.services.audit.begin(ns, operations.erasure.PURGE_SOURCE.name, DOOR, None)
+        entry = built.services.audit.begin(ns, operations.erasure.PURGE_SOURCE.name, PROTOCOL, None)
         found = await built.services.sources.purge(ns, source, dry_run=dry_run, entry=entry)
         if as_json:
             print_json(_shown(found, dry_run=dry_run))
@@ -54,9 +52,11 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
             for one in ones.values():
                 echo(f"{title}  {one.id}  {one.text}")
         counts = found.counts().items()
-        told = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in counts if number)
+        summary = ", ".join(
+            f"{number} {what.replace('_', ' ')}" for what, number in counts if number
+        )
         typer.echo(
-            f"{'Would be' if dry_run else 'Done'}: {told}." if told else "Nothing came of it."
+            f"{'Would be' if dry_run else 'Done'}: {summary}." if summary else "Nothing came of it."
         )
 
     in_application(db, act)

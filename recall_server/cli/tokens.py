@@ -1,4 +1,4 @@
-"""`recall create-token` and `recall tokens`: the operator says who may do what."""
+"""`recall create-token` and `recall tokens`: manage tokens."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ import typer
 from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    DOOR,
+    PROTOCOL,
     AsJson,
     Db,
     existing,
@@ -21,7 +21,7 @@ from recall_server.cli.shared import (
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 
 app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
 
@@ -30,9 +30,7 @@ _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 Containers = Annotated[
     list[str] | None,
-    typer.Option(
-        "--container", help="Only this container, '' for what is in none; again for more."
-    ),
+    typer.Option("--container", help="Only this container, '' for what is in none; repeatable."),
 ]
 Accessor = Annotated[
     str, typer.Argument(metavar="ACCESSOR", help="As `recall tokens list` shows it.")
@@ -40,18 +38,16 @@ Accessor = Annotated[
 
 
 def create_token(  # noqa: PLR0917  # options, each by its name
-    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="Whose memory it opens.")],
-    label: Annotated[str, typer.Option(help="What it is for, to know it again.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace that it opens.")],
+    label: Annotated[str, typer.Option(help="A note that identifies it.")] = "",
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"What it may do; again, or with commas: {', '.join(Scope)}.",
+            help=f"Its scopes; repeatable, or with commas: {', '.join(Scope)}.",
             show_default=",".join(sorted(DEFAULT_SCOPES)),
         ),
     ] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Only this topic; again for more.")
-    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeatable.")] = None,
     type_: Annotated[
         list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
     ] = None,
@@ -60,12 +56,12 @@ def create_token(  # noqa: PLR0917  # options, each by its name
     expires_in: Annotated[
         str | None, typer.Option(help="Such as 12h.", show_default="RECALL_TOKEN_DAYS")
     ] = None,
-    never: Annotated[bool, typer.Option("--never", help="It never ends.")] = False,
-    uses: Annotated[int | None, typer.Option(min=1, help="For so many requests.")] = None,
+    never: Annotated[bool, typer.Option("--never", help="It never expires.")] = False,
+    uses: Annotated[int | None, typer.Option(min=1, help="Valid for so many requests.")] = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token for a namespace, and print it this once."""
+    """Create a token for a namespace, and print it once."""
     if never and expires_in is not None:
         fail("Give --expires-in or --never, not both.")
     life = _duration(expires_in) if expires_in is not None else None
@@ -83,9 +79,9 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         services, ns = built.services, namespace(name)
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
-        entry = services.audit.begin(ns, operations.tokens.CREATE_TOKEN.name, DOOR, None)
+        entry = services.audit.begin(ns, operations.tokens.CREATE_TOKEN.name, PROTOCOL, None)
         token, info = await services.access.issue(
-            ns, label=label, wanted=Wanted(rights, lasts, uses), entry=entry
+            ns, label=label, wanted=TokenRequest(rights, lasts, uses), entry=entry
         )
         _print_new(token, info, as_json=as_json)
 
@@ -98,13 +94,11 @@ def delegate(  # noqa: PLR0917  # options, each by its name
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="What the child may do; again, or with commas.",
+            help="Scopes of the child; repeatable, or with commas.",
             show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has",
         ),
     ] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Only this topic; again for more.")
-    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeatable.")] = None,
     type_: Annotated[
         list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
     ] = None,
@@ -114,14 +108,14 @@ def delegate(  # noqa: PLR0917  # options, each by its name
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a child of a token, for a sub-agent, and print it this once."""
+    """Create a child of a token, for a sub-agent, and print it once."""
     life, scopes = _duration(expires_in), _scopes(scope) if scope else None
 
     async def act(built: Application) -> None:
         services = built.services
         parent = await services.access.find(accessor)
         entry = services.audit.begin(
-            parent.namespace, operations.tokens.DELEGATE_TOKEN.name, DOOR, None
+            parent.namespace, operations.tokens.DELEGATE_TOKEN.name, PROTOCOL, None
         )
         reach = parent.rights.reach
         rights = Rights(
@@ -134,7 +128,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
             ),
         )
         token, info = await services.delegation.mint(
-            parent.namespace, accessor, Wanted(rights, life), entry=entry
+            parent.namespace, accessor, TokenRequest(rights, life), entry=entry
         )
         _print_new(token, info, as_json=as_json)
 
@@ -156,25 +150,27 @@ def list_(
         found = await services.access.tokens(ns)
         if ns is not None:
             await services.audit.observed(
-                ns, operations.tokens.LIST_TOKENS.name, DOOR, tokens=len(found)
+                ns, operations.tokens.LIST_TOKENS.name, PROTOCOL, tokens=len(found)
             )
         rows = [presenters.token(info) for info in found]
         if as_json:
             print_json(rows)
             return
-        print_table([_told(row) for row in rows], "No tokens yet.")
+        print_table([_row(row) for row in rows], "No tokens yet.")
 
     in_application(db, act)
 
 
 @app.command()
 def show(accessor: Accessor, db: Db = None, as_json: AsJson = False) -> None:
-    """Show what a token may do, and when it was last used."""
+    """Show a token's rights and its last use."""
 
     async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
-        entry = services.audit.begin(info.namespace, operations.tokens.SHOW_TOKEN.name, DOOR, None)
+        entry = services.audit.begin(
+            info.namespace, operations.tokens.SHOW_TOKEN.name, PROTOCOL, None
+        )
         entry.ids.append(accessor)
         await services.audit.write(entry)
         row = presenters.token(info)
@@ -194,43 +190,45 @@ def revoke(
         bool, typer.Option("--children-only", help="Only those that it issued.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Although no token with the scope admin is left.")
+        bool, typer.Option("--force", help="Even if no token with the scope admin is left.")
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option("--namespace", help="Whose, for a token of an identity provider."),
+        typer.Option("--namespace", help="The namespace, for a token of an identity provider."),
     ] = None,
     db: Db = None,
 ) -> None:
-    """Revoke a token and all that it issued, from their next call on; or, named ACCESSOR/JTI, one
-    that is signed.
+    """Revoke a token and all that it issued from the next call on; or a signed one, as
+    ACCESSOR/JTI.
     """
     parent, _, jti = accessor.partition("/")
 
     async def act(built: Application) -> None:
         services = built.services
         if jti:
-            # An identity provider's stands in no table, but its namespace must be there.
+            # No table holds an identity provider's token, but its namespace must exist.
             named = name or (await services.access.find(parent)).namespace
             ns = await existing(built, named)
-            entry = services.audit.begin(ns, operations.tokens.REVOKE_CHILD.name, DOOR, None)
+            entry = services.audit.begin(ns, operations.tokens.REVOKE_CHILD.name, PROTOCOL, None)
             await services.delegation.revoke(ns, parent, jti, entry=entry)
             typer.echo(f"Revoked {accessor} of {ns}.")
             return
         info = await services.access.find(accessor)
         entry = services.audit.begin(
-            info.namespace, operations.tokens.REVOKE_TOKEN.name, DOOR, None
+            info.namespace, operations.tokens.REVOKE_TOKEN.name, PROTOCOL, None
         )
         revoked = await services.access.revoke(
             info, children_only=children_only, force=force, entry=entry
         )
-        of = f"of {info.namespace}"
+        owner = f"of {info.namespace}"
         if not revoked and children_only:
-            typer.echo(f"Nothing that {accessor} {of} issued is left, and it stands itself.")
+            typer.echo(
+                f"Nothing that {accessor} {owner} issued is left; the token itself is still valid."
+            )
         elif not revoked:
-            typer.echo(f"{accessor} {of} was revoked before, and all that it issued.")
+            typer.echo(f"{accessor} {owner} was revoked before, and all that it issued.")
         for one in revoked:
-            typer.echo(f"Revoked {one} {of}.")
+            typer.echo(f"Revoked {one} {owner}.")
 
     in_application(db, act)
 
@@ -238,18 +236,18 @@ def revoke(
 @app.command()
 def rotate(
     accessor: Accessor,
-    overlap: Annotated[str, typer.Option(help="How long the old one is still good.")] = "1h",
+    overlap: Annotated[str, typer.Option(help="How long the old one stays valid.")] = "1h",
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token that takes another's place, and print it this once."""
+    """Create a token that replaces another, and print it once."""
     lasts = _duration(overlap)
 
     async def act(built: Application) -> None:
         services = built.services
         info = await services.access.find(accessor)
         entry = services.audit.begin(
-            info.namespace, operations.tokens.ROTATE_TOKEN.name, DOOR, None
+            info.namespace, operations.tokens.ROTATE_TOKEN.name, PROTOCOL, None
         )
         token, new = await services.access.rotate(info, lasts, entry=entry)
         _print_new(token, new, as_json=as_json)
@@ -267,18 +265,20 @@ def not_before(
     ] = None,
     db: Db = None,
 ) -> None:
-    """Let in no token that was made earlier."""
+    """Refuse tokens that were made earlier."""
     moment = _moment(at) if at else None
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name) if name is not None else None
         entry = (
-            services.audit.begin(ns, operations.tokens.TOKENS_NOT_BEFORE.name, DOOR, None)
+            services.audit.begin(ns, operations.tokens.TOKENS_NOT_BEFORE.name, PROTOCOL, None)
             if ns
             else None
         )
         since = await services.access.not_before(ns, moment, entry=entry)
-        typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are out.")
+        typer.echo(
+            f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused."
+        )
 
     in_application(db, act)
 
@@ -294,7 +294,7 @@ def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:
     typer.echo("Keep it: it is not shown again. Clients send 'Authorization: Bearer TOKEN'.")
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: dict[str, Any]) -> dict[str, Any]:
     shown = ("accessor", "namespace", "label", "scopes", "created_at", "expires_at", "revoked_at")
     return {key: _cell(row[key]) for key in shown}
 

@@ -31,7 +31,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.integrations.crypto.keys import verified
 from recall_server.lifecycle import stop_signal
 from recall_server.server import bound, listening, only_server
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
 
 FIRST, SECOND = namespace("acme"), namespace("globex")
@@ -250,7 +250,7 @@ async def _extracted(agent: McpAgent) -> None:
 async def _token(built: Application, owner: Namespace, *scopes: Scope) -> str:
     services = built.services
     entry = services.audit.begin(owner, "create_token", "demo", None)
-    wanted = Wanted(Rights(frozenset(scopes))) if scopes else None
+    wanted = TokenRequest(Rights(frozenset(scopes))) if scopes else None
     token, _ = await services.access.issue(owner, label="demo", wanted=wanted, entry=entry)
     return token
 

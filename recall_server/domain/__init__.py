@@ -1,1 +1,1 @@
-"""The ground floor: the product's words and the rules that need no I/O."""
+"""The product's concepts and the rules that need no I/O."""

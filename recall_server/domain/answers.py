@@ -1,4 +1,4 @@
-"""Answers to the questions of a paused run: a list of choices, one word for all, or prose."""
+"""Answers to the questions of a paused task: a list of choices, one word for all, or prose."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from recall_server.domain.text.cleaning import clean_text
 MERGED_CHARS_MAX = 4_096
 _CHOICES = ", ".join(Choice)
 
-# What a person writes instead of the word. Only if exactly one is meant is it taken.
+# Prose that stands for a choice. It is accepted only if exactly one choice matches.
 _PROSE: Mapping[Choice, re.Pattern[str]] = {
     Choice.KEEP_EXISTING: re.compile(
         r"\bkeep[_ -]existing\b|\b(?:keep|stay with|leave|stick with)\b[^.;\n]{0,20}"
@@ -40,11 +40,11 @@ class AnswerUnclear(Invalid):
 def resolutions(
     given: str | Sequence[Any], questions: Sequence[Question], *, by: str, at: datetime
 ) -> list[Resolution]:
-    """What `given` says to the open `questions`; not every question needs an answer in it.
+    """Parse an answer to the open `questions`; it may leave some of them open.
 
-    A list holds `{"id", "choice", "text"?}`; a text is one choice for all ("keep_new"), one for
+    A list holds `{"id", "choice", "text"?}`. A text is one choice for all ("keep_new"), one for
     each ("1: keep_new, 2: keep_both", by number or id), or prose that names a choice. Raises
-    `AnswerUnclear`, saying what is wrong with which part; nothing of it counts then.
+    `AnswerUnclear`, which names the faulty part; no part of the answer is used then.
     """
     if not isinstance(given, str):
         return _listed(given, questions, by, at)
@@ -66,7 +66,7 @@ def resolutions(
 
 
 def _meant(words: str) -> Choice | None:
-    """The one choice that the words name; None where it is none or more."""
+    """Return the one choice that the words name; None if they name none or several."""
     plain = words.strip().strip("\"'`.!").lower().replace("-", "_").replace(" ", "_")
     if plain in set(Choice) - {Choice.MERGE}:
         return Choice(plain)
@@ -79,24 +79,28 @@ def _listed(
 ) -> list[Resolution]:
     if not given:
         raise AnswerUnclear("The list of resolutions is empty. Send one for each question.")
-    known = [question.id for question in questions]
+    open_ids = [question.id for question in questions]
     found: dict[str, Resolution] = {}
     for number, one in enumerate(given, 1):
-        resolution = _one(number, one, known, by, at)
+        resolution = _one(number, one, open_ids, by, at)
         if resolution.question_id in found:
             raise AnswerUnclear(f"Resolution {number} answers a question twice. Send one of each.")
         found[resolution.question_id] = resolution
     return list(found.values())
 
 
-def _one(number: int, given: Any, known: Sequence[str], by: str, at: datetime) -> Resolution:
+def _one(number: int, given: Any, open_ids: Sequence[str], by: str, at: datetime) -> Resolution:
     if not isinstance(given, Mapping) or not set(given) <= {"id", "choice", "text"}:
         raise AnswerUnclear(f"Resolution {number} must be an object of id, choice and text.")
-    if given.get("id") not in known:
-        raise AnswerUnclear(f"Resolution {number} has no id of an open question: {_list(known)}.")
+    if given.get("id") not in open_ids:
+        raise AnswerUnclear(
+            f"Resolution {number} has no id of an open question: {_list(open_ids)}."
+        )
     choice, text = given.get("choice"), given.get("text")
     if choice not in set(Choice):
-        raise AnswerUnclear(f"Resolution {number} has no known choice. Choose one of: {_CHOICES}.")
+        raise AnswerUnclear(
+            f"Resolution {number} has an unknown choice. Choose one of: {_CHOICES}."
+        )
     if (text is not None) != (choice == Choice.MERGE) or not isinstance(text, str | None):
         raise AnswerUnclear(f"Resolution {number}: 'text' goes with merge, and merge needs it.")
     if text is not None:

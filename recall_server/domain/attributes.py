@@ -1,5 +1,5 @@
-"""The vocabulary of facts: which attributes there are, how many values each may hold at once,
-and how entities, attributes and values are written for comparison.
+"""The vocabulary of facts: the attributes, how many values each holds at once, and the normal form
+of entities, attributes and values for comparison.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Cardinality(StrEnum):
 
 @dataclass(frozen=True)
 class Attribute:
-    """What an attribute says of its entity; the words also go into the model's prompt."""
+    """A kind of statement about an entity. The description also goes into the model's prompt."""
 
     name: str
     cardinality: Cardinality
@@ -157,14 +157,14 @@ OPPOSITES = {"dislikes": "likes"}
 
 
 def is_single_valued(attribute: str) -> bool:
-    """Whether a new value pushes out the old one.
+    """Whether a new value replaces the old one.
 
-    An attribute that the table does not know is single (a clash is then asked about, not lost),
-    unless its name is plural or starts like one that holds many ("has_", "likes_", ...).
+    An attribute that is not in the table is single-valued, so that a clash is asked about and not
+    lost, unless its name is plural or has a prefix of multi-valued ones ("has_", "likes_", ...).
     """
     name = normal_attribute(attribute)
-    if known := ATTRIBUTES.get(name):
-        return known.cardinality is Cardinality.SINGLE
+    if attribute_kind := ATTRIBUTES.get(name):
+        return attribute_kind.cardinality is Cardinality.SINGLE
     if name.startswith(_SINGLE_PREFIXES):
         return True
     if name.startswith(_MANY_PREFIXES):
@@ -173,31 +173,33 @@ def is_single_valued(attribute: str) -> bool:
 
 
 def normal_entity(entity: str) -> str:
-    """An entity's name for comparison: "The User" is "user", "My sister" is "sister"."""
+    """Normalize an entity's name for comparison: "The User" is "user", "My sister" is "sister"."""
     return _normal(entity)
 
 
 def normal_attribute(attribute: str) -> str:
-    """An attribute's name in one spelling: "Lives in" and "lives-in" are "lives_in"."""
+    """Normalize an attribute's name: "Lives in" and "lives-in" are "lives_in"."""
     words = re.sub(r"[\W_]+", "_", _plain(attribute)).strip("_")
     return words.replace("favourite", "favorite").replace("colour", "color")
 
 
 def normal_value(value: str) -> str:
-    """A value for comparison: case, width, blanks, articles and outer punctuation do not count."""
+    """Normalize a value for comparison: ignore case, width, blanks, articles and outer
+    punctuation.
+    """
     return _normal(value)
 
 
 def canonical(fact: Fact) -> Fact:
-    """A fact without opposites: "dislikes X" is "likes X", negated, and clashes with "likes X"."""
+    """Replace an opposite by a negation: "dislikes X" becomes "likes X", negated."""
     opposite = OPPOSITES.get(normal_attribute(fact.attribute))
     return replace(fact, attribute=opposite, negated=not fact.negated) if opposite else fact
 
 
 def vocabulary() -> str:
-    """The table as lines for a prompt: name, how many values it holds, and what it says."""
-    known = [*ATTRIBUTES.values(), *FAMILIES]
-    return "\n".join(f"- {one.name} ({one.cardinality}): {one.description}" for one in known)
+    """Return the table as lines for a prompt: name, number of values, and description."""
+    attributes = [*ATTRIBUTES.values(), *FAMILIES]
+    return "\n".join(f"- {one.name} ({one.cardinality}): {one.description}" for one in attributes)
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A record of the audit log, as it is filled in."""
+"""A record of the audit log while its operation runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from recall_server.domain.namespace import Namespace
 
 
 class Outcome(StrEnum):
-    """How an operation ended, for the book."""
+    """How an operation ended."""
 
     OK = "ok"
     ERROR = "error"
@@ -27,12 +27,12 @@ class AccessCount(NamedTuple):
 
 @dataclass
 class AuditEntry:
-    """One line of the book, filled in while the operation runs (FEATURES I10, J01).
+    """One audit record, filled in while the operation runs.
 
-    Holds ids, counts and codes, never text. `details` are what a reader would like to know besides
-    and the book must not hold for ever: they are kept beside it, and can be erased. `written` is
-    set by the transaction that wrote it, so that an operation writes exactly one. `ends_caller`:
-    the operation itself may revoke the token that asks for it, and has seen to it that it stood.
+    Holds ids, counts and codes, never text. `details` are stored beside the log and can be erased.
+    `written` is set by the transaction that wrote the record, so that each operation writes exactly
+    one. `ends_caller`: the operation may revoke the token of its caller and has checked that the
+    token was valid.
     `read_only`: the operation changes nothing, so its record is written behind the reply.
     `memories_shown` and `turns_shown` are the accesses that a search counts.
     """
@@ -40,7 +40,7 @@ class AuditEntry:
     id: str
     namespace: Namespace
     operation: str
-    door: str
+    protocol: str
     accessor: str | None
     request_id: str
     started_at: datetime

@@ -1,5 +1,5 @@
-"""Which memories are alike enough to be made into one (FEATURES G04, mode merge). Pure; what each
-of them claims decides whether they may go together at all, likeness only whether they should.
+"""Groups similar memories for a merge. Similarity says which memories should be merged; their facts
+say which may be.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ Positions = NDArray[np.intp]
 def clusters(
     memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
 ) -> list[tuple[Memory, ...]]:
-    """Groups of two or more alike memories, in the order of their first ids; members too.
+    """Return groups of two or more similar memories, ordered by their first ids; so are the
+    members.
 
-    `vectors` are of length 1, by memory id. In the order of their ids, whatever the order given, a
-    memory joins the first cluster with whose every member it is alike (complete linkage), or begins
-    one. Alike is a cosine of at least `threshold` (in (0, 1]) where both have a vector of the same
-    size, else `lexical_threshold`.
+    `vectors` have length 1 and are keyed by memory id. In the order of ids, a memory joins the
+    first cluster of which it is similar to every member (complete linkage), or starts a new one.
+    Two memories are similar if their cosine is at least `threshold` (in (0, 1]) and both vectors
+    have the same size, else if their Jaccard index is at least `lexical_threshold`.
 
-    Never in one cluster: memories of different types; facts about different entities; what
-    contradicts (another value of a single-valued attribute, the denial of a fact, another number of
-    negations unless both state the same fact, the same words with other numbers); and two
-    single-valued attributes, of which one fact could keep only one open to be superseded.
+    Never in one cluster: memories of different types; facts about different entities;
+    contradictions (another value of a single-valued attribute, the denial of a fact, another number
+    of negations unless both state the same fact, the same words with other numbers); and two
+    single-valued attributes, as the merged memory can hold only one fact that a later claim may
+    supersede.
 
-    Time is quadratic, for 5,000 memories about 1 s, or 3 s for long texts without vectors. Memory
-    is linear: `ROWS_AT_ONCE` cosines, 1 kB, for each memory, a copy of its vector, and its terms.
+    Time is quadratic: about 1 s for 5,000 memories, 3 s for long texts without vectors. Memory is
+    linear: `ROWS_AT_ONCE` cosines (1 kB) per memory, a copy of its vector, and its terms.
     """
     ordered = sorted(memories, key=lambda memory: memory.id)
     found = [
@@ -59,11 +61,11 @@ def clusters(
 
 
 def lexical_threshold(threshold: float) -> float:
-    """The Jaccard of two texts' terms that counts as much as this cosine of their vectors: t³.
+    """Return the Jaccard index of terms that counts as much as this cosine: `threshold` cubed.
 
     Measured on some 400 memories of chats with static word vectors: pairs of cosine .75, .85, .92
-    share, in the median, .36, .44 and .57 of their terms, about t⁴; and many share as much without
-    being alike. The cube, .61 for .85, is on the careful side: words alone know no meaning.
+    share, in the median, .36, .44 and .57 of their terms, about the fourth power; many dissimilar
+    pairs share as much. The cube, .61 for .85, is cautious, as words alone carry no meaning.
     """
     return threshold**3
 
@@ -92,7 +94,9 @@ def _greedy(
 def _near(
     memories: Sequence[Memory], vectors: Mapping[str, Floats], threshold: float
 ) -> Iterator[Positions]:
-    """For each memory the positions before it of those that it is alike and goes together with."""
+    """Yield for each memory the positions before it that are similar to it and compatible with
+    it.
+    """
     words = [frozenset(terms(memory.text)) for memory in memories]
     claims = _Claims(memories, words)
     matrix, embedded = _matrix([vectors.get(memory.id) for memory in memories])
@@ -111,7 +115,7 @@ def _near(
 
 
 def _matrix(vectors: Sequence[Floats | None]) -> tuple[Floats, Flags]:
-    """The vectors as rows (0 where there is none), and which rows are real."""
+    """Return the vectors as rows (0 where one is missing), and which rows are real."""
     size = next((vector.size for vector in vectors if vector is not None), 0)
     none = np.zeros(size, dtype=np.float32)
     rows = [none if v is None or v.size != size else v for v in vectors]
@@ -123,30 +127,30 @@ def _matrix(vectors: Sequence[Floats | None]) -> tuple[Floats, Flags]:
 
 
 class _Overlap:
-    """Jaccard by way of postings: only the terms that two texts share cost anything."""
+    """The Jaccard index over postings: only shared terms cost time."""
 
     def __init__(self, words: Sequence[frozenset[str]]) -> None:
         postings: defaultdict[str, list[int]] = defaultdict(list)
         for position, of_one in enumerate(words):
             for term in of_one:
                 postings[term].append(position)
-        # A term of a single text is shared by none.
+        # A term of one text only is never shared.
         shared = {term: np.array(at) for term, at in postings.items() if len(at) > 1}
         self._postings = [[shared[term] for term in of_one if term in shared] for of_one in words]
         self._sizes = np.array([len(of_one) for of_one in words])
 
     def jaccard(self, position: int) -> NDArray[np.float64]:
-        """The Jaccard of the text at `position` with each one before it."""
+        """Return the Jaccard index of the text at `position` with each one before it."""
         both = np.zeros(position, dtype=np.intp)
         if found := self._postings[position]:
             both = np.bincount(np.concatenate(found), minlength=position)[:position]
-        # At least 1: two texts without a term are not known to be alike.
+        # At least 1: two texts without terms are not similar.
         either = np.maximum(self._sizes[:position] + self._sizes[position] - both, 1)
         return np.asarray(both / either)
 
 
 class _Claims:
-    """What memories claim, as columns of numbers, so that one is compared with many at once."""
+    """The facts of memories as columns of numbers, so that one is compared with many at once."""
 
     def __init__(self, memories: Sequence[Memory], words: Sequence[frozenset[str]]) -> None:
         facts = [canonical(memory.fact) if memory.fact else None for memory in memories]
@@ -165,9 +169,9 @@ class _Claims:
         )
 
     def compatible(self, position: int, others: Positions) -> Flags:
-        """Which of `others` may be in one cluster with the memory at `position`.
+        """Return which of `others` may share a cluster with the memory at `position`.
 
-        On facts the rule is that of `contradiction.compare`, which looks at one pair at a time.
+        Facts follow the rule of `contradiction.compare`, which compares one pair at a time.
         """
 
         def same(column: Positions) -> Flags:
@@ -177,7 +181,7 @@ class _Claims:
         comparable = both & same(self._attribute)
         same_value, negated = same(self._value), self._negated[others]
         same_sign = negated == self._negated[position]
-        # "Not X" says nothing against Y, nor Y against "not X".
+        # "Not X" does not contradict "Y", nor does "Y" contradict "not X".
         exclusive = self._single[position] & ~self._negated[position] & ~negated
         clashing = comparable & np.where(same_value, ~same_sign, exclusive)
         two_single = both & ~same(self._attribute) & self._single[position] & self._single[others]
@@ -193,9 +197,9 @@ def _has_digit(term: str) -> bool:
 
 
 def _codes(values: Sequence[Hashable | None]) -> Positions:
-    """A number for each value, equal for equal ones; NONE for None."""
-    known: dict[Hashable, int] = {}
+    """Number the values; equal values get equal numbers, None gets NONE."""
+    numbers: dict[Hashable, int] = {}
     return np.array(
-        [NONE if value is None else known.setdefault(value, len(known)) for value in values],
+        [NONE if value is None else numbers.setdefault(value, len(numbers)) for value in values],
         dtype=np.intp,
     )

@@ -1,7 +1,7 @@
-"""Which statements say the same, which clash, and which of two that clash is the newer.
+"""Which statements say the same, and which contradict each other.
 
-FEATURES F01 (same entity and attribute, another value: supersede; multi-valued attributes add),
-C07. Nothing here knows where the statements are kept.
+Same entity and attribute with another value: supersede. Multi-valued attributes add. This module
+does not know where statements are stored.
 """
 
 import re
@@ -19,46 +19,46 @@ _NEGATION = re.compile(
 
 
 class Verdict(StrEnum):
-    """What a new claim does to a known one."""
+    """How a new claim relates to a stored memory."""
 
     SAME = "same"
     CLASHES = "clashes"
     COMPATIBLE = "compatible"
 
 
-def compare(candidate: Candidate, known: Memory) -> Verdict:
-    """What `candidate` does to `known`, an active memory of the same entity."""
-    if candidate.fact is None or known.fact is None:
+def compare(candidate: Candidate, existing: Memory) -> Verdict:
+    """Compare `candidate` with `existing`, an active memory of the same entity."""
+    if candidate.fact is None or existing.fact is None:
         return Verdict.COMPATIBLE
-    if _replaced(candidate, known.fact):
+    if _replaced(candidate, existing.fact):
         return Verdict.CLASHES
-    if normal_attribute(candidate.fact.attribute) != normal_attribute(known.fact.attribute):
+    if normal_attribute(candidate.fact.attribute) != normal_attribute(existing.fact.attribute):
         return Verdict.COMPATIBLE
-    return _compare_values(candidate.fact, known.fact)
+    return _compare_values(candidate.fact, existing.fact)
 
 
 def _compare_values(new: Fact, old: Fact) -> Verdict:
     if normal_value(new.value) == normal_value(old.value):
         return Verdict.SAME if new.negated == old.negated else Verdict.CLASHES
-    # "Not X" says nothing against Y, nor Y against "not X".
+    # "Not X" does not contradict "Y", nor does "Y" contradict "not X".
     if new.negated or old.negated or not is_single_valued(new.attribute):
         return Verdict.COMPATIBLE
     return Verdict.CLASHES
 
 
-def _replaced(candidate: Candidate, known: Fact) -> bool:
-    """Whether the text itself says that the known value has been replaced."""
+def _replaced(candidate: Candidate, existing: Fact) -> bool:
+    """Whether the text itself says that the stored value has been replaced."""
     return (
         candidate.correction
         and candidate.replaces is not None
-        and not known.negated
-        and normal_value(candidate.replaces) == normal_value(known.value)
+        and not existing.negated
+        and normal_value(candidate.replaces) == normal_value(existing.value)
     )
 
 
 def same_statement(one: str, other: str) -> bool:
-    """Whether two texts say the same in nearly the same words: the terms agree to nine tenths,
-    and so do all numbers and the number of negations.
+    """Whether two texts say the same in nearly the same words: nine tenths of the terms, all
+    numbers and the number of negations agree.
     """
     if _numbers(one) != _numbers(other) or negations(one) != negations(other):
         return False

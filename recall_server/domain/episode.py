@@ -1,4 +1,4 @@
-"""Texts as they were handed in: episodes, turns, citations."""
+"""Texts as callers submitted them: episodes, turns, citations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Turn:
-    """One utterance of an episode; `span` leaves out the speaker's label and the date heading.
+    """One utterance of an episode. `span` excludes the speaker's label and the date heading.
 
-    A `hidden` one is kept, but neither found nor read: a caller forgot it, or `suspicions` say why
-    it is held back.
+    A `hidden` turn is stored but neither found nor read: a caller forgot it, or it is quarantined
+    for the reasons in `suspicions`.
     """
 
     index: int
@@ -40,20 +40,20 @@ class Turn:
 
 @dataclass(frozen=True)
 class Source:
-    """Who handed an episode in, and from where (FEATURES B14, B22)."""
+    """The session, agent and client that submitted an episode."""
 
     session_id: str | None = None
     agent_id: str | None = None
     client: str | None = None
 
-    def told(self) -> dict[str, str]:
-        """What is known of it."""
+    def details(self) -> dict[str, str]:
+        """Return the fields that are set."""
         return {name: value for name, value in vars(self).items() if value}
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Raw text as it was handed in: the source of truth, from which all else can be rebuilt."""
+    """Raw text as submitted: the source of truth, from which everything else can be rebuilt."""
 
     id: str
     text: str
@@ -69,7 +69,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Citation:
-    """The words a memory rests on: a span of an episode."""
+    """The words that support a memory: a span of an episode."""
 
     episode_id: str
     span: Span

@@ -1,7 +1,7 @@
 """Every error that reaches a caller: six kinds, each class with one stable code.
 
-A class's docstring is its default sentence, and says what to do next. Protocols map kind and code
-to their own errors (`api/problems.py`); TROUBLESHOOTING.md has a heading for each code.
+A class's docstring is its default message and names the next step. Protocols map kind and code in
+`api/problems.py`; TROUBLESHOOTING.md has a heading for each code.
 """
 
 from typing import ClassVar
@@ -47,19 +47,21 @@ class NamespaceNotFound(NotFound):
 
 
 class Stale(RecallError):
-    """What this rests on has changed meanwhile. Read again and repeat."""
+    """The data under this call has changed meanwhile. Read again and repeat."""
 
     code = "STALE"
 
 
 class PlanOutdated(Stale):
-    """What the plan rests on has changed. Make a new plan with dry_run and apply that one."""
+    """The memories under this plan have changed. Make a new plan with dry_run and apply that
+    one.
+    """
 
     code = "PLAN_OUTDATED"
 
 
 class NotWaiting(Stale):
-    """The task is not waiting for an answer. Get the task to see where it stands."""
+    """The task is not waiting for an answer. Get the task to see its state."""
 
     code = "NOT_WAITING"
 
@@ -82,7 +84,7 @@ class RateLimited(LimitReached):
     code = "RATE_LIMITED"
 
     def __init__(self, message: str | None = None, *, retry_after_s: int, limit: int) -> None:
-        """`limit`: how many calls a minute may have."""
+        """`limit`: calls allowed per minute."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.limit = limit
@@ -95,8 +97,8 @@ class TooManyStreams(LimitReached):
 
 
 class QuotaExceeded(LimitReached):
-    """This namespace holds as much text as it may. What is there can be read, exported and erased;
-    ask the operator for more room.
+    """This namespace has stored as many bytes of text as it may. Stored text can be read, exported
+    and erased; ask the operator for a larger quota.
     """
 
     code = "QUOTA_EXCEEDED"
@@ -171,7 +173,7 @@ class NotRestorable(Stale):
 
 
 class ReceiptNotFound(NotFound):
-    """There is no receipt to be had with this id and secret. Each is handed out once."""
+    """There is no receipt with this id and secret. Each can be fetched once."""
 
     code = "RECEIPT_NOT_FOUND"
 
@@ -218,7 +220,7 @@ class InsufficientScope(Denied):
     code = "INSUFFICIENT_SCOPE"
 
     def __init__(self, scope: str) -> None:
-        """`scope`: the one that the operation needs."""
+        """`scope`: the scope that the operation needs."""
         super().__init__(
             f"This needs the scope {scope}, which the token does not have. Ask the operator for "
             "one that has it."
@@ -226,7 +228,7 @@ class InsufficientScope(Denied):
         self.scope = scope
 
 
-class OutOfReach(Denied):
+class OutsideAccessScope(Denied):
     """This token is limited to a part of the namespace. Stay within it, or ask for a wider one."""
 
     code = "OUT_OF_REACH"
@@ -285,8 +287,8 @@ class DatabaseUnavailable(Unavailable):
 
 
 class StorageFull(DatabaseUnavailable):
-    """The disk of the database is full: nothing of this was kept, and all that was is whole. Send
-    it again when the operator has freed space.
+    """The disk of the database is full. Nothing of this call was stored; stored data is intact.
+    Send it again when the operator has freed space.
     """
 
     code = "STORAGE_FULL"
@@ -317,12 +319,12 @@ class Unsafe(Unavailable):
 
 
 class AuditBroken(RecallError):
-    """The book is not as it was written. Keep a copy as it is, and find out who changed it."""
+    """The audit log is not as it was written. Keep a copy as it is, and find out who changed it."""
 
     code = "AUDIT_BROKEN"
 
     def __init__(self, namespace: str, seq: int, why: str, *, to: int | None = None) -> None:
-        """`seq`: the first record that is bad; with `to`, one of those from `seq` to `to` is."""
-        super().__init__(f"Record {seq} of the book of {namespace}: {why}.")
+        """`seq`: the first bad record; with `to`, one of the records `seq` to `to` is bad."""
+        super().__init__(f"Record {seq} of the audit log of {namespace}: {why}.")
         self.seq = seq
         self.to = to or seq

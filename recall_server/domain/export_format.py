@@ -30,7 +30,7 @@ from pydantic import (
 from recall_server.domain.containers import NONE
 from recall_server.domain.memory import MemoryType, Status
 from recall_server.domain.plan import Choice, Policy
-from recall_server.domain.text.cleaning import own_words
+from recall_server.domain.text.cleaning import validator_message
 
 FORMAT = "recall-export"
 VERSION = 1
@@ -325,7 +325,7 @@ def read(raw: bytes) -> Line:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in fault["loc"][1:])
-        why = own_words(fault["msg"])
+        why = validator_message(fault["msg"])
         raise ValueError(f"{where}: {why}" if where else why) from None
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong beyond the house: with models, who is told of a task, who vouches for tokens."""
+"""Errors of other systems: models, receivers of push notifications, identity providers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PushUrlRefused(Invalid):
 
 
 class SecretKeyMissing(Invalid):
-    """This server has no key to keep secrets with. Leave out token and credentials, or have the
+    """This server has no key to encrypt secrets. Leave out token and credentials, or have the
     operator set RECALL_SECRET_KEY.
     """
 
@@ -26,8 +26,8 @@ class PushConfigNotFound(NotFound):
 
 
 class AuthUnavailable(Unavailable):
-    """Who issued this token cannot be asked for its keys just now. Wait as long as Retry-After
-    says, then send the call again.
+    """The issuer of this token cannot be asked for its keys at the moment. Wait as long as
+    Retry-After says, then send the call again.
     """
 
     code = "AUTH_UNAVAILABLE"
@@ -38,7 +38,9 @@ class AuthUnavailable(Unavailable):
 
 
 class PushWaits(Unavailable):
-    """This receiver is being told already, or rests after a failure. It is tried again later."""
+    """A delivery to this receiver is under way, or it pauses after a failure. It is tried again
+    later.
+    """
 
     code = "PUSH_WAITS"
 
@@ -55,7 +57,9 @@ class ModelUnavailable(Unavailable):
         retry_after_s: float | None = None,
         permanent: bool = False,
     ) -> None:
-        """`retry_after_s`: the wait it asked for. `permanent`: trying again alone will not help."""
+        """`retry_after_s`: the wait that the service asked for. `permanent`: a retry alone will not
+        help.
+        """
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.permanent = permanent
@@ -104,7 +108,7 @@ class PushFailed(RecallError):
     code = "PUSH_FAILED"
 
     def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
-        """`retry_after_s`: the wait it asked for."""
+        """`retry_after_s`: the wait that the receiver asked for."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
 

@@ -1,4 +1,4 @@
-"""What an extractor proposes, and what it cost."""
+"""The candidates of an extractor, and their cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from recall_server.domain.memory import Fact, MemoryType
 
 @dataclass(frozen=True)
 class Candidate:
-    """A memory that an extractor proposes; it has no authority until a plan is made of it.
+    """A memory that an extractor proposes; it has no authority until a plan contains it.
 
-    `span` cites the exact words in the episode. `correction` is true where the text itself says
-    that something older no longer holds ("not X any more, Y now"); `replaces` is that older value
-    where it is named. `valid_from` is when it became true, `None` for "when it was said".
+    `span` cites the exact words in the episode. `correction`: the text itself says that something
+    older no longer holds ("not X any more, Y now"); `replaces` is that older value if it is named.
+    `valid_from` is when it became true, `None` for "when it was said".
     """
 
     text: str
@@ -31,7 +31,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a call to a model cost: tokens in and out, and US dollars where the price is known."""
+    """The cost of a call to a model: tokens in and out, and US dollars where the price is known."""
 
     model: str | None = None
     input_tokens: int = 0
@@ -49,7 +49,9 @@ class Usage:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What an extractor found in one chunk, who found it, and what was thrown away as unusable."""
+    """The candidates of one passage, the extractor's name, and the number of rejected
+    candidates.
+    """
 
     candidates: tuple[Candidate, ...]
     extractor: str

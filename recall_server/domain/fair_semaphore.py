@@ -1,4 +1,4 @@
-"""Fair turns: whoever has the fewest goes first, so that nobody waits behind another's crowd."""
+"""A semaphore that is fair among keys: the key with the fewest slots goes first."""
 
 import asyncio
 import math
@@ -6,62 +6,64 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 
-# Somebody whose turn has ended is taken for one who comes again for so long.
-NEAR_S = 1.0
-# Nobody gives way for longer, and to a turn that lasts longer nobody does.
-WAY_S = 0.05
+# A key counts as active for so long after its last slot ended.
+RECENT_S = 1.0
+# No caller yields for longer, and none yields to a slot that is held for longer.
+YIELD_MAX_S = 0.05
 
 
 class FairSemaphore:
-    """At most `at_once` go at a time, and of one key at most `each`, or `beside` where another one
-    is near. Those who wait go in the order in which they came within a key; among keys, that one
-    first which has the fewest under way, then that one whose last turn began longest ago.
+    """At most `limit` slots at a time, of one key at most `per_key`, or `per_key_contended` while
+    another key is active. Waiters of one key are served in order; among keys, the one with the
+    fewest slots goes first, then the one whose last slot began longest ago.
 
-    For one event loop; what it keeps of a key is gone when nobody of it goes or waits.
+    For one event loop. The state of a key is dropped when it holds no slot and nobody waits for it.
     """
 
-    def __init__(self, at_once: int, *, each: int | None = None, beside: int | None = None) -> None:
-        self._at_once = at_once
-        self._each = at_once if each is None else each
-        self._beside = self._each if beside is None else beside
-        self._going: dict[Hashable, int] = {}
+    def __init__(
+        self, limit: int, *, per_key: int | None = None, per_key_contended: int | None = None
+    ) -> None:
+        self._limit = limit
+        self._per_key = limit if per_key is None else per_key
+        self._per_key_contended = self._per_key if per_key_contended is None else per_key_contended
+        self._held: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
         self._begun: dict[Hashable, int] = {}
         self._begun_at: dict[Hashable, float] = {}
         self._total = 0
         self._count = 0
-        # Who was here last, and who of the others; and when.
+        # The last two distinct keys, each with the time of its last use.
         self._last: tuple[Hashable, float] = (None, -math.inf)
         self._other: tuple[Hashable, float] = (None, -math.inf)
         self._ended = asyncio.Event()
 
     @property
     def busy(self) -> bool:
-        """Somebody goes."""
+        """Whether any slot is held."""
         return self._total > 0
 
     @property
-    def crowded(self) -> bool:
-        """Somebody waits."""
+    def contended(self) -> bool:
+        """Whether anybody waits."""
         return bool(self._waiting)
 
     def waiting(self, key: Hashable) -> int:
-        """How many of `key` wait."""
+        """Return the number of waiters of `key`."""
         return len(self._waiting.get(key, ()))
 
     @asynccontextmanager
-    async def of(self, key: Hashable) -> AsyncIterator[None]:
-        """A turn, for as long as the block lasts."""
-        await self.take(key)
+    async def slot(self, key: Hashable) -> AsyncIterator[None]:
+        """Hold a slot for the duration of the block."""
+        await self.acquire(key)
         try:
             yield
         finally:
-            self.give_back(key)
+            self.release(key)
 
-    async def take(self, key: Hashable) -> None:
-        """Wait for a turn; it lasts until `give_back`. Whoever is cancelled here has none."""
-        self._seen(key)
-        if self._total < self._at_once and self._free(key) and key not in self._waiting:
+    async def acquire(self, key: Hashable) -> None:
+        """Wait for a slot; it is held until `release`. A cancelled waiter holds none."""
+        self._note_use(key)
+        if self._total < self._limit and self._free(key) and key not in self._waiting:
             self._begin(key)
             return
         turn = asyncio.get_running_loop().create_future()
@@ -71,41 +73,42 @@ class FairSemaphore:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give_back(key)  # the turn came as its taker left
+                self.release(key)  # the slot was granted while the waiter was cancelled
             elif turn in queue:
                 queue.remove(turn)
                 self._forget(key)
             raise
 
     async def yield_to_others(self, key: Hashable) -> None:
-        """Who has one single turn goes first: wait while another has, unless `key` has one itself.
-        To be called in the midst of work, where it holds nothing that somebody else may need.
+        """Wait while another key holds its only slot, unless `key` holds only one itself.
+
+        Call it in the middle of work, while holding nothing that others may need.
         """
-        if not self._in_the_way(key):
+        if not self._should_yield(key):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAY_S):
-                while self._in_the_way(key):
+            async with asyncio.timeout(YIELD_MAX_S):
+                while self._should_yield(key):
                     await self._ended.wait()
 
-    def give_back(self, key: Hashable) -> None:
-        """End a turn, and begin the next."""
-        self._seen(key)
+    def release(self, key: Hashable) -> None:
+        """Give a slot back and grant it to the next waiter."""
+        self._note_use(key)
         self._ended.set()
         self._ended = asyncio.Event()
         self._total -= 1
-        self._going[key] -= 1
-        if not self._going[key]:
-            del self._going[key]
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
         self._forget(key)
-        while self._total < self._at_once:
-            able = [one for one in self._waiting if self._free(one)]
-            if not able:
+        while self._total < self._limit:
+            eligible = [one for one in self._waiting if self._free(one)]
+            if not eligible:
                 return
-            self._call(min(able, key=self._rank))
+            self._wake(min(eligible, key=self._rank))
 
-    def _call(self, key: Hashable) -> None:
-        """Give a turn to the first of `key` who still waits."""
+    def _wake(self, key: Hashable) -> None:
+        """Grant a slot to the first of `key` that still waits."""
         queue = self._waiting[key]
         turn = queue.popleft()
         if not turn.done():
@@ -114,43 +117,45 @@ class FairSemaphore:
         self._forget(key)
 
     def _rank(self, key: Hashable) -> tuple[int, int]:
-        return self._going.get(key, 0), self._begun.get(key, 0)
+        return self._held.get(key, 0), self._begun.get(key, 0)
 
     def _free(self, key: Hashable) -> bool:
-        return self._going.get(key, 0) < (self._beside if self._near(key) else self._each)
+        return self._held.get(key, 0) < (
+            self._per_key_contended if self._others_recent(key) else self._per_key
+        )
 
-    def _near(self, key: Hashable) -> bool:
-        """Whether any other was here a moment ago."""
+    def _others_recent(self, key: Hashable) -> bool:
+        """Whether any other key was active a moment ago."""
         _, at = self._other if self._last[0] == key else self._last
-        return _now() - at < NEAR_S
+        return _now() - at < RECENT_S
 
-    def _seen(self, key: Hashable) -> None:
+    def _note_use(self, key: Hashable) -> None:
         if self._last[0] != key:
             self._other = self._last
         self._last = key, _now()
 
-    def _in_the_way(self, key: Hashable) -> bool:
+    def _should_yield(self, key: Hashable) -> bool:
         if self._single(key):
             return False
-        young = _now() - WAY_S
+        young = _now() - YIELD_MAX_S
         return any(
-            one != key and self._single(one) and self._begun_at[one] > young for one in self._going
+            one != key and self._single(one) and self._begun_at[one] > young for one in self._held
         )
 
     def _single(self, key: Hashable) -> bool:
-        return self._going.get(key) == 1 and key not in self._waiting
+        return self._held.get(key) == 1 and key not in self._waiting
 
     def _begin(self, key: Hashable) -> None:
         self._total += 1
         self._count += 1
-        self._going[key] = self._going.get(key, 0) + 1
+        self._held[key] = self._held.get(key, 0) + 1
         self._begun[key] = self._count
         self._begun_at[key] = _now()
 
     def _forget(self, key: Hashable) -> None:
         if key in self._waiting and not self._waiting[key]:
             del self._waiting[key]
-        if key not in self._waiting and key not in self._going:
+        if key not in self._waiting and key not in self._held:
             self._begun.pop(key, None)
             self._begun_at.pop(key, None)
 

@@ -1,11 +1,11 @@
-"""What a look at a running server, its settings and its database finds."""
+"""The findings of the self-check of a server, its settings and its database."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Level(StrEnum):
-    """`WARN` may be meant so; with `FAIL` nobody should be served."""
+    """`WARN` may be intended; a server does not start with `FAIL`."""
 
     OK = "ok"
     WARN = "warn"
@@ -14,7 +14,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was looked at, and in one line what is the matter and what to do."""
+    """The result of one check: its name, and one line with the fault and the next step."""
 
     check: str
     level: Level
@@ -22,7 +22,7 @@ class Finding:
 
 
 def judged(check: str, good: str, *, fail: str | None = None, warn: str | None = None) -> Finding:
-    """The worst that is said of a check; `good` where nothing is."""
+    """Return the worst result of a check; `good` if there is no fault."""
     if fail is not None:
         return Finding(check, Level.FAIL, fail)
     if warn is not None:

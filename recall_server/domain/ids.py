@@ -1,26 +1,28 @@
-"""Ids that sort by the time they were made (ULID), and ids that follow from content."""
+"""Ids that sort by creation time (ULID), and ids derived from content."""
 
 import hashlib
 from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-# Two characters are ten bits: looked up, they take a fifth of the time of base64.b32encode.
+# A table of two characters (ten bits) takes a fifth of the time of base64.b32encode.
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _SHIFTS = range(120, -1, -10)
 
 
-def new_id(prefix: str, now: datetime, chance: bytes) -> str:
-    """`prefix_` and 26 characters: 48 bits of milliseconds, then the 80 bits of `chance`."""
-    return f"{prefix}_{_spelled(int(now.timestamp() * 1000).to_bytes(6, 'big') + chance[:10])}"
+def new_id(prefix: str, now: datetime, random_bytes: bytes) -> str:
+    """Return `prefix_` and 26 characters: 48 bits of milliseconds, then the first 80 `random_bytes`
+    bits.
+    """
+    return f"{prefix}_{_base32(int(now.timestamp() * 1000).to_bytes(6, 'big') + random_bytes[:10])}"
 
 
 def derived_id(prefix: str, origin_id: str, *parts: object) -> str:
-    """The id of what follows from `origin_id` and `parts`: made again, it is the same."""
+    """Return the id that follows from `origin_id` and `parts`; the same input gives the same id."""
     digest = hashlib.sha256("\x1f".join([origin_id, *map(str, parts)]).encode()).digest()
-    return f"{prefix}_{_spelled(digest[:16])}"
+    return f"{prefix}_{_base32(digest[:16])}"
 
 
-def _spelled(data: bytes) -> str:
-    """16 bytes in base 32, most significant bit first, two bits of nothing at the end."""
+def _base32(data: bytes) -> str:
+    """Encode 16 bytes in base 32, most significant bit first, padded with two zero bits."""
     bits = int.from_bytes(data, "big") << 2
     return "".join([_PAIRS[bits >> shift & 1023] for shift in _SHIFTS])

@@ -1,4 +1,4 @@
-"""How much a statement matters, by rule (FEATURES B16): what counts until a model has judged."""
+"""Importance of a statement by rule, used until a model has judged it."""
 
 import re
 
@@ -19,6 +19,8 @@ LONG_CHARS = 500
 
 
 def importance(text: str) -> float:
-    """0.45, more for words of preference, correction and technique and for length; at most 1."""
+    """Return 0.45, plus bonuses for words of preference, correction and technique and for length;
+    at most 1.
+    """
     found = sum(bonus for bonus, words in _RULES if words.search(text))
     return round(min(1.0, BASE + found + (0.05 if len(text) > LONG_CHARS else 0.0)), 4)

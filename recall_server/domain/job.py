@@ -10,7 +10,7 @@ from recall_server.domain.namespace import Namespace
 
 
 class JobState(StrEnum):
-    """The life of a job (FEATURES B08)."""
+    """The life cycle of a job."""
 
     QUEUED = "queued"
     PROCESSING = "processing"
@@ -20,7 +20,9 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """Durable work. `attempt` is the fence: only the holder of the newest one may finish it."""
+    """Durable work. `attempt` is the fencing token: only the holder of the newest one may finish
+    it.
+    """
 
     id: str
     namespace: Namespace

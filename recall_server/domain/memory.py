@@ -1,4 +1,4 @@
-"""Remembered statements and their facts."""
+"""Memories: extracted statements and their facts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from recall_server.domain.episode import Citation
 
 
 class MemoryType(StrEnum):
-    """What a memory is about (FEATURES C01)."""
+    """The kind of statement."""
 
     PREFERENCE = "preference"
     FACT = "fact"
@@ -17,7 +17,7 @@ class MemoryType(StrEnum):
 
 
 class Status(StrEnum):
-    """Where a memory stands in its life (FEATURES C08)."""
+    """The life cycle of a memory."""
 
     ACTIVE = "active"
     SUPERSEDED = "superseded"
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Fact:
-    """(entity, attribute, value); `negated` says that the value does not hold (FEATURES C02)."""
+    """(entity, attribute, value); `negated` says that the value does not hold."""
 
     entity: str
     attribute: str
@@ -36,7 +36,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Memory:
-    """One remembered statement, on two time axes (FEATURES H01-H03).
+    """One statement, on two time axes.
 
     `valid_from`/`valid_until`: when it was true in the world. `recorded_at`/`retired_at`: when it
     was believed here. Active means not retired. `said_at`: when its source stated it.
@@ -71,7 +71,7 @@ class Memory:
 
 
 def searchable(text: str, attribute: str | None) -> str:
-    """What an item is found by: its text, and the words of its attribute, so that "where does she
-    live" finds "She moved to Lisbon" (lives_in).
+    """Return the text to index: the item's text and the words of its attribute, so that "where does
+    she live" finds "She moved to Lisbon" (lives_in).
     """
     return f"{text} {attribute.replace('_', ' ')}" if attribute else text

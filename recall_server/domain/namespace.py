@@ -6,7 +6,7 @@ from typing import NewType
 from recall_server.domain.errors import Invalid
 
 Namespace = NewType("Namespace", str)
-"""The tenant. Learned from the bearer token, never from an argument (FEATURES C10, I02)."""
+"""The tenant. It comes from the bearer token, never from an argument."""
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9._:-]{0,62}[a-z0-9])?", re.ASCII)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from recall_server.domain.errors import InsufficientScope, OutOfReach
+from recall_server.domain.errors import InsufficientScope, OutsideAccessScope
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 
@@ -54,21 +54,21 @@ class AccessScope:
         )
 
     def writer(self, topic: str, agent_id: str | None) -> str | None:
-        """The agent in whose name something is written to `topic`. Raises `OutOfReach`."""
+        """The agent in whose name something is written to `topic`. Raises `OutsideAccessScope`."""
         if self.topics is not None and topic not in self.topics:
             allowed = ", ".join(sorted(self.topics))
-            raise OutOfReach(f"This token may write to these topics only: {allowed}.")
+            raise OutsideAccessScope(f"This token may write to these topics only: {allowed}.")
         if self.agent_id is None:
             return agent_id
         if agent_id not in (None, self.agent_id):
-            raise OutOfReach(
+            raise OutsideAccessScope(
                 f"This token writes as the agent {self.agent_id}. Leave out agent_id, or send that."
             )
         return self.agent_id
 
-    def room(self, container: str) -> str:
+    def container_for(self, container: str) -> str:
         """The container that something is written into, where `container` (or none) is named: that
-        of a token which has but one need not be. Raises `OutOfReach`.
+        of a token which has but one need not be. Raises `OutsideAccessScope`.
         """
         if self.containers is None:
             return container
@@ -76,16 +76,16 @@ class AccessScope:
             (container,) = self.containers
         if container not in self.containers:
             allowed = ", ".join(repr(one) for one in sorted(self.containers))
-            raise OutOfReach(
+            raise OutsideAccessScope(
                 f"This token may write into these containers only: {allowed}. Name one of them as "
                 "container."
             )
         return container
 
     def whole(self, container: str) -> None:
-        """Raise `OutOfReach` unless all of a container is in this access scope."""
+        """Raise `OutsideAccessScope` unless all of a container is in this access scope."""
         if not AccessScope(containers=frozenset({container})).within(self):
-            raise OutOfReach(
+            raise OutsideAccessScope(
                 "This token may erase only what it reaches as a whole: a container that it is "
                 "limited to, and by nothing else. `whoami` names those."
             )
@@ -122,13 +122,13 @@ class Rights:
         return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
 
     def require(self, scope: Scope | None, *, whole_namespace: bool) -> None:
-        """Raise `InsufficientScope` unless these rights allow `scope`, and `OutOfReach` where the
-        `whole_namespace` is concerned and they are limited to a part of it.
+        """Raise `InsufficientScope` unless these rights allow `scope`, and `OutsideAccessScope`
+        if a limited token asks for the `whole_namespace`.
         """
         if not self.allows(scope):
             raise InsufficientScope(str(scope))
         if whole_namespace and not self.reach.everything:
-            raise OutOfReach
+            raise OutsideAccessScope
 
 
 NONE = Rights(frozenset())

@@ -1,7 +1,6 @@
 """A change of memory as a value: made by rules, shown as a dry run, applied in one transaction.
 
-Where no rule may decide, the plan asks (FEATURES C07, F02): it has questions, and waits for a
-resolution of each.
+Where no rule decides, the plan has questions and waits for a resolution of each.
 """
 
 import hashlib
@@ -15,11 +14,11 @@ from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory
 
 PERSON = "person"
-"""Stands for an extractor where somebody who was asked wrote the text of a memory."""
+"""The extractor's name of a memory that a person wrote as the answer to a question."""
 
 
 class Choice(StrEnum):
-    """What may become of two statements that contradict each other."""
+    """The possible resolutions of a contradiction."""
 
     KEEP_EXISTING = "keep_existing"
     KEEP_NEW = "keep_new"
@@ -28,8 +27,8 @@ class Choice(StrEnum):
 
 
 class Policy(StrEnum):
-    """Who settles a contradiction that no rule settles: whoever is asked, the claim that was said
-    later, or always the same side.
+    """How contradictions are settled that no rule settles: by a question, for the later claim, or
+    always for the same side.
     """
 
     ASK = "ask"
@@ -40,7 +39,7 @@ class Policy(StrEnum):
 
     @property
     def choice(self) -> Choice | None:
-        """The choice it makes by itself; None for those that look at the case."""
+        """The fixed choice; None for ASK and DECIDE, which depend on the case."""
         return None if self in (Policy.ASK, Policy.DECIDE) else Choice(self.value)
 
 
@@ -48,7 +47,7 @@ class Policy(StrEnum):
 class Question:
     """A new statement, and the active memories that it contradicts.
 
-    Its id follows from the memories: should one of them give way meanwhile, it is another question.
+    The id is derived from the memories: if one of them is superseded meanwhile, the id changes.
     """
 
     id: str
@@ -60,7 +59,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The answer to a question: what was chosen, by whom and when; `text` with MERGE only."""
+    """The answer to a question: the choice, its author and time; `text` with MERGE only."""
 
     question_id: str
     choice: Choice
@@ -79,7 +78,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Settling:
-    """How contradictions are to be settled: the policy, and what has been answered."""
+    """How to settle contradictions: the policy, and the answers so far."""
 
     policy: Policy = Policy.DECIDE
     resolutions: Mapping[str, Resolution] = field(default_factory=dict)
@@ -87,8 +86,8 @@ class Settling:
 
 @dataclass(frozen=True)
 class Add:
-    """A new memory. One that was outdated before it was told arrives already superseded. `also`
-    are further words that it rests on.
+    """A new memory. One that was outdated before it was stated arrives superseded. `also`: further
+    citations.
     """
 
     memory: Memory
@@ -97,7 +96,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Supersede:
-    """An active memory gives way to another. Expects to find it active."""
+    """Replace an active memory by another. Expects to find it active."""
 
     memory_id: str
     by: str
@@ -106,8 +105,8 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """An active memory has been stated again; `counts` where that is evidence besides what it
-    rests on already. Expects to find it active.
+    """Record that an active memory was stated again; `counts` if that is independent evidence.
+    Expects to find it active.
     """
 
     memory_id: str
@@ -117,7 +116,7 @@ class Reinforce:
 
 @dataclass(frozen=True)
 class Forget:
-    """An active memory is no longer to be recalled. Expects to find it active."""
+    """Stop recalling an active memory. Expects to find it active."""
 
     memory_id: str
 
@@ -129,17 +128,17 @@ _COUNTED = {Add: "added", Supersede: "superseded", Reinforce: "reinforced", Forg
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes that stand or fall together, in the order they are to be made; none may be made
-    while it has questions.
-    """
+    """Changes that are applied all or none, in this order, and only if there are no questions."""
 
     changes: tuple[Change, ...] = ()
     questions: tuple[Question, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
     def digest(self) -> str:
-        """What the plan would do, in a word: equal where it rests on the same memories. When it
-        is made, and in what words, does not matter: ids follow from content.
+        """Return a hash of the plan's effect: equal if it changes the same memories in the same
+        way.
+
+        Time and wording do not matter, as ids follow from content.
         """
         parts = [
             f"{_COUNTED[type(change)]} {changed}"
@@ -149,11 +148,11 @@ class Plan:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def counts(self) -> dict[str, int]:
-        """How many changes of each kind, for the book."""
+        """Return the number of changes of each kind, for the audit log."""
         return dict(Counter(_COUNTED[type(change)] for change in self.changes))
 
     def citations(self) -> list[Citation]:
-        """The words that the memories added or reinforced rest on."""
+        """Return the citations of all memories that are added or reinforced."""
         cited: list[Citation] = []
         for change in self.changes:
             if isinstance(change, Add):
@@ -163,7 +162,7 @@ class Plan:
         return cited
 
     def ids(self) -> list[str]:
-        """The memories that the plan touches."""
+        """Return the ids of all memories that the plan changes."""
         return [
             change.memory.id if isinstance(change, Add) else change.memory_id
             for change in self.changes

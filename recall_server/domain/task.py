@@ -1,5 +1,5 @@
-"""A consolidation under way: what was asked for, how far it has come, what it waits for, what came
-of it. Over A2A it is a task; the states are those of the protocol.
+"""A consolidation task: its request, progress, questions and outcome. The states are those of
+A2A.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from recall_server.domain.episode import Source
-from recall_server.domain.errors import OutOfReach
+from recall_server.domain.errors import OutsideAccessScope
 from recall_server.domain.extraction import Candidate, Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
@@ -19,7 +19,7 @@ from recall_server.domain.plan import Policy, Question, Resolution
 
 
 class TaskState(StrEnum):
-    """Where a run stands."""
+    """The state of a task."""
 
     SUBMITTED = "submitted"
     WORKING = "working"
@@ -33,14 +33,14 @@ class TaskState(StrEnum):
         return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED)
 
     @property
-    def resting(self) -> bool:
-        """Whether whoever waits for an answer has got one: it is over, or asks."""
+    def idle(self) -> bool:
+        """Whether the task waits for nobody but a caller: it has ended or asks a question."""
         return self.final or self is TaskState.INPUT_REQUIRED
 
 
 class Mode(StrEnum):
-    """What is to be consolidated (FEATURES C24): a text that is handed in, the memories of a
-    topic, or a plan that an earlier dry run made.
+    """The input of a consolidation: a text, the memories of a topic, or the plan of an earlier dry
+    run.
     """
 
     INGEST = "ingest"
@@ -49,7 +49,7 @@ class Mode(StrEnum):
 
 
 class Expiry(StrEnum):
-    """What happens to questions that nobody answered in time."""
+    """The resolution of questions that were not answered in time."""
 
     KEEP_EXISTING = "keep_existing"
     KEEP_NEW = "keep_new"
@@ -59,10 +59,11 @@ class Expiry(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for. Without a `policy` that of the namespace holds, or else *ask*.
-    `expires_in_s` is how long each round of questions may wait, in seconds;
-    None is for ever. `reach` is what the run may see and change, on behalf of who asked. A
-    text goes into `container`; a merge is of what is in it, or, where none is named, of each.
+    """The arguments of a task. Without a `policy` that of the namespace applies, else *ask*.
+
+    `expires_in_s` is how long each round of questions may wait, in seconds; None: for ever. `reach`
+    limits what the task may see and change on behalf of its caller. A text goes into `container`; a
+    merge covers that container, or every one separately if none is named.
     """
 
     mode: Mode
@@ -78,24 +79,26 @@ class Request:
     reach: AccessScope = FULL_ACCESS
     container: str = ""
 
-    def held_to(self, reach: AccessScope) -> Request:
-        """The request, held to what who asks may reach. Raises `OutOfReach`."""
+    def limited_to(self, reach: AccessScope) -> Request:
+        """Return the request limited to the caller's access scope. Raises `OutsideAccessScope`."""
         if reach.types is not None:
-            raise OutOfReach("This token is limited to types of memories, and a task is about all.")
+            raise OutsideAccessScope(
+                "This token is limited to types of memories, and a task is about all."
+            )
         if self.mode is Mode.APPLY:
             return self
         agent = reach.writer(self.topic, self.source.agent_id)
-        room = reach.room(self.container)
+        container = reach.container_for(self.container)
         return replace(
             self,
             source=replace(self.source, agent_id=agent),
-            container=room,
-            reach=reach.confined(self.topic, room),
+            container=container,
+            reach=reach.confined(self.topic, container),
         )
 
     @property
-    def seen(self) -> AccessScope:
-        """What the run looks at and changes: of its reach that which is in its container."""
+    def effective_scope(self) -> AccessScope:
+        """The access scope of the work itself: that of the caller, limited to the container."""
         if self.mode is Mode.MERGE and not self.container:
             return self.reach
         return self.reach.inside({self.container})
@@ -103,8 +106,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A text that is to take the place of several memories; it has no authority yet. Of a `draft`
-    the text is still to be written, by the model `by`.
+    """A text that should replace several memories; it has no authority yet. The text of a `draft`
+    is still to be written, by the model `by`.
     """
 
     source_ids: tuple[str, ...]
@@ -115,11 +118,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Work:
-    """How far a run has come, so that any process can go on from there.
+    """The progress of a task, so that any process can continue it.
 
-    `next` counts the passages that are done (of an ingest) or the groups that are merged. What a
-    model said is kept, so it is asked once. `expected` is the digest of the plan to be applied, and
-    `drafts` are its proposals where some of them are still to be written.
+    `next` counts the finished passages (of an ingest) or merged groups. Answers of models are
+    stored, so that each is asked once. `expected` is the digest of the plan to apply.
+    `drafts` are its proposals if some of them are still to be written.
     """
 
     episode_id: str
@@ -139,7 +142,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run: what it changed, or would change (`dry_run`)."""
+    """The changes of a task, made or (`dry_run`) planned."""
 
     dry_run: bool = False
     created: tuple[Memory, ...] = ()
@@ -154,7 +157,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed: a stable code and a sentence that may be shown."""
+    """Why a task failed: a stable code and a sentence that callers may see."""
 
     code: str
     message: str
@@ -162,8 +165,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Status:
-    """What a run says of itself: its state since `at`, what it asks, and a remark (`note`), such
-    as what was wrong with an answer.
+    """The state of a task since `at`, its questions, and a remark (`note`), such as why an answer
+    was not understood.
     """
 
     state: TaskState
@@ -175,7 +178,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Message:
-    """What a client said, as its protocol spells it."""
+    """A message of a client, as its protocol spells it."""
 
     id: str
     document: Mapping[str, Any]
@@ -183,8 +186,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Task:
-    """One run. `version` counts all changes, `round` the times it was set going: an answer is for
-    one round, and is taken once. `accessor` is the token that asked for it.
+    """A task. `version` counts all changes; `round` counts its starts: an answer is for one round
+    and is accepted once. `accessor` is the token that started it.
     """
 
     id: str
@@ -201,8 +204,8 @@ class Task:
     events: int = 0
     expires_at: datetime | None = None
 
-    def shown(self) -> Iterator[Memory]:
-        """The memories that whoever looks at the run gets to see."""
+    def memories(self) -> Iterator[Memory]:
+        """Yield the memories that the task's presentation contains."""
         asked = [*self.status.questions, *self.work.questions]
         if self.outcome is not None:
             yield from self.outcome.created
@@ -214,9 +217,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a run: a new status, or its outcome. `seq` counts from 1."""
+    """A change of a task: a new status, or its outcome. `seq` counts from 1."""
 
-    run_id: str
+    task_id: str
     context_id: str
     seq: int
     status: Status | None = None

@@ -1,4 +1,4 @@
-"""Files of the operator's to which lines are appended, and that no database takes back."""
+"""Append-only files of the operator, which a restore of the database does not reset."""
 
 import os
 import stat
@@ -10,13 +10,15 @@ from recall_server.domain.errors import Unavailable
 
 @dataclass(frozen=True)
 class AppendedFile:
-    """Made so that its owner alone reads it; `setting` is the name under which it was given."""
+    """A file that only its owner can read; `setting` is the name of the setting that holds its
+    path.
+    """
 
     path: Path
     setting: str
 
     def append(self, text: bytes) -> None:
-        """Add all of it, to the disk. Raises `Unavailable` where that is not certain."""
+        """Append all of `text` and sync it to disk. Raises `Unavailable` if that is not certain."""
         try:
             file = os.open(
                 self.path,
@@ -26,7 +28,7 @@ class AppendedFile:
             try:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise Unavailable(f"{self.setting}: {self.path} is not a file.")
-                # One call, so that what another process appends is before or after it.
+                # One call, so that the appends of two processes do not mix.
                 if os.write(file, text) != len(text):
                     raise Unavailable(f"{self.setting}: the disk is full.")
                 os.fsync(file)

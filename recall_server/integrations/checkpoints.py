@@ -1,4 +1,4 @@
-"""Signed checkpoints of the book, and the places outside of the database where they are kept."""
+"""Signed checkpoints of the audit log, and where they are stored outside the database."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,12 +20,14 @@ TYP = "recall-checkpoint+jwt"
 
 
 def signed(key: ServerKey, checkpoint: Checkpoint) -> str:
-    """The checkpoint as a JWS (RFC 7515)."""
+    """Return the checkpoint as a JWS (RFC 7515)."""
     return key.sign(asdict(checkpoint), TYP)
 
 
-def opened(token: str, public: Jwk) -> Checkpoint:
-    """What the holder of `public` vouched for. Raises `Invalid` where it did not."""
+def verified_checkpoint(token: str, public: Jwk) -> Checkpoint:
+    """Return the checkpoint that the holder of `public` signed. Raises `Invalid` on a bad
+    signature.
+    """
     try:
         key = jwt.PyJWK(dict(public), algorithm=ALG)
         read = jwt.decode_complete(token, key, algorithms=[ALG])
@@ -42,11 +44,11 @@ def _checkpoint(header: dict[str, Any], claims: dict[str, Any]) -> Checkpoint:
     )
 
 
-class Place(Protocol):
-    """Where checkpoints are kept."""
+class CheckpointStore(Protocol):
+    """A store of checkpoints."""
 
-    async def keep(self, checkpoints: Sequence[str]) -> None:
-        """Add these, all of them. Raises `Unavailable` where that is not certain."""
+    async def store(self, checkpoints: Sequence[str]) -> None:
+        """Append all of these. Raises `Unavailable` if that is not certain."""
         ...
 
     async def close(self) -> None: ...
@@ -54,22 +56,22 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """A file to which one line a checkpoint is appended; made so that its owner alone reads it."""
+    """A file with one checkpoint per line, which only its owner can read."""
 
     path: Path
 
-    async def keep(self, checkpoints: Sequence[str]) -> None:
+    async def store(self, checkpoints: Sequence[str]) -> None:
         text = "".join(f"{one}\n" for one in checkpoints).encode()
         file = AppendedFile(self.path, "RECALL_CHECKPOINT_FILE")
         await asyncio.to_thread(file.append, text)
 
     async def close(self) -> None:
-        """Nothing stays open."""
+        """No file stays open."""
 
 
 class CheckpointUrl:
-    """An address of the operator's to which checkpoints are POSTed, one a line, as often as it
-    takes for it to answer with success: it may get one twice.
+    """An address of the operator to which checkpoints are POSTed, one a line, until it answers with
+    success: it may get one twice.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -77,10 +79,11 @@ class CheckpointUrl:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        # The operator has named it, so that it may be private; nothing else may.
+        # The operator configured this address, so it may be private; no other private one is
+        # allowed.
         self._webhook = Webhook(allowed=[f"{host}:{port}"], timeout_s=timeout_s)
 
-    async def keep(self, checkpoints: Sequence[str]) -> None:
+    async def store(self, checkpoints: Sequence[str]) -> None:
         try:
             answer = await self._webhook.post(
                 self._url,

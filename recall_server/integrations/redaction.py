@@ -1,8 +1,8 @@
-"""Secrets in text: found by the rules of Kingfisher (and a few of ours), and written over.
+"""Finds secrets in text with the rules of Kingfisher (and a few of ours) and replaces them.
 
-Nothing is verified with whoever issued it: the text goes nowhere. Measured: 0.02 ms a kilobyte, 25
-µs for a short turn, no false find in 3,000 turns of talk. The rules take 0.3 s to load, and some
-seconds once on a machine, as they are compiled and kept in its cache.
+Nothing is verified with the issuer: the text stays here. Measured: 0.02 ms a kilobyte, 25 µs for a
+short turn, no false positive in 3,000 turns of talk. The rules take 0.3 s to load, and once on a
+machine some seconds to compile into its cache.
 """
 
 import asyncio
@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
 
-# In pieces, as some patterns take more than their share of a long text that is made for it; the
-# overlap is longer than any secret but the longest certificates.
+# In pieces, as some patterns are slow on long adversarial text; the overlap is longer than any
+# secret but the longest certificates.
 PIECE_BYTES = 65_536
 OVERLAP_BYTES = 8_192
-# Reading a longer text takes long enough for other callers to notice.
+# Scanning a longer text would delay other callers.
 INLINE_CHARS_MAX = 65_536
 
 
 class Redactor(Protocol):
-    """Writes over what must not be kept."""
+    """Replaces secrets in text."""
 
     async def ready(self) -> None:
-        """Load what takes long, before anybody waits for it."""
+        """Load the rules before the first call."""
         ...
 
     async def redact(self, text: str) -> tuple[str, int]:
-        """The text with "[secret: KIND]" for each secret, and how many there were."""
+        """Return the text with "[secret: KIND]" for each secret, and their number."""
         ...
 
 
@@ -37,7 +37,7 @@ class SecretRedactor:
     """The port over Kingfisher. The rules are loaded with the first text, or by `ready`."""
 
     async def ready(self) -> None:
-        """Load the rules before anybody waits for them."""
+        """Load the rules before the first call."""
         await asyncio.to_thread(_scanner)
 
     async def redact(self, text: str) -> tuple[str, int]:
@@ -48,7 +48,7 @@ class SecretRedactor:
 
 @cache
 def _scanner() -> "Scanner":
-    # Imported on use: most commands read no text.
+    # Imported on first use: most commands scan no text.
     from kingfisher_sdk import Rules, Scanner  # noqa: PLC0415
 
     own = resources.files(__package__).joinpath("redaction.yml")
@@ -57,7 +57,7 @@ def _scanner() -> "Scanner":
 
 
 def redacted(text: str) -> tuple[str, int]:
-    """The text with "[secret: KIND]" for each secret, and how many there were."""
+    """Return the text with "[secret: KIND]" for each secret, and their number."""
     data = text.encode()
     parts, at = [], 0
     found = _found(data)
@@ -68,7 +68,7 @@ def redacted(text: str) -> tuple[str, int]:
 
 
 def _found(data: bytes) -> list[tuple[int, int, str]]:
-    """Where secrets stand, as bytes, and their kinds; those that overlap as one."""
+    """Return the positions of secrets, as bytes, and their kinds; overlapping ones as one."""
     scanner = _scanner()
     spans: list[tuple[int, int, str]] = []
     for begin in range(0, max(len(data), 1), PIECE_BYTES):
@@ -86,13 +86,13 @@ def _found(data: bytes) -> list[tuple[int, int, str]]:
     merged: list[tuple[int, int, str]] = []
     for start, end, kind in sorted(spans, key=lambda span: (span[0], -span[1])):
         if merged and start < merged[-1][1]:
-            first, last, known = merged[-1]
-            merged[-1] = (first, max(last, end), known)
+            first, last, earlier = merged[-1]
+            merged[-1] = (first, max(last, end), earlier)
         else:
             merged.append((start, end, kind))
     return merged
 
 
 def _kind(rule_id: str) -> str:
-    """`betterleaks.github-pat` is a github pat."""
+    """Return the kind of a rule: `betterleaks.github-pat` is a github pat."""
     return rule_id.replace("/", ".").rsplit(".", 1)[-1].replace("-", " ")

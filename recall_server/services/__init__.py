@@ -1,4 +1,4 @@
-"""The verbs; no protocol, no SQL, no environment."""
+"""The operations; no protocol, no SQL, no environment."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ from recall_server.services.transfer.importing import Import
 
 @dataclass(frozen=True)
 class Services:
-    """All verbs of the house, built once."""
+    """All services of an application."""
 
     access: Access
     audit: Audit
@@ -39,7 +39,7 @@ class Services:
     holds: Holds
     ingest: Ingest
     ledger: Ledger
-    proof: Verification
+    verification: Verification
     purge: Purge
     push: Push
     quarantine: Quarantine

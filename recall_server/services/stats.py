@@ -41,7 +41,7 @@ class ServerStats:
     backlog: Backlog
 
 
-async def overview(store: Store) -> ServerStats:
+async def server_stats(store: Store) -> ServerStats:
     """Counts over all namespaces, for the operator."""
     async with store.transaction(None, write=False) as tx:
         namespaces, items = await tx.access.namespace_totals()

@@ -23,7 +23,7 @@ class BoundConnection:
     namespace: Namespace | None
     reach: AccessScope = FULL_ACCESS
     # Bytes of texts that the namespace may keep.
-    room: int = ANY
+    quota_bytes_max: int = ANY
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

@@ -95,7 +95,7 @@ class Transaction:
         return Rates(self.handle)
 
     @cached_property
-    def runs(self) -> TaskTable:
+    def tasks(self) -> TaskTable:
         return TaskTable(self.handle)
 
     @cached_property
@@ -130,15 +130,15 @@ class Store:
         *,
         cache_bytes_max: int,
         mac_key: bytes | None = None,
-        room: int = 0,
+        quota_bytes_max: int = 0,
         turns: FairSemaphore | None = None,
     ) -> None:
-        """`room`: bytes of texts that each namespace may keep; 0: any number. `turns`: those of the
-        calls, which give way to each other where a transaction begins.
+        """`quota_bytes_max`: bytes of texts that each namespace may store; 0: any number. `turns`:
+        the semaphore of calls, which yield to each other before a transaction.
         """
         self.driver = driver
         self.turns = turns or FairSemaphore(1)
-        self._room = room or ANY
+        self._quota_bytes_max = quota_bytes_max or ANY
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
@@ -170,7 +170,9 @@ class Store:
         async with self.driver.transaction(
             namespace=namespace, write=write, erasing=erasing
         ) as connection:
-            handle = BoundConnection(connection, self._queries, namespace, reach, self._room)
+            handle = BoundConnection(
+                connection, self._queries, namespace, reach, self._quota_bytes_max
+            )
             transaction = Transaction(handle, self._cache, self._mac_key)
             yield transaction
             if entry is not None:

@@ -108,7 +108,7 @@ BROKEN: list[tuple[type, str, str, Json]] = [
     (TaskTable, "get", "SubscribeToTask", {"id": "task_x"}),
     (TaskTable, "add", "SendMessage", {"message": message()}),
     (TaskTable, "add", "SendStreamingMessage", {"message": message()}),
-    (Tasks, "rested", "SendMessage", {"message": message()}),
+    (Tasks, "wait_until_idle", "SendMessage", {"message": message()}),
     (TaskTable, "get", "ListTaskPushNotificationConfigs", {"taskId": "task_x"}),
 ]
 
@@ -250,9 +250,9 @@ async def test_a_client_that_hangs_up_stops_nothing_that_was_accepted(running: R
             state = (await wire.result("GetTask", id=task_id))["status"]["state"]
             assert state in (DONE, "TASK_STATE_INPUT_REQUIRED")
         # And who hung up is waited for no longer.
-        bell = running.application.services.tasks.runs.bell
+        events = running.application.services.tasks.transitions.events
         async with asyncio.timeout(WITHIN_S):
-            while bell._waiting:
+            while events._subscriptions:
                 await http.get("/health")
 
 
@@ -271,11 +271,11 @@ async def test_who_waits_is_let_go_when_the_server_stops(
             params = (
                 {"id": task["id"]} if operation == "SubscribeToTask" else {"message": message()}
             )
-            bell = running.application.services.tasks.runs.bell
+            events = running.application.services.tasks.transitions.events
             if operation == "SendMessage":
                 unary = asyncio.create_task(wire.result(operation, **params))
                 async with asyncio.timeout(WITHIN_S):
-                    while not bell._waiting:
+                    while not events._subscriptions:
                         await http.get("/health")
                 running.application.stop()
                 answered = (await unary)["task"]

@@ -34,7 +34,7 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
         taken = await http.post("/v1/conflicts", json=answer)
         assert taken.json() == {"task_id": task.id, "status": "working", "open": 0}
         tasks, alice = running.application.services.tasks, namespace("alice")
-        await tasks.rested(alice, await tasks.get(alice, task.id))
+        await tasks.wait_until_idle(alice, await tasks.get(alice, task.id))
         assert (await got(client, task.id)).status.state == COMPLETED
         assert (await http.get("/v1/conflicts")).json() == {"conflicts": []}
 

@@ -80,7 +80,7 @@ async def test_the_line_in_the_book_is_there_with_the_first_byte_and_names_the_t
 
     assert json.loads(first)["kind"] == "manifest"
     (line,) = [one for one in lines if one.operation == "export_namespace"]
-    assert (line.door, line.accessor) == ("http", info.accessor)
+    assert (line.protocol, line.accessor) == ("http", info.accessor)
 
 
 async def test_while_one_export_is_made_another_is_told_to_wait(running: Running) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from recall_server.api.operations import OPERATIONS
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_clients import at_work
 from tests.support.mcp_clients import MODERN
 from tests.support.mcp_clients import data as called
@@ -81,7 +81,7 @@ async def test_a_delete_with_erase_leaves_a_receipt(running: Running) -> None:
 
 
 async def test_an_erase_needs_its_own_scope(running: Running) -> None:
-    token = await running.token("alice", Wanted(Rights(DEFAULT_SCOPES)))
+    token = await running.token("alice", TokenRequest(Rights(DEFAULT_SCOPES)))
     async with running.http(token) as http:
         await stored(http, "Ann: I live in Lisbon.")
         await running.extract()
@@ -114,7 +114,7 @@ async def test_a_job_says_how_far_it_has_come_and_what_came_of_it(running: Runni
 
 
 async def test_a_job_of_a_text_out_of_reach_is_not_there(running: Running) -> None:
-    at_home = Wanted(Rights(frozenset({Scope.READ}), AccessScope(topics=frozenset({"home"}))))
+    at_home = TokenRequest(Rights(frozenset({Scope.READ}), AccessScope(topics=frozenset({"home"}))))
     async with (
         running.http(await running.token()) as http,
         running.http(await running.token("alice", at_home)) as limited,

@@ -8,7 +8,7 @@ import pytest
 
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.conversation import drained, remember
 from tests.support.engines import on_sqlite
 from tests.support.server import Running
@@ -16,7 +16,7 @@ from tests.support.server import Running
 pytestmark = on_sqlite
 
 ALICE = namespace("alice")
-ADMIN = Wanted(Rights(frozenset({Scope.ADMIN})))
+ADMIN = TokenRequest(Rights(frozenset({Scope.ADMIN})))
 
 
 async def test_a_dry_run_that_stands_in_the_query_erases_nothing(running: Running) -> None:
@@ -57,7 +57,7 @@ async def test_revoking_children_alone_never_ends_their_parent_by_mistake(
     access = running.application.services.access
     _, parent = await running.issued("alice", ADMIN)
     entry = running.application.services.audit.begin(ALICE, "issue_token", "http", parent.accessor)
-    _, child = await access.issue(ALICE, wanted=Wanted(), by=parent.accessor, entry=entry)
+    _, child = await access.issue(ALICE, wanted=TokenRequest(), by=parent.accessor, entry=entry)
     path = f"/v1/tokens/{parent.accessor}"
     async with running.http(await running.token("alice", ADMIN)) as http:
         refused = await http.delete(f"{path}?{query}")
@@ -87,7 +87,7 @@ async def test_a_limit_that_comes_to_nothing_is_not_no_limit(
     running: Running, path: str, body: dict[str, Any]
 ) -> None:
     """The control: what is null, as `whoami` shows it, is as with the token that issues."""
-    default = Wanted(Rights(DEFAULT_SCOPES))
+    default = TokenRequest(Rights(DEFAULT_SCOPES))
     token = await running.token("alice", default if path else ADMIN)
     async with running.http(token) as http:
         refused = await http.post(f"/v1/tokens{path}", json=body)

@@ -91,7 +91,7 @@ async def pair(tmp_path: Path, postgres: Postgres, migrated: str) -> AsyncIterat
                         settings_for(database, port=0),
                         embedder=HashEmbedder(),
                         now=Clock(),
-                        chance=RandomBytes(),
+                        random_bytes=RandomBytes(),
                     )
                 )
                 address = await stack.enter_async_context(

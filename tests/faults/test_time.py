@@ -8,7 +8,7 @@ from recall_server.application import Application
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.ids import new_id
 from recall_server.domain.job import JobState
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.storage.tables.jobs import Fenced
 from tests.support.application import Open
 from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
@@ -99,7 +99,7 @@ async def test_a_token_ends_when_its_time_has_come_and_not_before(
     async with open_app() as application:
         line = entry(application)
         token, _ = await application.services.access.issue(
-            ALICE, wanted=Wanted(expires_in=2 * MONTH), entry=line
+            ALICE, wanted=TokenRequest(expires_in=2 * MONTH), entry=line
         )
         for jump in (MONTH, -MONTH, -HOUR, HOUR, 3 * MONTH, -3 * MONTH):
             clock.pass_(jump)

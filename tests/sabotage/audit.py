@@ -30,7 +30,7 @@ BREAKAGES = (
     Breakage(
         "field-beside-digest",
         "one field from the digest of a record",
-        "recall_server.domain.security.audit_chain:_BESIDE",
+        "recall_server.domain.security.audit_chain:_NOT_DIGESTED",
         Value('original | {"counts"}'),
         ("tests/unit/test_chain.py::test_every_field_is_under_the_digest",),
     ),
@@ -54,7 +54,7 @@ BREAKAGES = (
     Breakage(
         "checkpoint-unsigned",
         "the signature of a checkpoint",
-        "recall_server.integrations.checkpoints:opened",
+        "recall_server.integrations.checkpoints:verified_checkpoint",
         Argument("decode_complete", "options", '{"verify_signature": False}'),
         (
             "tests/security/test_audit_exports.py::test_the_operators_key_wins_over_the_one_in_the_export",

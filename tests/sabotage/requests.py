@@ -53,7 +53,7 @@ BREAKAGES = (
     Breakage(
         "orders-proposed",
         "that what a model proposes gives no orders",
-        "recall_server.services.memory.passages:_sound",
+        "recall_server.services.memory.passages:_valid",
         (Instead("orders", "[]"), Instead("suspicions", "()")),
         (
             "tests/security/test_hostile_text.py::test_a_model_that_obeys_gets_nothing_but_its_good_proposals[sqlite]",
@@ -62,7 +62,7 @@ BREAKAGES = (
     Breakage(
         "masking-off",
         "that secrets are masked",
-        "recall_server.services.memory.redaction:Masking.text",
+        "recall_server.services.memory.redaction:Redaction.text",
         Body("return text"),
         (
             "tests/security/test_hostile_text.py::test_a_secret_is_written_over_before_anything_is_kept[sqlite]",

@@ -131,7 +131,7 @@ BREAKAGES = (
     Breakage(
         "rooms-without-walls",
         "that what is said in a container is compared with what is known there",
-        "recall_server.services.memory.ingest:Ingest._take_in",
+        "recall_server.services.memory.ingest:Ingest._store_memories",
         Unwrapped("inside"),
         (
             "tests/security/test_containers.py::test_what_is_said_in_one_room_changes_nothing_in_another[sqlite]",
@@ -140,7 +140,7 @@ BREAKAGES = (
     Breakage(
         "token-widens-itself",
         "that a token issues none that may do more than it",
-        "recall_server.services.auth.access:_not_wider",
+        "recall_server.services.auth.access:_require_narrower",
         Never("narrower_or_equal"),
         ("tests/security/test_tokens.py::test_a_token_never_widens_itself",),
     ),
@@ -221,7 +221,7 @@ BREAKAGES = (
     Breakage(
         "child-outlives-parent",
         "that a child ends with its parent",
-        "recall_server.services.auth.delegation:Delegation._held",
+        "recall_server.services.auth.delegation:Delegation._check_parent",
         Never("refusal"),
         ("tests/security/test_delegation.py::test_a_child_ends_with_the_overlap_of_its_parent",),
     ),

@@ -27,7 +27,7 @@ BREAKAGES = (
     Breakage(
         "first-speaker-only",
         "that words of several speakers are trusted as the least of them",
-        "recall_server.domain.security.trust:least",
+        "recall_server.domain.security.trust:least_trusted",
         Body("return witnesses[0]"),
         (
             "tests/security/test_trust.py::test_words_that_reach_into_what_was_fetched_are_trusted_no_more_than_that[sqlite]",

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import Checkpoint
-from recall_server.integrations.checkpoints import TYP, opened, signed
+from recall_server.integrations.checkpoints import TYP, signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.audit.verification import Verification
 from tests.support.audit import (
@@ -53,7 +53,7 @@ def _edited(lines: Lines) -> Lines:
 def _forged(lines: Lines) -> Lines:
     """Rebuilt from record 4 on by somebody who has a key of his own."""
     manifest, *records, _ = lines
-    key = ServerKey.of(Ed25519PrivateKey.generate())
+    key = ServerKey.from_private(Ed25519PrivateKey.generate())
     records = rebuilt(records, 4, b"x" * 32)
     last = Checkpoint(ALICE, RECORDS, records[-1]["digest"], "2026-03-01T12:00:00+00:00")
     return [{**manifest, "key": dict(key.public)}, *records, {"seal": signed(key, last)}]
@@ -190,19 +190,19 @@ def test_what_cannot_be_verified_is_refused_in_one_line(database: Database, tmp_
 def test_a_checkpoint_is_not_taken_for_something_else(database: Database) -> None:
     """What the same key has signed for another purpose vouches for nothing (RFC 8725 3.11)."""
     del database
-    key = ServerKey.of(Ed25519PrivateKey.generate())
+    key = ServerKey.from_private(Ed25519PrivateKey.generate())
     at = datetime(2026, 3, 1, tzinfo=UTC).isoformat()
     claims = {"namespace": "alice", "seq": 1, "digest": "f" * 64, "at": at}
-    assert opened(key.sign(claims, TYP), key.public).seq == 1
+    assert verified_checkpoint(key.sign(claims, TYP), key.public).seq == 1
     for token in (
         key.sign(claims, "recall-receipt+jwt"),
-        ServerKey.of(Ed25519PrivateKey.generate()).sign(claims, TYP),
+        ServerKey.from_private(Ed25519PrivateKey.generate()).sign(claims, TYP),
         key.sign({**claims, "seq": "1"}, TYP),
         key.sign({"namespace": "alice"}, TYP),
         "junk",
     ):
         with pytest.raises(Invalid):
-            opened(token, key.public)
+            verified_checkpoint(token, key.public)
 
 
 def test_what_erases_the_details_leaves_the_proof(database: Database, tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ async def test_fifty_changes_at_once_in_two_processes_make_one_chain(
             assert entry.written
 
         await asyncio.gather(*(look(built.store, i) for i in range(25) for built in (one, two)))
-        alice = await one.services.proof.verify(ALICE)
-        bob = await two.services.proof.verify(BOB)
+        alice = await one.services.verification.verify(ALICE)
+        bob = await two.services.verification.verify(BOB)
 
     assert (alice.seq, bob.seq) == (41, 11)
 
@@ -53,6 +53,6 @@ async def test_a_change_whose_token_is_revoked_meanwhile_is_refused(open_app: Op
             assert await tx.access.revoke([token.accessor], NOON)
         with pytest.raises(Unauthenticated):
             await look()
-        found = await built.services.proof.verify(ALICE)
+        found = await built.services.verification.verify(ALICE)
 
     assert found.seq == 2

@@ -20,7 +20,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnusable
 from recall_server.domain.query import Query
-from recall_server.integrations.checkpoints import opened
+from recall_server.integrations.checkpoints import verified_checkpoint
 from recall_server.resources import shipped
 from recall_server.server import bound, listening
 from recall_server.services.memory.ingest import Submission
@@ -143,8 +143,8 @@ async def test_fifty_who_write_at_once_make_one_chain(database: Database, open_a
             *(built.services.audit.write(line(built)) for built in (one, two) for _ in range(25)),
             *(one.services.audit.write(line(one, BOB)) for _ in range(5)),
         )
-        alice = await one.services.proof.verify(ALICE)
-        bob = await two.services.proof.verify(BOB)
+        alice = await one.services.verification.verify(ALICE)
+        bob = await two.services.verification.verify(BOB)
         async with one.store.transaction(ALICE, write=False) as tx:
             records = await tx.audit.chained(0, 100)
 
@@ -161,7 +161,7 @@ async def test_what_fails_takes_no_place_in_the_chain(open_app: Open) -> None:
                 await tx.lock()
                 raise ZeroDivisionError
         await more(built, 1)
-        found = await built.services.proof.verify(ALICE)
+        found = await built.services.verification.verify(ALICE)
 
     assert found.seq == 2
 
@@ -188,7 +188,7 @@ async def test_the_application_itself_cannot_change_the_book(
         # The control: what it may do there.
         async with built.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("DELETE FROM audit_details", {})
-        found = await built.services.proof.verify(ALICE)
+        found = await built.services.verification.verify(ALICE)
 
     assert (found.seq, found.details_erased) == (1, 1)
 
@@ -243,9 +243,9 @@ async def test_records_from_before_the_chain_are_kept_and_counted(
         await raw.script(_OLD)
     await driver.close()
     async with open_application(settings_for(empty, embedder="none")) as built:
-        before = await built.services.proof.verify(ALICE)
+        before = await built.services.verification.verify(ALICE)
         await more(built, 2)
-        after = await built.services.proof.verify(ALICE)
+        after = await built.services.verification.verify(ALICE)
         shown = await built.services.audit.newest(ALICE, 10)
 
     assert (before.seq, before.unchained) == (0, 1)
@@ -284,7 +284,7 @@ async def test_checkpoints_are_written_of_what_has_grown(open_app: Open, tmp_pat
 
             async def vouched_for(*wanted: tuple[str, int]) -> bool:
                 lines = path.read_text().splitlines() if path.exists() else []
-                found = [opened(one, built.key.public) for one in lines]
+                found = [verified_checkpoint(one, built.key.public) for one in lines]
                 return [(one.namespace, one.seq) for one in found] == list(wanted)
 
             async def first() -> bool:
@@ -318,7 +318,8 @@ async def test_a_checkpoint_that_found_no_place_is_written_later(open_app: Open)
         async with working(built):
             await until(twice, WITHIN_S, "it is sent again")
         first, second = (
-            opened(r.body.decode().strip(), built.key.public) for r in receiver.requests
+            verified_checkpoint(r.body.decode().strip(), built.key.public)
+            for r in receiver.requests
         )
 
     assert (first.seq, first.digest) == (second.seq, second.digest)

@@ -106,11 +106,13 @@ async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -
     ):
         await enter(application)
         request = Request(Mode.INGEST, "life", text="Ana: I live in Lisbon.")
-        run = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        task = await application.services.consolidate.start(
+            ALICE, request, entry=entry(application)
+        )
         await drained(application)
-        now = await application.services.tasks.get(ALICE, run.id)
+        now = await application.services.tasks.get(ALICE, task.id)
 
-        assert not now.status.state.resting
+        assert not now.status.state.idle
         assert model.requests == []
 
 

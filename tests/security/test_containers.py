@@ -10,7 +10,7 @@ import pytest
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import HOOK, Wire, message
 from tests.support.a2a_clients import at_work
 from tests.support.limited_tokens import Json, code, data, limited, told
@@ -58,7 +58,7 @@ async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @asynccontextmanager
-async def as_(running: Running, wanted: Wanted) -> AsyncIterator[httpx2.AsyncClient]:
+async def as_(running: Running, wanted: TokenRequest) -> AsyncIterator[httpx2.AsyncClient]:
     async with running.http(await running.token("alice", wanted)) as http:
         yield http
 
@@ -80,7 +80,7 @@ async def as_(running: Running, wanted: Wanted) -> AsyncIterator[httpx2.AsyncCli
     ],
 )
 async def test_reading_shows_its_containers_only(
-    running: Running, ann: httpx2.AsyncClient, wanted: Wanted, seen: str
+    running: Running, ann: httpx2.AsyncClient, wanted: TokenRequest, seen: str
 ) -> None:
     """Exact names; in every mode of search, with neighbours and reasons, in lists, counts and
     histories. The last is the positive control.
@@ -206,7 +206,7 @@ async def test_nothing_is_forgotten_restored_or_erased_elsewhere(
 ) -> None:
     scopes = frozenset({Scope.ADMIN})
     memories = {one["container"]: one["id"] for one in await listed(ann)}
-    admin = Wanted(Rights(scopes, IN_RED.rights.reach))
+    admin = TokenRequest(Rights(scopes, IN_RED.rights.reach))
     async with as_(running, admin) as http:
         for room, memory_id in memories.items():
             answer = await told(http, "delete_memory", memory_id=memory_id)
@@ -339,7 +339,7 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
 ) -> None:
     """In a table and signed."""
     scopes = frozenset({Scope.READ, Scope.WRITE, Scope.TOKENS})
-    parent = Wanted(Rights(scopes, IN_BOTH.rights.reach))
+    parent = TokenRequest(Rights(scopes, IN_BOTH.rights.reach))
     async with as_(running, parent) as http:
         assert (await data(http, "whoami"))["containers"] == sorted((RED, BLUE))
         for path in ("/v1/tokens", "/v1/tokens/children"):

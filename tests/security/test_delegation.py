@@ -14,7 +14,7 @@ from jwt.utils import base64url_decode
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.auth.delegation import TYP
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
@@ -31,7 +31,7 @@ READ, WRITE = Scope.READ, Scope.WRITE
 Json = dict[str, Any]
 
 
-def wanted(*scopes: Scope, **given: Any) -> Wanted:
+def wanted(*scopes: Scope, **given: Any) -> TokenRequest:
     reach = AccessScope(
         **{
             key: given.pop(key)
@@ -39,7 +39,7 @@ def wanted(*scopes: Scope, **given: Any) -> Wanted:
             if key in given
         }
     )
-    return Wanted(Rights(frozenset(scopes), reach), **given)
+    return TokenRequest(Rights(frozenset(scopes), reach), **given)
 
 
 async def asks(running: Running, token: str) -> httpx2.Response:
@@ -307,17 +307,17 @@ async def test_what_is_open_ends_with_the_child(running: Running, clock: Clock) 
     tokens = [(await child(running, parent, expires_in_s=s))["token"] for s in (60, 3_600, 3_600)]
     short, named, long = [await access.verify(token) for token in tokens]
     own = await access.verify(parent)
-    assert all([await access.stands(one) for one in (short, named, long, own)])
+    assert all([await access.still_valid(one) for one in (short, named, long, own)])
 
     clock.pass_(2 * MINUTE)
     jti = named.accessor.partition("/")[2]
     async with running.http(parent) as http:
         await http.delete(f"/v1/tokens/children/{jti}")
-    assert [await access.stands(one) for one in (short, named, long, own)] == [
+    assert [await access.still_valid(one) for one in (short, named, long, own)] == [
         False, False, True, True,
     ]  # fmt: skip
     await revoked(running, info)
-    assert [await access.stands(one) for one in (long, own)] == [False, False]
+    assert [await access.still_valid(one) for one in (long, own)] == [False, False]
 
 
 async def test_a_child_is_verified_by_one_reading_and_no_writing(

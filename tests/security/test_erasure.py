@@ -76,7 +76,7 @@ async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) ->
             await application.services.ingest.remember(
                 tenant, Submission(LISBON, "life", "key"), entry=entry(application, tenant)
             )
-            run = await application.services.consolidate.start(
+            task = await application.services.consolidate.start(
                 tenant,
                 Request(Mode.INGEST, "life", text="Ben: tea."),
                 entry=entry(application, tenant),
@@ -87,7 +87,7 @@ async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) ->
             await drained(application)
             async with application.store.transaction(tenant) as tx:
                 await tx.pushes.put(
-                    PushConfig(run.id, "p", "https://example.com", "", b"sealed", 0, NOON)
+                    PushConfig(task.id, "p", "https://example.com", "", b"sealed", 0, NOON)
                 )
         before, bobs = await rows(application.store), await rows(application.store, BOB)
         assert all(before[table] for table in DELETED if table not in ELSEWHERE), before
@@ -286,7 +286,7 @@ async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_app: 
         left = [memory.text for memory in await memories(application)]
         seen = await found(application, "Anna Lisbon Monday")
     assert len(erased.targets.task_ids) == 1
-    assert [run["id"] for run in runs] == [kept.id]
+    assert [task["id"] for task in runs] == [kept.id]
     assert not any("Anna:" in text or "ÄNNA" in text or "Lisbon" in text for text in texts)
     assert any("It rained a lot." in text for text in texts)
     assert any("Annabel called" in text for text in texts)

@@ -12,7 +12,7 @@ from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
 from recall_server.integrations.crypto.keys import verified
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from tests.support.application import Open
 from tests.support.mcp_clients import LEGACY, data, told
@@ -21,7 +21,7 @@ from tests.support.server import Json, Running
 
 SECRET = "Recall-Receipt-Secret"
 TEXT = "Anna: I live in Lisbon."
-MAY_ERASE = Wanted(Rights(DEFAULT_SCOPES | {Scope.ERASE}))
+MAY_ERASE = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}))
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ QUESTIONS = ("Where does Caroline live?", "favourite colour", "café", "tabs", "
 @asynccontextmanager
 async def opened(database: Database, clock: Clock) -> AsyncIterator[Application]:
     async with open_application(
-        settings_for(database), embedder=HashEmbedder(), now=clock, chance=RandomBytes()
+        settings_for(database), embedder=HashEmbedder(), now=clock, random_bytes=RandomBytes()
     ) as built:
         yield built
 

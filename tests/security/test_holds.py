@@ -10,7 +10,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.errors import Invalid, NotFound, OnHold
 from recall_server.domain.namespace import Namespace
-from recall_server.services.tasks.tasks import HELD_REST
+from recall_server.services.tasks.tasks import HOLD_DELAY
 from tests.support.a2a_bindings import Wire
 from tests.support.application import Open
 from tests.support.audit import recall
@@ -118,7 +118,7 @@ async def test_a_task_on_hold_outlives_its_days(running: Running, clock: Clock) 
         http.headers["Authorization"] = f"Bearer {token}"
         assert (await wire.result("GetTask", id=task["id"]))["id"] == task["id"]
         await lift(running.application)
-        clock.pass_(HELD_REST)
+        clock.pass_(HOLD_DELAY)
         await running.extract()
         assert await wire.fault("GetTask", id=task["id"]) == "TASK_NOT_FOUND"
 

@@ -550,15 +550,15 @@ async def test_what_is_open_ends_with_the_key_that_opened_it(
         access = running.application.services.access
         good = await access.verify(corp.token())
         short = await access.verify(corp.token(exp=corp.now + 60))
-        assert await access.stands(good)
-        assert await access.stands(short)
+        assert await access.still_valid(good)
+        assert await access.still_valid(short)
         clock.pass_(2 * MINUTE)
-        assert not await access.stands(short)
-        assert await access.stands(good)
+        assert not await access.still_valid(short)
+        assert await access.still_valid(good)
         corp.show([jwk(private("fresh"), "k2")])
         clock.pass_(9 * MINUTE)  # fetched again, beside who asks
         async with asyncio.timeout(5):
-            while await access.stands(good):
+            while await access.still_valid(good):
                 await running.application.check()
         assert await status(running, corp.token()) == 401
         assert await status(running, corp.token({"kid": "k2"}, key=private("fresh"))) == 200

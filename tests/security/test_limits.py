@@ -215,9 +215,9 @@ async def test_who_only_waits_for_a_task_takes_nobodys_turn(serve: Serve) -> Non
         token = await running.token()
         async with running.http(token) as http:
             waiting = asyncio.create_task(Wire(http).task(now=False))
-            bell = running.application.services.tasks.runs.bell
+            events = running.application.services.tasks.transitions.events
             async with asyncio.timeout(WITHIN_S):
-                while not bell._waiting:
+                while not events._subscriptions:
                     await http.get("/health")
             status = (await called(running, token))[0]
             await running.extract()

@@ -14,7 +14,7 @@ from recall_server.domain.errors import Invalid, Unauthenticated
 from recall_server.domain.job import Job
 from recall_server.domain.security.quarantine import Held
 from recall_server.domain.task import Mode, Request, Task
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.tasks.transitions import EXPIRE
 from recall_server.storage.tables import registry
@@ -109,7 +109,7 @@ async def held(application: Application) -> list[str]:
 async def a_token_that_is_refused(application: Application, clock: Clock) -> Operation:
     line = application.services.audit.begin(ALICE, "create_token", "test", None)
     token, _ = await application.services.access.issue(
-        ALICE, wanted=Wanted(expires_in=timedelta(minutes=1)), entry=line
+        ALICE, wanted=TokenRequest(expires_in=timedelta(minutes=1)), entry=line
     )
     clock.pass_(timedelta(hours=1))
 

@@ -102,11 +102,11 @@ async def test_records_of_reads_are_written_soon_in_the_order_of_the_replies(
         before = len(await records(built))
 
         async def written() -> bool:
-            return (await built.services.proof.verify(ALICE)).seq == 401
+            return (await built.services.verification.verify(ALICE)).seq == 401
 
         await until(written, WITHIN_S, "the records of alice's reads are written")
         await built.services.audit.reads.flush()
-        bobs = await built.services.proof.verify(BOB)
+        bobs = await built.services.verification.verify(BOB)
         chained = await records(built)
 
     assert before == 1
@@ -130,7 +130,7 @@ async def test_reads_beside_changes_make_one_chain(open_app: Open) -> None:
                 group.create_task(reading())
             for number in range(10):
                 group.create_task(remember(built, f"Ann eats jam number {number}."))
-        verified = await built.services.proof.verify(ALICE)
+        verified = await built.services.verification.verify(ALICE)
 
     assert verified.seq == 52
 
@@ -215,7 +215,7 @@ async def test_one_namespace_that_cannot_be_written_refuses_no_other(open_app: O
             audit.check(read(built))
         audit.check(read(built, BOB))
         await script(built, ALLOW)
-        verified = await built.services.proof.verify(BOB)
+        verified = await built.services.verification.verify(BOB)
 
     assert verified.seq == 2
 
@@ -235,7 +235,7 @@ async def test_where_too_many_records_wait_reads_are_refused_until_they_are_writ
         await reads.flush()
         reads.add(read(built))
         await reads.close()
-        verified = await built.services.proof.verify(ALICE)
+        verified = await built.services.verification.verify(ALICE)
 
     assert verified.seq == 4
 
@@ -250,7 +250,7 @@ async def test_a_batch_whose_commit_was_not_answered_is_not_written_twice(open_a
             await reads.flush()
         await reads.flush()
         await reads.close()
-        verified = await built.services.proof.verify(ALICE)
+        verified = await built.services.verification.verify(ALICE)
 
     assert verified.seq == 2
 
@@ -294,7 +294,7 @@ async def test_a_flush_that_is_cancelled_loses_nothing_and_writes_nothing_twice(
             flushing.cancel()
             await asyncio.wait({flushing})
         await built.services.audit.reads.flush()
-        verified = await built.services.proof.verify(ALICE)
+        verified = await built.services.verification.verify(ALICE)
 
     assert verified.seq == 13
 
@@ -304,7 +304,7 @@ async def test_a_server_that_stops_writes_the_records_that_wait(open_app: Open) 
         await enter(built, ALICE)
         await built.services.audit.note(read(built))
     async with open_app() as built:
-        verified = await built.services.proof.verify(ALICE)
+        verified = await built.services.verification.verify(ALICE)
 
     assert verified.seq == 2
 

@@ -11,7 +11,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.errors import InsufficientScope
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import Wire
 from tests.support.a2a_clients import at_work
 from tests.support.engines import on_sqlite
@@ -55,7 +55,7 @@ async def test_each_operation_needs_the_scope_that_it_says_and_no_other_will_do(
 
     async with at_work(running):
         for scope in Scope:
-            token = await running.token("alice", Wanted(Rights(frozenset({scope}))))
+            token = await running.token("alice", TokenRequest(Rights(frozenset({scope}))))
             async with running.http(token) as http:
                 for one in asked:
                     await _check(one, http, scope)
@@ -81,7 +81,7 @@ async def _check(one: Operation, http: object, scope: Scope) -> None:
 async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: Running) -> None:
     """No rows but the line in the book."""
     alice = namespace("alice")
-    token, info = await running.issued("alice", Wanted(Rights(frozenset({Scope.READ}))))
+    token, info = await running.issued("alice", TokenRequest(Rights(frozenset({Scope.READ}))))
     headers, body = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": "Ann: I ski."}}, modern=False
     )
@@ -128,7 +128,7 @@ async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running
     """An extended card that shows less carries no signature over more."""
     skills, tools = {}, {}
     for scope in (Scope.READ, Scope.CONSOLIDATE, Scope.ADMIN):
-        token = await running.token("alice", Wanted(Rights(frozenset({scope}))))
+        token = await running.token("alice", TokenRequest(Rights(frozenset({scope}))))
         async with running.http(token) as http, running.client(token, MODERN) as client:
             card = await Wire(http).result("GetExtendedAgentCard")
             skills[scope] = [skill["id"] for skill in card.get("skills", ())]
@@ -146,7 +146,7 @@ async def test_tools_and_skills_shrink_to_what_the_token_may_do(running: Running
 @on_sqlite
 async def test_a_client_is_told_what_the_token_lacks(running: Running) -> None:
     """As MCP says it: 403 with the scope, and an error of the protocol that says the same."""
-    token = await running.token("alice", Wanted(Rights(frozenset({Scope.READ}))))
+    token = await running.token("alice", TokenRequest(Rights(frozenset({Scope.READ}))))
     async with running.client(token, MODERN) as client:
         with pytest.raises(Exception, match="memory:forget") as raised:
             await client.call_tool("delete_memory", {"memory_id": "mem_x"})

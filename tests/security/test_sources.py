@@ -178,10 +178,12 @@ async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
         request = Request(
             Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
         )
-        run = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        task = await application.services.consolidate.start(
+            ALICE, request, entry=entry(application)
+        )
         done = await purge(application, BadSource(agent_id="mole"))
 
-        assert done.runs == [run.id]
+        assert done.runs == [task.id]
         assert set(await cities(application)) == {"Lisbon"}
         assert not await application.services.tasks.questions(ALICE, limit=10)
 
@@ -230,11 +232,11 @@ async def test_a_persons_merge_with_a_lie_is_undone(open_app: Open, clock: Clock
 
 async def ask(application: Application, text: str) -> Task:
     """A person's own task, which comes to wait for an answer."""
-    run = await application.services.consolidate.start(
+    task = await application.services.consolidate.start(
         ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(application)
     )
     await drained(application)
-    return await application.services.tasks.get(ALICE, run.id)
+    return await application.services.tasks.get(ALICE, task.id)
 
 
 async def kept(application: Application) -> str:
@@ -258,17 +260,17 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
         clock.pass_(DAY)
         await tell(application, "Ana: Ana lives in Moscow.", agent="mole")
         other = await ask(application, "Ana: Cid lives in Faro.")
-        run = await ask(application, "Ana: Ana lives in Porto.")
-        assert [one.existing[0].text for one in run.status.questions] == ["Ana lives in Moscow."]
+        task = await ask(application, "Ana: Ana lives in Porto.")
+        assert [one.existing[0].text for one in task.status.questions] == ["Ana lives in Moscow."]
         assert "Moscow" in await kept(application)
         planned = await purge(application, BadSource(agent_id="mole"), dry_run=True)
-        assert (await application.services.tasks.get(ALICE, run.id)).version == run.version
+        assert (await application.services.tasks.get(ALICE, task.id)).version == task.version
         done = await purge(application, BadSource(agent_id="mole"))
 
         assert planned.counts() == done.counts()
-        assert (done.runs, done.asked_again) == ([], [run.id])
+        assert (done.runs, done.asked_again) == ([], [task.id])
         assert "Moscow" not in await kept(application)
-        after = await application.services.tasks.get(ALICE, run.id)
+        after = await application.services.tasks.get(ALICE, task.id)
         if known:
             (question,) = after.status.questions
             assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
@@ -276,13 +278,13 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
                 ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(application)
             )
             await drained(application)
-            after = await application.services.tasks.get(ALICE, run.id)
+            after = await application.services.tasks.get(ALICE, task.id)
         assert after.status.state is TaskState.COMPLETED
         assert set(await cities(application)) == {"Porto", "Braga"}
         assert await application.services.tasks.get(ALICE, other.id) == other
         events = [
             event
-            async for event in application.services.tasks.watch(ALICE, run.id, 0)
+            async for event in application.services.tasks.watch(ALICE, task.id, 0)
             if event.status
         ]
         assert events[-1].final
@@ -296,18 +298,18 @@ async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock
         await tell(application, "Ana: Cid lives in Braga.")
         clock.pass_(DAY)
         await tell(application, "Ana: Ana lives in Moscow.", agent="mole")
-        run = await ask(application, "Ana: Ana lives in Porto. Cid lives in Faro.")
-        lie, braga = sorted(run.status.questions, key=lambda one: "Cid" in one.new.text)
+        task = await ask(application, "Ana: Ana lives in Porto. Cid lives in Faro.")
+        lie, braga = sorted(task.status.questions, key=lambda one: "Cid" in one.new.text)
         tasks = application.services.tasks
         await tasks.resolve(ALICE, lie.id, Choice.MERGE, "Ana is a spy.", entry=entry(application))
         await purge(application, BadSource(agent_id="mole"))
         assert "Moscow" not in await kept(application)
         assert "spy" not in await kept(application)
-        after = await tasks.get(ALICE, run.id)
+        after = await tasks.get(ALICE, task.id)
         assert after.status.questions == (braga,)
         await tasks.resolve(ALICE, braga.id, Choice.KEEP_NEW, None, entry=entry(application))
         await drained(application)
-        (question,) = (await tasks.get(ALICE, run.id)).status.questions
+        (question,) = (await tasks.get(ALICE, task.id)).status.questions
         assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
         await tasks.resolve(ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(application))
         await drained(application)

@@ -17,7 +17,7 @@ from recall_server.application import Application
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
@@ -73,7 +73,7 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
         access = built.services.access
         good, revoked = await enter(built), await enter(built)
         expired, _ = await access.issue(
-            ALICE, wanted=Wanted(expires_in=timedelta(seconds=1)), entry=entry(built)
+            ALICE, wanted=TokenRequest(expires_in=timedelta(seconds=1)), entry=entry(built)
         )
         await access.revoke(await access.verify(revoked), force=True, entry=entry(built))
         clock.pass_(timedelta(seconds=1))

@@ -13,7 +13,7 @@ from recall_server.domain.errors import LastAdmin
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.engines import on_sqlite
 from tests.support.runtime import NOON, Clock
 from tests.support.server import Running, unnamed
@@ -24,8 +24,8 @@ HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 Json = dict[str, Any]
 
 
-def wanted(*scopes: Scope, reach: AccessScope | None = None, **given: Any) -> Wanted:
-    return Wanted(Rights(frozenset(scopes), reach or AccessScope()), **given)
+def wanted(*scopes: Scope, reach: AccessScope | None = None, **given: Any) -> TokenRequest:
+    return TokenRequest(Rights(frozenset(scopes), reach or AccessScope()), **given)
 
 
 MANAGER = wanted(Scope.TOKENS, Scope.READ, Scope.WRITE)
@@ -68,8 +68,8 @@ async def _lines(running: Running, operation: str) -> list[Json]:
 async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, clock: Clock) -> None:
     """Who shows it learns nothing; the log and the book know why."""
     revoked, info = await running.issued("alice")
-    expired = await running.token("alice", Wanted(expires_in=SECOND))
-    used_up = await running.token("alice", Wanted(uses=1))
+    expired = await running.token("alice", TokenRequest(expires_in=SECOND))
+    used_up = await running.token("alice", TokenRequest(uses=1))
     assert await _status(running, used_up) == 200
     await running.revoke(info)
     clock.pass_(HOUR)
@@ -93,8 +93,8 @@ async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, cl
 async def test_a_token_ends_at_its_end_and_a_clock_set_back_does_not_revive_it(
     running: Running, clock: Clock
 ) -> None:
-    token = await running.token("alice", Wanted(expires_in=HOUR))
-    unseen = await running.token("alice", Wanted(expires_in=HOUR))
+    token = await running.token("alice", TokenRequest(expires_in=HOUR))
+    unseen = await running.token("alice", TokenRequest(expires_in=HOUR))
     clock.pass_(HOUR - SECOND)
     assert await _status(running, token) == 200
     clock.pass_(SECOND)
@@ -108,7 +108,7 @@ async def test_a_token_ends_at_its_end_and_a_clock_set_back_does_not_revive_it(
 async def test_a_counted_token_is_used_so_often_and_no_more_however_many_ask_at_once(
     running: Running,
 ) -> None:
-    token = await running.token("alice", Wanted(uses=5))
+    token = await running.token("alice", TokenRequest(uses=5))
 
     async with running.http(token) as http:
         answers = await asyncio.gather(*(http.get("/v1/whoami") for _ in range(20)))

@@ -166,8 +166,8 @@ def test_checkpoints_that_vouch_for_nothing_are_not_taken_for_some(
     some.write_text(recall("audit", "checkpoint", "--db", url).out, encoding="utf-8")
     verify = ("audit", "verify", "--db", url, "--checkpoints")
 
-    assert "no checkpoint vouches for any of them" in recall(*verify, str(empty)).out
-    assert "checkpoints vouch for those up to " in recall(*verify, str(some)).out
+    assert "no checkpoint confirms any of them" in recall(*verify, str(empty)).out
+    assert "checkpoints confirm those up to " in recall(*verify, str(some)).out
 
 
 def test_a_setting_is_named_as_it_was_given(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def alike(database: Database) -> AsyncIterator[tuple[Application, Clock]]:
     """A house whose ids and times are the same whatever is under it."""
     clock = Clock()
     async with open_application(
-        settings_for(database), embedder=StaticEmbedder(), now=clock, chance=RandomBytes()
+        settings_for(database), embedder=StaticEmbedder(), now=clock, random_bytes=RandomBytes()
     ) as built:
         yield built, clock
 

@@ -29,7 +29,7 @@ Open = Callable[..., AbstractAsyncContextManager[Application]]
 @pytest.fixture
 def open_app(database: Path | str, clock: Clock) -> Open:
     """Opens the application on the test's database: `open_app(extractor=…, deadline_s=…)`."""
-    chance = RandomBytes()
+    random_bytes = RandomBytes()
 
     @asynccontextmanager
     async def opened(
@@ -40,7 +40,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
             extractor=extractor,  # type: ignore[arg-type]
             embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
             now=clock,
-            chance=chance,
+            random_bytes=random_bytes,
         ) as built:
             yield built
 

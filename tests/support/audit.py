@@ -201,7 +201,7 @@ def recall(database: Database | None, *command: object, **settings: object) -> S
 
 def named(said: Said, seq: int, namespace: str = "alice") -> bool:
     """Whether the command exits with 1, naming this record."""
-    found = re.search(r"Record (\d+) of the book of (\S+): .*\[AUDIT_BROKEN\]", said.err)
+    found = re.search(r"Record (\d+) of the audit log of (\S+): .*\[AUDIT_BROKEN\]", said.err)
     assert said.code != 1 or found, said.err
     return bool(said.code == 1 and found and (int(found[1]), found[2]) == (seq, namespace))
 

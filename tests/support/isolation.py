@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.permissions import Rights, Scope
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.a2a_bindings import HOOK, Json, Request, Stream, Wire, message, of_rest, of_rpc
 from tests.support.a2a_clients import PORTO, at_work
 from tests.support.mcp_clients import request as mcp
@@ -17,7 +17,7 @@ from tests.support.operations import Operation
 from tests.support.server import Running
 from tests.support.tables import TENANT_TABLES
 
-ALL = Wanted(Rights(frozenset({Scope.ADMIN})))
+ALL = TokenRequest(Rights(frozenset({Scope.ADMIN})))
 WORD = "quokka"
 CONFIG = "mine"
 SECRET = "Recall-Receipt-Secret"

@@ -5,14 +5,14 @@ from typing import Any
 import httpx2
 
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.mcp_clients import request
 
 Json = dict[str, Any]
 
 
-def limited(**parts: Any) -> Wanted:
-    return Wanted(Rights(DEFAULT_SCOPES, AccessScope(**parts)))
+def limited(**parts: Any) -> TokenRequest:
+    return TokenRequest(Rights(DEFAULT_SCOPES, AccessScope(**parts)))
 
 
 async def told(http: httpx2.AsyncClient, tool: str, **arguments: Any) -> Json:

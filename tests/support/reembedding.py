@@ -35,4 +35,4 @@ class Other(HashEmbedder):
 
 
 def lines(application: Application, namespace: Namespace = ALICE) -> Entry:
-    return partial(application.services.audit.begin, namespace, door="cli", accessor=None)
+    return partial(application.services.audit.begin, namespace, protocol="cli", accessor=None)

@@ -16,14 +16,14 @@ from recall_server.application import Application
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.server import bound, listening
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 from tests.support.application import Open
 
 WITHIN_S = 20.0
 
 
 Json = dict[str, Any]
-MAY_ALL = Wanted(Rights(frozenset({Scope.ADMIN})))
+MAY_ALL = TokenRequest(Rights(frozenset({Scope.ADMIN})))
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Running:
     def url(self) -> str:
         return f"{self.address}/mcp"
 
-    async def token(self, name: str = "alice", wanted: Wanted = MAY_ALL) -> str:
+    async def token(self, name: str = "alice", wanted: TokenRequest = MAY_ALL) -> str:
         """One that may do everything, unless it is the token that a test is about."""
         return (await self.issued(name, wanted))[0]
 
-    async def issued(self, name: str, wanted: Wanted = MAY_ALL) -> tuple[str, TokenInfo]:
+    async def issued(self, name: str, wanted: TokenRequest = MAY_ALL) -> tuple[str, TokenInfo]:
         services = self.application.services
         owner = namespace(name)
         entry = services.audit.begin(owner, "create_token", "cli", None)

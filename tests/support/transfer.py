@@ -82,7 +82,7 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
 async def _task(application: Application, consolidate: Consolidate, namespace: Namespace) -> None:
     """One that asks something, one that is done, and a webhook."""
     for text in ("Caroline: I live in Faro.", "User: I own a piano."):
-        run = await consolidate.start(
+        task = await consolidate.start(
             namespace,
             Request(Mode.INGEST, "home", text),
             entry=line_of(application, namespace, "consolidate"),
@@ -90,7 +90,7 @@ async def _task(application: Application, consolidate: Consolidate, namespace: N
         await drained(application)
     async with application.store.transaction(namespace) as tx:
         url = "https://user:secretcanary@hooks.example.com/in?token=secretcanary"
-        await tx.pushes.put(PushConfig(run.id, "mine", url, "Bearer", b"sealed", 0, NOON))
+        await tx.pushes.put(PushConfig(task.id, "mine", url, "Bearer", b"sealed", 0, NOON))
 
 
 async def exported(

@@ -154,7 +154,7 @@ async def _extract(built: Application, told: Callable[[str], None]) -> None:
 
 async def _consolidate(built: Application, told: Callable[[str], None]) -> None:
     async with built.store.transaction(ALICE, write=False) as tx:
-        begun = await tx.runs.page(Filter(), after=None, limit=2)
+        begun = await tx.tasks.page(Filter(), after=None, limit=2)
     if not begun:  # a client that was cut off lists its tasks before it sends again
         await _start(built, SAID)
     told("accepted")
@@ -166,7 +166,7 @@ async def _answer(built: Application, told: Callable[[str], None]) -> None:
     found = await built.services.tasks.questions(ALICE, limit=2)
     if found:
         entry = built.services.audit.begin(ALICE, "send_message", "test", None)
-        await built.services.tasks.answer(ALICE, found[0].run.id, "keep_new", entry=entry)
+        await built.services.tasks.answer(ALICE, found[0].task.id, "keep_new", entry=entry)
     told("answered")
     await drain(built)
     told("settled")
@@ -298,11 +298,11 @@ async def summary(built: Application) -> dict[str, object]:
     """All that is there, without ids and times that differ from run to run."""
     async with built.store.transaction(ALICE, write=False) as tx:
         memories = await tx.memories.page(limit=100, offset=0, type_="", topic="")
-        runs = await tx.runs.page(Filter(), after=None, limit=100)
+        runs = await tx.tasks.page(Filter(), after=None, limit=100)
         statistics = await tx.words.statistics()
         jobs = await tx.jobs.counts()
         book = await tx.audit.newest(1_000)
-    state = [run.status.state for run in runs]
+    state = [task.status.state for task in runs]
     return {
         "memories": sorted((m.text, m.citation.quote, m.reinforcements) for m in memories),
         "runs": sorted(state),

@@ -3,19 +3,19 @@
 from threading import Thread
 
 from benchmarks.request_path import Recorder, functions
-from recall_server.domain.text.cleaning import clean_text, own_words
+from recall_server.domain.text.cleaning import clean_text, validator_message
 
 
 def test_functions_of_the_product_count_in_every_thread_while_it_is_on() -> None:
     recorder = Recorder()
     with recorder.installed():
-        own_words("x")
+        validator_message("x")
         with recorder.on() as seen:
             thread = Thread(target=clean_text, args=("within",), kwargs={"chars_max": 10})
             thread.start()
             thread.join()
-        own_words("x")
+        validator_message("x")
 
     names = {name for found in functions(seen).values() for name in found}
     assert "clean_text" in names
-    assert "own_words" not in names
+    assert "validator_message" not in names

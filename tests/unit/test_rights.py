@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.domain.containers import NONE, container
-from recall_server.domain.errors import InsufficientScope, Invalid, OutOfReach
+from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import (
@@ -39,7 +39,7 @@ def test_admin_stands_for_every_scope_and_no_other_stands_for_another() -> None:
 def test_rights_without_the_scope_are_refused_and_so_are_those_to_a_part_of_the_whole() -> None:
     with pytest.raises(InsufficientScope):
         rights(Scope.READ).require(Scope.WRITE, whole_namespace=False)
-    with pytest.raises(OutOfReach):
+    with pytest.raises(OutsideAccessScope):
         rights(Scope.ERASE, reach=WORK).require(Scope.ERASE, whole_namespace=True)
     rights(Scope.ERASE, reach=WORK).require(Scope.ERASE, whole_namespace=False)
     rights(Scope.ERASE).require(Scope.ERASE, whole_namespace=True)
@@ -78,7 +78,7 @@ def test_what_is_written_stays_in_the_topics_and_is_signed_by_the_agent() -> Non
     assert reach.writer("work", "planner") == "planner"
     assert FULL_ACCESS.writer("home", "painter") == "painter"
     for topic, agent in (("home", None), ("Work", None), ("work ", None), ("work", "painter")):
-        with pytest.raises(OutOfReach):
+        with pytest.raises(OutsideAccessScope):
             reach.writer(topic, agent)
 
 
@@ -104,13 +104,13 @@ def test_what_is_written_goes_into_a_container_of_the_token() -> None:
     one, two = (AccessScope(containers=frozenset(names)) for names in ({"red"}, {"red", "blue"}))
     loose = AccessScope(containers=frozenset({NONE, "red"}))
 
-    assert [FULL_ACCESS.room(name) for name in ("", "any")] == ["", "any"]
-    assert [one.room(name) for name in ("", "red")] == ["red", "red"]
-    assert [two.room(name) for name in ("red", "blue")] == ["red", "blue"]
-    assert [loose.room(name) for name in ("", "red")] == ["", "red"]
+    assert [FULL_ACCESS.container_for(name) for name in ("", "any")] == ["", "any"]
+    assert [one.container_for(name) for name in ("", "red")] == ["red", "red"]
+    assert [two.container_for(name) for name in ("red", "blue")] == ["red", "blue"]
+    assert [loose.container_for(name) for name in ("", "red")] == ["", "red"]
     for reach, name in ((one, "blue"), (two, ""), (two, "green"), (loose, "blue")):
-        with pytest.raises(OutOfReach, match="into these containers only: '"):
-            reach.room(name)
+        with pytest.raises(OutsideAccessScope, match="into these containers only: '"):
+            reach.container_for(name)
 
 
 def test_a_part_is_narrowed_to_containers_and_never_widened() -> None:

@@ -8,7 +8,7 @@ from recall_server.domain.security.trust import (
     Witness,
     corroborates,
     corroborations,
-    least,
+    least_trusted,
     trust,
 )
 
@@ -56,7 +56,7 @@ def test_a_memory_is_trusted_as_its_best_words_are_and_words_as_their_worst_spea
 
     assert trust(both) is Trust.PERSON
     assert trust(both[:1]) is Trust.FETCHED
-    assert least(both) == both[0]
+    assert least_trusted(both) == both[0]
 
 
 def test_one_author_or_one_source_is_one_witness_however_often() -> None:

@@ -40,7 +40,7 @@ class Crowd:
     def __init__(self, of: FairSemaphore, key: str, size: int = CROWD) -> None:
         self._turns = of
         self._key = key
-        self._tasks = [asyncio.create_task(of.take(key)) for _ in range(size)]
+        self._tasks = [asyncio.create_task(of.acquire(key)) for _ in range(size)]
 
     @property
     def going(self) -> int:
@@ -50,7 +50,7 @@ class Crowd:
 
     async def end(self) -> None:
         self._over += 1
-        self._turns.give_back(self._key)
+        self._turns.release(self._key)
         await settled()
 
     async def disperse(self) -> None:
@@ -66,17 +66,17 @@ async def giving_way(of: FairSemaphore, key: str) -> asyncio.Task[None]:
 
 
 async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing) -> None:
-    calls = FairSemaphore(16, each=2, beside=1)
+    calls = FairSemaphore(16, per_key=2, per_key_contended=1)
     crowd = Crowd(calls, "crowd")
     await settled()
     alone = crowd.going
-    await calls.take("quiet")
+    await calls.acquire("quiet")
     await crowd.end()
     beside = crowd.going
-    calls.give_back("quiet")
+    calls.release("quiet")
     await crowd.end()
     a_moment_later = crowd.going
-    await time.pass_(fair_semaphore.NEAR_S)
+    await time.pass_(fair_semaphore.RECENT_S)
     await crowd.end()
     alone_again = crowd.going
     await crowd.disperse()
@@ -85,14 +85,14 @@ async def test_a_crowd_alone_has_its_share_and_beside_another_less(time: Passing
 
 
 async def test_nobody_of_a_crowd_goes_on_while_another_has_a_single_turn(time: Passing) -> None:
-    calls = FairSemaphore(16, each=2, beside=1)
+    calls = FairSemaphore(16, per_key=2, per_key_contended=1)
     crowd = Crowd(calls, "crowd")
     await settled()
     control = await giving_way(calls, "crowd")
-    await calls.take("quiet")
+    await calls.acquire("quiet")
     halted = await giving_way(calls, "crowd")
     waited = not halted.done()
-    calls.give_back("quiet")
+    calls.release("quiet")
     await settled()
     await crowd.disperse()
 
@@ -102,10 +102,10 @@ async def test_nobody_of_a_crowd_goes_on_while_another_has_a_single_turn(time: P
 
 
 async def test_who_has_a_single_turn_waits_for_nobody(time: Passing) -> None:
-    calls = FairSemaphore(16, each=2, beside=1)
+    calls = FairSemaphore(16, per_key=2, per_key_contended=1)
     crowd = Crowd(calls, "crowd")
-    await calls.take("quiet")
-    await calls.take("other")
+    await calls.acquire("quiet")
+    await calls.acquire("other")
     single = [await giving_way(calls, key) for key in ("quiet", "other")]
     done = [one.done() for one in single]
     await crowd.disperse()
@@ -114,7 +114,7 @@ async def test_who_has_a_single_turn_waits_for_nobody(time: Passing) -> None:
 
 
 async def test_crowds_do_not_give_way_to_each_other(time: Passing) -> None:
-    calls = FairSemaphore(16, each=2, beside=1)
+    calls = FairSemaphore(16, per_key=2, per_key_contended=1)
     crowds = [Crowd(calls, key) for key in ("one", "another")]
     await settled()
     passing = [await giving_way(calls, key) for key in ("one", "another")]
@@ -127,10 +127,10 @@ async def test_crowds_do_not_give_way_to_each_other(time: Passing) -> None:
 
 async def test_work_that_nobody_waits_for_gives_way_to_a_call(time: Passing) -> None:
     calls = FairSemaphore(16)
-    await calls.take("quiet")
+    await calls.acquire("quiet")
     job = await giving_way(calls, "of nobody")
     waited = not job.done()
-    calls.give_back("quiet")
+    calls.release("quiet")
     await settled()
 
     assert waited
@@ -141,10 +141,10 @@ async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
     """Or one who always has a turn would stop everybody else; and one that lasts, for as long."""
     calls = FairSemaphore(16)
     crowd = Crowd(calls, "crowd")
-    await calls.take("slow")
+    await calls.acquire("slow")
     first = await giving_way(calls, "crowd")
     waited = not first.done()
-    await time.pass_(fair_semaphore.WAY_S)
+    await time.pass_(fair_semaphore.YIELD_MAX_S)
     second = await giving_way(calls, "crowd")
     done = first.done(), second.done()
     await crowd.disperse()
@@ -156,12 +156,12 @@ async def test_way_is_given_for_no_longer_than_a_moment(time: Passing) -> None:
 async def test_whoever_leaves_while_giving_way_holds_nobody_up(time: Passing) -> None:
     calls = FairSemaphore(16)
     crowd = Crowd(calls, "crowd")
-    await calls.take("quiet")
+    await calls.acquire("quiet")
     left, stays = await giving_way(calls, "crowd"), await giving_way(calls, "crowd")
     left.cancel()
     await settled()
     waits = not stays.done()
-    calls.give_back("quiet")
+    calls.release("quiet")
     await settled()
     await crowd.disperse()
 
@@ -171,10 +171,10 @@ async def test_whoever_leaves_while_giving_way_holds_nobody_up(time: Passing) ->
 
 
 async def test_among_those_who_wait_whoever_has_the_fewest_goes_first() -> None:
-    calls = FairSemaphore(2, each=2)
+    calls = FairSemaphore(2, per_key=2)
     crowd = Crowd(calls, "crowd")
     await settled()
-    quiet = asyncio.create_task(calls.take("quiet"))
+    quiet = asyncio.create_task(calls.acquire("quiet"))
     await settled()
     before = quiet.done()
     await crowd.end()

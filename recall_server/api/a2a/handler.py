@@ -92,7 +92,7 @@ class A2AHandler(RequestHandler):
             context.state[TURN].end()  # a call that waits takes no place of one that works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
-                    task = await self._services.tasks.rested(
+                    task = await self._services.tasks.wait_until_idle(
                         caller.namespace, task, reach=caller.reach
                     )
             except TimeoutError:  # it goes on; the caller can ask again
@@ -107,14 +107,14 @@ class A2AHandler(RequestHandler):
         modes = _modes(params)
         task = await self._perform(context, tasks.SEND_MESSAGE, self._taken(caller, params))
         yield apply_history_length(wire.task(task, modes=modes), params.configuration)
-        if task.status.state.resting:
+        if task.status.state.idle:
             return
         async with aclosing(
             self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
         ) as events:
             async for event in events:
                 yield wire.update(event, modes)
-                if event.status and event.status.state.resting:
+                if event.status and event.status.state.idle:
                     return
 
     def _taken(
@@ -150,7 +150,7 @@ class A2AHandler(RequestHandler):
                 await self._services.push.check(request)
 
                 async def also(tx: Transaction, task: Task) -> None:
-                    await self._services.push.keep(
+                    await self._services.push.add(
                         tx, caller.namespace, task.id, request, after=task.events
                     )
 
@@ -158,7 +158,7 @@ class A2AHandler(RequestHandler):
                 caller.namespace,
                 request_of(message),
                 context_id=message.context_id,
-                message=lambda run_id, context_id: _said(message, run_id, context_id),
+                message=lambda task_id, context_id: _said(message, task_id, context_id),
                 also=also,
                 reach=caller.reach,
                 entry=entry,
@@ -200,8 +200,8 @@ class A2AHandler(RequestHandler):
                 limit=size,
                 reach=caller.reach,
             )
-            entry.counts["tasks"] = len(page.runs)
-            shown = [wire.task(task, artifacts=params.include_artifacts) for task in page.runs]
+            entry.counts["tasks"] = len(page.tasks)
+            shown = [wire.task(task, artifacts=params.include_artifacts) for task in page.tasks]
             return ListTasksResponse(
                 tasks=[apply_history_length(task, params) for task in shown],
                 next_page_token=page.next or "",
@@ -245,13 +245,13 @@ class A2AHandler(RequestHandler):
                 yield wire.update(event)
 
     async def _run(
-        self, context: ServerCallContext, operation: Operation, run_id: str, tenant: str
+        self, context: ServerCallContext, operation: Operation, task_id: str, tenant: str
     ) -> Task:
         caller = _caller(context, tenant)
-        checked_id(run_id, "id")
+        checked_id(task_id, "id")
 
         async def work(entry: AuditEntry) -> Task:
-            task = await self._services.tasks.get(caller.namespace, run_id, reach=caller.reach)
+            task = await self._services.tasks.get(caller.namespace, task_id, reach=caller.reach)
             entry.ids.append(task.id)
             return task
 
@@ -334,8 +334,8 @@ def _modes(params: SendMessageRequest) -> list[str]:
     return modes
 
 
-def _said(message: Message, run_id: str, context_id: str) -> Said:
+def _said(message: Message, task_id: str, context_id: str) -> Said:
     kept = Message()
     kept.CopyFrom(message)
-    kept.task_id, kept.context_id = run_id, context_id
+    kept.task_id, kept.context_id = task_id, context_id
     return Said(message.message_id, MessageToDict(kept))

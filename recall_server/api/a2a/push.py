@@ -128,7 +128,7 @@ class PushConfigs:
 
 
 def _shown(config: PushConfig) -> TaskPushNotificationConfig:
-    shown = TaskPushNotificationConfig(id=config.id, task_id=config.run_id, url=config.url)
+    shown = TaskPushNotificationConfig(id=config.id, task_id=config.task_id, url=config.url)
     if config.scheme:
         shown.authentication.CopyFrom(AuthenticationInfo(scheme=config.scheme))
     return shown

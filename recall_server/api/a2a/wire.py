@@ -59,16 +59,16 @@ def update(
     """An event of a task, for clients that watch it."""
     if event.outcome is not None:
         return TaskArtifactUpdateEvent(
-            task_id=event.run_id,
+            task_id=event.task_id,
             context_id=event.context_id,
-            artifact=artifact(event.run_id, event.outcome, modes),
+            artifact=artifact(event.task_id, event.outcome, modes),
             last_chunk=True,
         )
     assert event.status is not None
     return TaskStatusUpdateEvent(
-        task_id=event.run_id,
+        task_id=event.task_id,
         context_id=event.context_id,
-        status=_status(event.run_id, event.context_id, event.status, None),
+        status=_status(event.task_id, event.context_id, event.status, None),
     )
 
 
@@ -78,17 +78,17 @@ def pushed(event: Event) -> bytes:
     return plain_json(json.dumps(MessageToDict(response), ensure_ascii=False)).encode()
 
 
-def _status(run_id: str, context_id: str, status: Status, outcome: Outcome | None) -> TaskStatus:
+def _status(task_id: str, context_id: str, status: Status, outcome: Outcome | None) -> TaskStatus:
     stamp = Timestamp()
     stamp.FromDatetime(status.at.replace(microsecond=status.at.microsecond // 1000 * 1000))
     shown = TaskStatus(state=STATES[status.state], timestamp=stamp)
     parts = _parts(status, outcome)
     if parts:
-        message_id = derived_id("msg", run_id, status.state, status.at.isoformat(), status.note)
+        message_id = derived_id("msg", task_id, status.state, status.at.isoformat(), status.note)
         shown.message.CopyFrom(
             Message(
                 message_id=message_id,
-                task_id=run_id,
+                task_id=task_id,
                 context_id=context_id,
                 role=Role.ROLE_AGENT,
                 parts=parts,
@@ -122,13 +122,13 @@ def asked_message(task: Task) -> Said:
     return Said(message.message_id, MessageToDict(message))
 
 
-def artifact(run_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
+def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
     parts = [
         new_data_part(task_presenters.result(outcome), JSON_MODE),
         new_text_part(visible(task_presenters.summary(outcome)), TEXT_MODE),
     ]
     return Artifact(
-        artifact_id=f"{run_id}.result",
+        artifact_id=f"{task_id}.result",
         name="plan" if outcome.dry_run else "memories",
         parts=[part for part in parts if not modes or _accepted(part.media_type, modes)],
     )

@@ -38,7 +38,7 @@ class Turn:
     def end(self) -> None:
         if not self._over:
             self._over = True
-            self._turns.give_back(self._namespace)
+            self._turns.release(self._namespace)
 
 
 def turn_of(scope: Scope) -> Turn:
@@ -78,7 +78,7 @@ class Limits:
             if self._turns.waiting(caller.namespace) >= WAITING_MAX:
                 raise Busy
             async with asyncio.timeout(self._wait_s):
-                await self._turns.take(caller.namespace)
+                await self._turns.acquire(caller.namespace)
         except (RecallError, TimeoutError) as raised:
             error = raised if isinstance(raised, RecallError) else Busy()
             log.info("refused", code=error.code, accessor=caller.accessor)

@@ -37,7 +37,7 @@ class _Watched:
 
 class Streams:
     """The open streams of this process. Refuses one too many with 429, and ends those whose token
-    does not stand any longer: `stands` is asked once every `look_s` for each token with streams.
+    is no longer valid: `still_valid` is asked every `look_s` for each token with streams.
     """
 
     def __init__(

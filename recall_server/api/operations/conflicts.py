@@ -10,7 +10,7 @@ from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.domain.plan import Choice
 from recall_server.domain.task import Task
-from recall_server.services.tasks.tasks import Open
+from recall_server.services.tasks.tasks import OpenQuestion
 
 LISTED_MAX = 100
 
@@ -23,7 +23,7 @@ class ResolveConflict(Arguments):
     text: str | None = None
 
 
-async def list_open(call: Call, _: NoArguments) -> list[Open]:
+async def list_open(call: Call, _: NoArguments) -> list[OpenQuestion]:
     found = await call.services.tasks.questions(call.namespace, limit=LISTED_MAX, reach=call.reach)
     call.entry.counts["questions"] = len(found)
     return found

@@ -109,7 +109,7 @@ async def consolidate(call: Call, given: ConsolidateMemories | Consolidation) ->
     )
     with suppress(TimeoutError):  # it goes on: the reply has its id
         async with asyncio.timeout(WAIT_S):
-            task = await services.tasks.rested(call.namespace, task, reach=call.reach)
+            task = await services.tasks.wait_until_idle(call.namespace, task, reach=call.reach)
     if task.status.failure is not None:
         raise TaskFailed(task.status.failure.message)
     return task

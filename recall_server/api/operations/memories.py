@@ -86,7 +86,7 @@ def _processed(stored: Stored, _: StoreMemory) -> Json:
         "job_id": accepted.job_id,
         "container": accepted.container or None,
         "created_user": False,
-        "created_containers": [accepted.container] if accepted.new_room else [],
+        "created_containers": [accepted.container] if accepted.new_container else [],
         "accepted_at": presenters.moment(stored.at),
     }
 

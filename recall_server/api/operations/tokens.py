@@ -12,7 +12,7 @@ from recall_server.api.caller import Caller
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
-from recall_server.services.auth.access import Wanted
+from recall_server.services.auth.access import TokenRequest
 
 T = TypeVar("T")
 Made = tuple[str, TokenInfo]
@@ -37,7 +37,7 @@ class DelegateToken(Arguments):
     containers: list[str] | None = None
     expires_in_s: float | None = Field(None, ge=0, le=YEAR_S)
 
-    def wanted(self, issuer: Rights) -> Wanted:
+    def wanted(self, issuer: Rights) -> TokenRequest:
         scopes = self.scopes
         if scopes is None:
             scopes = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
@@ -49,14 +49,14 @@ class DelegateToken(Arguments):
             _limit(self.containers, reach.containers),
         )
         life = None if self.expires_in_s is None else timedelta(seconds=self.expires_in_s)
-        return Wanted(Rights(frozenset(scopes), reach), life)
+        return TokenRequest(Rights(frozenset(scopes), reach), life)
 
 
 class IssueToken(DelegateToken):
     label: str = ""
     uses: int | None = None
 
-    def wanted(self, issuer: Rights) -> Wanted:
+    def wanted(self, issuer: Rights) -> TokenRequest:
         return replace(super().wanted(issuer), uses=self.uses)
 
 

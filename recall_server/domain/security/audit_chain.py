@@ -1,8 +1,8 @@
-"""The chain of the book: each record of a namespace carries the digest of the one before, so that
-none can be changed, dropped or moved without all that follow. Written and verified by these rules.
+"""The hash chain of the audit log: each record of a namespace holds the digest of the one before,
+so that no record can be changed, dropped or moved without all that follow.
 
-A chain alone does not show that its end was cut off, or that all of it was written anew: for that
-there are checkpoints, kept where whoever can write to the database cannot
+A chain alone does not show that its end was cut off or that all of it was rewritten. Checkpoints
+show it; they are stored where nobody with access to the database can write
 (https://www.rfc-editor.org/rfc/rfc6962 has the same need).
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 
 from recall_server.domain.errors import AuditBroken
 
-# Of a record as it is exported, what is not under its digest: the digest itself, its code, and the
-# details, which may be erased and are under the digest by a salted one of their own.
-_BESIDE = frozenset({"digest", "mac", "details"})
+# Fields of an exported record that its digest does not cover: the digest, its MAC, and the details,
+# which can be erased and are covered by a salted digest of their own.
+_NOT_DIGESTED = frozenset({"digest", "mac", "details"})
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ START = Head(0, "0" * 64)
 
 @dataclass(frozen=True)
 class Link:
-    """What ties a record to the one before it. Digests are SHA-256 in hexadecimal."""
+    """The fields that tie a record to the one before it. Digests are SHA-256 in hexadecimal."""
 
     seq: int
     prev: str
@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The head of a namespace's chain at some time (ISO 8601), as the server vouched for it."""
+    """The head of a namespace's chain at a time (ISO 8601), signed by the server."""
 
     namespace: str
     seq: int
@@ -53,16 +53,16 @@ class Checkpoint:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON that is the same for the same value: keys in order, no spaces, UTF-8 (RFC 8785).
+    """Encode as canonical JSON: sorted keys, no spaces, UTF-8 (RFC 8785).
 
-    Floats, which each language writes in its own way, have no place in it: raises `ValueError`.
+    Raises `ValueError` on floats, which each language writes in its own way.
     """
     if _has_float(value):
         raise ValueError("a float has no canonical form")
-    return _SPELLED(value).encode()
+    return _encode(value).encode()
 
 
-_SPELLED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _has_float(value: Any) -> bool:
@@ -74,28 +74,28 @@ def _has_float(value: Any) -> bool:
 
 
 def digest(record: Mapping[str, Any]) -> str:
-    """The digest of a record as it is exported, over all of it but what stands beside."""
-    content = {name: value for name, value in record.items() if name not in _BESIDE}
+    """Return the digest of an exported record, without the fields in `_NOT_DIGESTED`."""
+    content = {name: value for name, value in record.items() if name not in _NOT_DIGESTED}
     return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def mac(key: bytes, digest: str) -> str:
-    """What only the server can make of a digest: without the key nobody continues the chain."""
+    """Return the MAC of a digest: without the key nobody can continue the chain."""
     return hmac.digest(key, digest.encode(), "sha256").hex()
 
 
 def detail_digest(salt: bytes, details: Mapping[str, str]) -> str:
-    """Stands in the record for details that may be erased; the salt, erased with them, keeps
-    anybody from guessing what they were.
+    """Return the salted digest of details. The salt is erased with them, so that they cannot be
+    guessed.
     """
     return hashlib.sha256(salt + canonical(details)).hexdigest()
 
 
 class Verifier:
-    """Goes along the chain of one namespace from its start, in constant memory. Raises
-    `AuditBroken`, naming the first record that is bad or that nothing vouches for.
+    """Verifies the chain of one namespace from its start, in constant memory. Raises `AuditBroken`,
+    which names the first record that is bad or that no checkpoint confirms.
 
-    Given `mac_key`, each record's code is looked at too. `start` is for the part after a record
+    With `mac_key` the MAC of each record is checked too. `start`: verify only what follows a record
     that was verified before.
     """
 
@@ -118,12 +118,12 @@ class Verifier:
                 self._waiting.setdefault(one.seq, []).append(one)
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """The next record."""
+        """Verify the next record."""
         seq = self.head.seq + 1
         try:
             self._check(record, seq)
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._broken(seq, "it is not a record of the book") from None
+            raise self._broken(seq, "it is not a record of the audit log") from None
         self.head = Head(seq, record["digest"])
         for one in self._waiting.pop(seq, ()):
             self.confirm(one)
@@ -140,7 +140,7 @@ class Verifier:
         ):
             raise self._broken(seq, "it was not written by this server")
         if record["prev"] != self.head.digest:
-            # Either of the two may have been rewritten; nothing before them was.
+            # Either of the two may have been rewritten; no earlier record was.
             raise self._broken(max(1, seq - 1), f"record {seq} was written after another one")
         self._check_details(record, seq)
 
@@ -152,24 +152,24 @@ class Verifier:
             raise self._broken(seq, "its details are not those that were written")
 
     def confirm(self, checkpoint: Checkpoint) -> None:
-        """What the server vouched for must be the record that was taken last."""
+        """Check that the checkpoint names the last record."""
         if checkpoint.seq > self.head.seq:
             raise self._broken(
                 self.head.seq + 1,
-                f"it is missing: the checkpoint of {checkpoint.at} vouches for the records "
+                f"it is missing: the checkpoint of {checkpoint.at} confirms the records "
                 f"up to {checkpoint.seq}",
             )
         if (checkpoint.seq, checkpoint.digest) != (self.head.seq, self.head.digest):
             raise self._broken(
                 self.vouched_for + 1,
                 f"it or one up to {checkpoint.seq} was rewritten: the checkpoint of "
-                f"{checkpoint.at} vouches for another record {checkpoint.seq}",
+                f"{checkpoint.at} confirms another record {checkpoint.seq}",
                 to=checkpoint.seq,
             )
         self.vouched_for = checkpoint.seq
 
     def finish(self) -> None:
-        """There are no more records: no checkpoint may know of any."""
+        """End the chain: no checkpoint may name a later record."""
         if self._waiting:
             self.confirm(self._waiting[max(self._waiting)][0])
 

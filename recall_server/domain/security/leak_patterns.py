@@ -1,5 +1,5 @@
-"""The forms in which an erased word may be left: in part, in another case, encoding or order, or as
-its digest. A search for the whole word alone gives a false "clean".
+"""Byte patterns of a word that should be gone: parts of it, and other cases, encodings, orders and
+digests. A search for the whole word alone misses these.
 """
 
 import base64
@@ -20,9 +20,7 @@ WINDOW = 8
 
 @dataclass(frozen=True)
 class Trace:
-    """Where something of a word was found: of which one (they count from 0), in which form, and
-    the byte at which it begins.
-    """
+    """A match: the index of the word (from 0), its form, and the byte at which it begins."""
 
     word: int
     form: str
@@ -36,33 +34,33 @@ class LeakPatterns:
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Self:
-        """All forms of these words. Raises `Invalid` on a word too short to tell."""
+        """Build all forms of these words. Raises `Invalid` on a word that is too short."""
         forms: dict[bytes, tuple[int, str]] = {}
         for number, word in enumerate(words):
             storable(word)
             if len(word.encode()) < WINDOW:
                 raise Invalid(f"A canary needs {WINDOW} bytes at least, or everything holds it.")
-            for form, needle in _forms(word):
-                forms.setdefault(needle.lower(), (number, form))
+            for form, pattern in _forms(word):
+                forms.setdefault(pattern.lower(), (number, form))
         return cls(forms)
 
     def __init__(self, forms: Mapping[bytes, tuple[int, str]]) -> None:
-        self._forms = {needle.lower(): origin for needle, origin in forms.items()}
+        self._forms = {pattern.lower(): origin for pattern, origin in forms.items()}
         self._beginning: dict[bytes, list[bytes]] = {}
-        # Whether a pair of bytes stands at this place of any needle: so one look at each byte
-        # tells, however many needles there are.
+        # Whether a pair of bytes occurs at this position of any pattern: one look at each byte
+        # decides, however many patterns there are.
         self._pairs = np.zeros((WINDOW // 2, 1 << 16), dtype=np.bool_)
-        for needle in self._forms:
-            self._beginning.setdefault(needle[:WINDOW], []).append(needle)
-            self._pairs[np.arange(WINDOW // 2), _pairs_of(needle[:WINDOW])[::2]] = True
+        for pattern in self._forms:
+            self._beginning.setdefault(pattern[:WINDOW], []).append(pattern)
+            self._pairs[np.arange(WINDOW // 2), _pairs_of(pattern[:WINDOW])[::2]] = True
 
     @property
     def overlap(self) -> int:
-        """How many bytes of one block must be looked at again with the next."""
+        """Bytes of one block that must be searched again with the next."""
         return max(map(len, self._forms)) - 1
 
     def find(self, block: bytes) -> list[Trace]:
-        """The first place of each form in a block."""
+        """Return the first match of each form in a block."""
         lowered = block.lower()
         if len(lowered) < WINDOW:
             return []
@@ -72,14 +70,14 @@ class LeakPatterns:
             places = places[self._pairs[number][pairs[places + 2 * number]]]
         found: dict[bytes, int] = {}
         for at in places.tolist():
-            for needle in self._beginning.get(lowered[at : at + WINDOW], ()):
-                if needle not in found and lowered.startswith(needle, at):
-                    found[needle] = at
-        return [Trace(*self._forms[needle], at) for needle, at in found.items()]
+            for pattern in self._beginning.get(lowered[at : at + WINDOW], ()):
+                if pattern not in found and lowered.startswith(pattern, at):
+                    found[pattern] = at
+        return [Trace(*self._forms[pattern], at) for pattern, at in found.items()]
 
 
 def _pairs_of(text: bytes) -> NDArray[np.uint16]:
-    """Each byte with the one behind it, as a number."""
+    """Return each byte with the next one, as a number."""
     each = np.frombuffer(text, dtype=np.uint8).astype(np.uint16)
     pairs: NDArray[np.uint16] = np.bitwise_or(np.left_shift(each[:-1], np.uint16(8)), each[1:])
     return pairs
@@ -112,8 +110,8 @@ def _units(text: str) -> list[str]:
 
 
 def _inner_base64(plain: bytes, offset: int) -> bytes:
-    """What is the same in base64 whatever stands around, `offset` bytes after a multiple of 3: the
-    characters, of six bits each, that have no bit of a neighbour.
+    """Return the part of the base64 text that does not depend on its neighbours, `offset` bytes
+    after a multiple of 3: the characters whose six bits all belong to `plain`.
     """
     encoded = base64.b64encode(b"\x00" * offset + plain)
     return encoded[-(-offset * 8 // 6) : (offset + len(plain)) * 8 // 6]

@@ -1,4 +1,4 @@
-"""What is held back of what was said, and what was decided about it."""
+"""Turns in quarantine, and the decisions about them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,9 @@ from recall_server.domain.episode import Citation
 
 
 class Held(StrEnum):
-    """Where a suspect stands: only what is held waits for a decision, and it gets one."""
+    """The state of a suspect. Only a held one waits for a decision; there is one decision at
+    most.
+    """
 
     HELD = "held"
     RELEASED = "released"
@@ -17,7 +19,7 @@ class Held(StrEnum):
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision about one suspect; by whom (an accessor, or the operator), and when."""
+    """A decision about one suspect: by an accessor or the operator, and when."""
 
     state: Held
     by: str | None = None
@@ -26,7 +28,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A turn that is kept out of recall, with its words and why it is suspected."""
+    """A turn that recall does not find, with its words and the reasons."""
 
     item_id: str
     topic: str
@@ -40,7 +42,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a suspect stands in its episode, and what was decided: enough to decide."""
+    """The position of a suspect in its episode, and the decision about it."""
 
     item_id: str
     episode_id: str

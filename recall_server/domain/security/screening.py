@@ -1,7 +1,7 @@
-"""Texts that try to give orders to a model (FEATURES I09, I18).
+"""Detects texts that give orders to a model.
 
-A hit in one of our own tool descriptions is a reason not to start; one in a proposed memory, not to
-keep it. It is a signal and no wall: a paraphrase passes.
+The server does not start if one of its tool descriptions matches; a proposed memory that matches is
+rejected. This is a signal, not a barrier: a paraphrase passes.
 """
 
 import re
@@ -61,12 +61,12 @@ _OUT_OF_PLACE = (
 
 
 def orders(text: str) -> list[str]:
-    """In what ways `text` gives orders to a model, each as the end of a sentence about it."""
+    """Return the ways in which `text` gives orders to a model, each as the end of a sentence."""
     return [reason for reason, pattern in _ORDERS if pattern.search(text)]
 
 
 def screen(text: str) -> list[str]:
-    """What is suspicious about a text of ours: orders, and what has no place in a description."""
+    """Return what is suspicious about a description of ours: orders, addresses and hidden parts."""
     found = orders(text) + [reason for reason, pattern in _OUT_OF_PLACE if pattern.search(text)]
     if any(
         unicodedata.category(char) in ("Cf", "Co", "Cc") and char not in "\n\t" for char in text

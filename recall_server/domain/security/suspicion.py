@@ -1,8 +1,8 @@
-"""What is held back of a conversation until a person has looked at it: turns that speak to the
-model that will read them, that hide characters, or that are our own answers come back
-(SECURITY LLM-04 to LLM-06; FEATURES I18, I19).
+"""Detects turns to quarantine until a person has decided: those that address the model that will
+read them, hide characters, or repeat answers of this server.
 
-A signal and no wall: a paraphrase passes. The wall is that what a model proposes has no authority.
+This is a signal, not a barrier: a paraphrase passes. The barrier is that a model's proposal has no
+authority.
 """
 
 import re
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from recall_server.domain.text.folding import decoded, fold
 
-# Where an order may begin: at the start of a sentence, or where one is quoted.
+# An order begins at the start of a sentence or of a quotation.
 _STARTS = (
     r"(?:^|[.!?:;,\"'`“”‘’(\[>*#\n–—-] ?|\b(?:please|now|must|should|shall|will|kindly|just|then) )"
 )
 _EARLIER = r"(?:previous|prior|above|earlier|preceding|former|foregoing|initial|original|existing)"
 _WORDS = r"(?:instruction|prompt|directive|guideline|command|order|system message)s?"
 _READER = r"(?:ai|llm|language model|large language model|ai assistant|ai agent|ai model|chatbot)s?"
-# A tag that is talked about stands in quotes, or before the word "tag".
+# A tag that is only mentioned is quoted, or the word "tag" follows.
 _UNQUOTED, _NOT_NAMED = r"(?<![`'\"“])", r"(?![`'\"”])(?! ?(?:tags?|elements?|blocks?|tokens?)\b)"
 
 _ORDERS: tuple[tuple[str, str, str], ...] = (
@@ -41,7 +41,7 @@ _ORDERS: tuple[tuple[str, str, str], ...] = (
             rf"{_EARLIER}|system|safety|own) )*"
             r"(?:instructions?|prompts?|directives?|programming|training|guardrails"
             r"|system messages?)\b"
-            # "Ignore the prompt on the screen": said of a thing that stands somewhere.
+            # "Ignore the prompt on the screen" is about a thing in a place.
             r"(?! (?:in|on|at|from|for|with|about|of)\b)"
         ),
     ),
@@ -291,19 +291,19 @@ _ECHOES: tuple[tuple[str, str, str], ...] = (
 
 
 class _Sign(NamedTuple):
-    """One way to be suspicious: looked for only where one of the `needles` stands, as most talk has
-    none of them, and a word is found many times faster than a pattern.
+    """One suspicious pattern. It is tried only if one of the `keywords` occurs: ordinary talk has
+    none, and a word is found many times faster than a pattern.
     """
 
     reason: str
-    needles: tuple[str, ...]
+    keywords: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
-def _signs(kind: str, told: Sequence[tuple[str, str, str]]) -> list[_Sign]:
+def _signs(kind: str, rows: Sequence[tuple[str, str, str]]) -> list[_Sign]:
     return [
-        _Sign(f"{kind}: {what}", tuple(needles.split("|")), re.compile(text, re.MULTILINE))
-        for what, needles, text in told
+        _Sign(f"{kind}: {what}", tuple(keywords.split("|")), re.compile(text, re.MULTILINE))
+        for what, keywords, text in rows
     ]
 
 
@@ -319,18 +319,18 @@ _HIDDEN = (
     ),
     ("hidden: a run of variation selectors", re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4}")),
 )
-# An answer of ours is cut into several turns where it is long.
+# A long answer of this server is cut into several turns.
 _ECHO_GAP_MAX = 3
 
 
 def suspicions(text: str) -> tuple[str, ...]:
-    """Why a text by itself would be held back; empty for ordinary talk."""
+    """Return the reasons to quarantine a text by itself; empty for ordinary talk."""
     return suspects([text]).get(0, ())
 
 
 def suspects(said: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Which of the turns that were `said` in a row would be held back, and why; an order that is
-    spread over several makes suspects of all of them. Time is linear in the text.
+    """Return the turns to quarantine, by index, with the reasons. An order that spans several turns
+    makes suspects of all of them. Time is linear in the text.
     """
     found: dict[int, dict[str, None]] = {}
     folded = [fold(text) for text in said]
@@ -348,14 +348,14 @@ def suspects(said: Sequence[str]) -> dict[int, tuple[str, ...]]:
 
 
 def _matches(folded: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Each reason, with the first and the last of the texts that it rests on."""
+    """Yield each reason with the first and the last of the texts that it spans."""
     starts, at = [], 0
     for text in folded:
         starts.append(at)
         at += len(text) + 1
     whole = "\n".join(folded)
-    for reason, needles, pattern in _SIGNS:
-        if not any(needle in whole for needle in needles):
+    for reason, keywords, pattern in _SIGNS:
+        if not any(keyword in whole for keyword in keywords):
             continue
         before = -1
         for match in pattern.finditer(whole):

@@ -1,5 +1,5 @@
-"""What a token looks like: `rcl_`, 32 random base62 characters, and their CRC32 as six more, so
-that a scanner (and the server, before it asks the database) knows a real one from a look-alike.
+"""The form of a token: `rcl_`, 32 random base62 characters, and their CRC32 as six more, so that a
+scanner, and the server before it queries the database, can tell a real one from a look-alike.
 """
 
 import hashlib
@@ -15,19 +15,19 @@ _SHAPE = re.compile(r"rcl_([0-9A-Za-z]{32})([0-9A-Za-z]{6})", re.ASCII)
 
 
 def new_token(choice: Callable[[str], str] = secrets.choice) -> str:
-    """A new token: 190 bits that nobody can guess."""
+    """Return a new token with 190 random bits."""
     body = "".join(choice(ALPHABET) for _ in range(RANDOM_CHARS))
     return PREFIX + body + checksum(body)
 
 
 def well_formed(token: str) -> bool:
-    """Whether `token` is one that we could have made."""
+    """Whether `token` has the form and checksum of ours."""
     match = _SHAPE.fullmatch(token)
     return match is not None and checksum(match[1]) == match[2]
 
 
 def token_hash(token: str) -> str:
-    """What the database keeps. One SHA-256 is enough for 190 random bits."""
+    """Return the hash to store. One SHA-256 is enough for 190 random bits."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""How far what a memory rests on is trusted, and what speaks for it a second time.
+"""How far the evidence of a memory is trusted, and when a second statement corroborates it.
 
-A person's word is never replaced by what a program fetched or a model said (SECURITY LLM-03); who
-says the same again is one witness, and not two (LLM-06).
+A person's statement is never replaced by what a program fetched or a model said. A repetition by
+the same author, or in the same source, is no further evidence.
 """
 
 import re
@@ -24,18 +24,18 @@ _FETCHING_AGENT = re.compile(r"(?:tool|web):", re.IGNORECASE)
 
 
 class Trust(IntEnum):
-    """Whose word it is, the least trusted first."""
+    """Trust by origin, lowest first."""
 
     FETCHED = 0
-    """The output of a tool, a page of the web: anybody may have written it."""
+    """The output of a tool or a web page: anybody may have written it."""
     MODEL = 1
-    """An assistant's own words: it may have them from here, or from what it fetched."""
+    """An assistant's words: it may repeat this server's memories or what it fetched."""
     PERSON = 2
-    """A person's, or those of whoever handed in a text in which nobody is named."""
+    """A person's words, or a text without a named speaker."""
 
 
 class Witness(NamedTuple):
-    """Words that a memory rests on, with all that is known of whose they are."""
+    """Words that support a memory, with their origin."""
 
     episode_id: str
     span: Span
@@ -45,20 +45,20 @@ class Witness(NamedTuple):
 
     @property
     def trust(self) -> Trust:
-        """By the speaker's label, and by the agent who handed the text in: one that is called
-        "tool:…" or "web:…" fetched all of it, whoever is said to speak there.
+        """The trust of the speaker's label and of the submitting agent. An agent called "tool:…" or
+        "web:…" fetched the whole text, whichever speaker it names.
         """
         if _FETCHING_AGENT.match(self.agent_id or ""):
             return Trust.FETCHED
         words = re.findall(r"[^\W\d_]{2,}", (self.speaker or "").casefold()) or [""]
         if _FETCHERS.intersection((words[0], words[-1])):
             return Trust.FETCHED
-        # By the last word alone: "Claude" and "AI assistant", but not "Claude Monet".
+        # Only the last word counts: "Claude" and "AI assistant", but not "Claude Monet".
         return Trust.MODEL if words[-1] in _MODELS else Trust.PERSON
 
     @property
     def author(self) -> str:
-        """Whose words they are; who is not known is one and the same."""
+        """The normalized author; all unknown speakers of an agent are one author."""
         agent = (self.agent_id or "").casefold()
         if self.speaker is None or _FETCHING_AGENT.match(agent):
             return agent
@@ -66,37 +66,37 @@ class Witness(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Where they were said: a session, or else the text by itself."""
+        """The session, or the episode if there is none."""
         return self.session_id or self.episode_id
 
 
 def witness(memory: Memory) -> Witness:
-    """Whose words a memory rests on first, as far as it tells by itself."""
+    """Return the first witness of a memory, from its own fields."""
     cited = memory.citation
     return Witness(cited.episode_id, cited.span, cited.speaker, memory.session_id, memory.agent_id)
 
 
-def least(witnesses: Sequence[Witness]) -> Witness:
-    """Of words that several speak, those of the least trusted of them."""
+def least_trusted(witnesses: Sequence[Witness]) -> Witness:
+    """Return the least trusted of several witnesses."""
     return min(witnesses, key=lambda one: one.trust)
 
 
 def trust(witnesses: Iterable[Witness]) -> Trust:
-    """How far what rests on all of these is trusted: as far as the best of them."""
+    """Return the trust of the best of these witnesses; PERSON if there is none."""
     return max((one.trust for one in witnesses), default=Trust.PERSON)
 
 
-def corroborates(new: Witness, known: Sequence[Witness]) -> bool:
-    """Whether `new` is evidence besides the `known`: another author in another place, as trusted as
-    they are. What a model says is none, as it may have heard it from us.
+def corroborates(new: Witness, earlier: Sequence[Witness]) -> bool:
+    """Whether `new` is independent evidence: another author in another source, trusted as much as
+    the `earlier` ones. A model's words are none, as it may repeat this server.
     """
     return (
         new.trust is not Trust.MODEL
-        and new.trust >= trust(known)
-        and all(new.author != one.author and new.source != one.source for one in known)
+        and new.trust >= trust(earlier)
+        and all(new.author != one.author and new.source != one.source for one in earlier)
     )
 
 
 def corroborations(witnesses: Sequence[Witness]) -> int:
-    """How many of these, in their order, are evidence besides the first."""
+    """Return how many of these, in order, are independent evidence besides the first."""
     return sum(corroborates(one, witnesses[:place]) for place, one in enumerate(witnesses) if place)

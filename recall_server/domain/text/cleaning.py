@@ -1,5 +1,5 @@
-"""What text may be: the same rules for every input, and for what a model answers; and how it is
-shown, so that it cannot act on a terminal or hide from a reader.
+"""Rules for text of callers and models, and how to print it so that it cannot act on a terminal or
+hide from a reader.
 """
 
 import re
@@ -8,8 +8,8 @@ from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextToo
 
 
 def clean_text(text: str, *, chars_max: int) -> str:
-    """`text` unchanged, or the reason why it cannot be kept: NUL (Postgres cannot store it),
-    unpaired surrogates (nothing can), blank, or longer than `chars_max` characters.
+    """Return `text` unchanged. Raises `InvalidText` on NUL (Postgres cannot store it) and unpaired
+    surrogates, `EmptyText` on blank text, `TextTooLong` on more than `chars_max` characters.
     """
     storable(text)
     if not text.strip():
@@ -23,7 +23,9 @@ def clean_text(text: str, *, chars_max: int) -> str:
 
 
 def clean_label(text: str, name: str, *, chars_max: int) -> str:
-    """A short single-line text such as a topic or an id of the caller's, stripped."""
+    """Return a short single-line text, such as a topic or a caller's id, stripped. Raises
+    `Invalid`.
+    """
     storable(text)
     text = text.strip()
     if not text or len(text) > chars_max or not text.isprintable():
@@ -41,35 +43,34 @@ def storable(text: str) -> None:
         raise InvalidText from None
 
 
-def own_words(message: str) -> str:
-    """What a validator of ours says, without what pydantic begins it with."""
+def validator_message(message: str) -> str:
+    """Return the message of a validator of ours without pydantic's prefix."""
     return message.removeprefix("Value error, ")
 
 
-# What moves a cursor, turns the writing direction, breaks a line unseen, or has no looks at all:
-# control characters, bidi marks, overrides and isolates, blanks without width, the tag block. The
-# two joiners stay: emoji and several scripts are written with them.
+# Characters that move a cursor, change the writing direction, break a line invisibly or have no
+# glyph: control characters, bidi marks, overrides and isolates, zero-width blanks, the tag block.
+# The two joiners stay: emoji and several scripts need them.
 _ACTING = (
     "\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef"
 )
 _SHOWN = re.compile(f"[\x00-\x08\x0b-\x1f{_ACTING}\ud800-\udfff]")
 _SHOWN_ON_ONE_LINE = re.compile(f"[\x00-\x1f{_ACTING}\ud800-\udfff]")
-# Within JSON these stand in strings only, and those below a blank are escaped there anyway.
+# JSON has these only in strings; control characters below U+0020 are escaped there anyway.
 _IN_JSON = re.compile(f"[{_ACTING}]")
 
 
 def visible(text: str, *, lines: bool = True) -> str:
-    r"""`text` as it may be shown to a person or a model: what acts or hides is spelled out, as
-    `\x1b` or `\u202e`; without `lines`, line breaks and tabs too. For what is shown only: what is
-    handed over as data stays exact.
+    r"""Return `text` for display: characters that act or hide are spelled out, as `\x1b` or
+    `\u202e`; without `lines`, line breaks and tabs too. For display only: data stays exact.
     """
     return (_SHOWN if lines else _SHOWN_ON_ONE_LINE).sub(_spelled, text)
 
 
 def plain_json(document: str) -> str:
-    """The same JSON document, with what acts or hides as JSON's own escapes: a reader gets the
-    exact text from it, and a terminal nothing to obey.
+    """Return the same JSON document with acting or hidden characters as JSON escapes: a parser
+    reads the exact text, and a terminal executes nothing.
     """
     return _IN_JSON.sub(_escaped, document)
 

@@ -1,7 +1,7 @@
-"""Which words of a text are a date, and which days it means: in English, with northern seasons.
+"""Finds date expressions in a text and the days they mean: in English, with northern seasons.
 
-A word that has another meaning ("may", "march", "fall", "sun", 2000) is a date only where it can be
-nothing else. What dates look like is decided here; dateutil reads and reckons them.
+A word with another meaning ("may", "march", "fall", "sun", 2000) is a date only where it can be
+nothing else. The patterns are here; dateutil parses and computes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dateutil.parser import parse
 from dateutil.relativedelta import relativedelta, weekday
 
 Span = tuple[datetime, datetime]
-"""From the first moment up to, not including, the last; in UTC."""
+"""From `start` (inclusive) to `end` (exclusive), in UTC."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """When somebody asks, in UTC, and whether of what will be."""
+    """The time of the question, in UTC, and whether it is about the future."""
 
     now: datetime
     ahead: bool = False
@@ -28,8 +28,8 @@ class Clock:
 
 @dataclass(frozen=True)
 class Expression:
-    """A shape of dates. `meant` is told what leads to the words and what follows them; `bare` ones
-    are dates only after such a leading word.
+    """A pattern of dates. `meant` gets the words before and after the match; `bare` ones are dates
+    only after a leading word.
     """
 
     pattern: re.Pattern[str]
@@ -38,8 +38,10 @@ class Expression:
     bare: bool = False
 
 
-def floor(at: datetime, unit: str) -> datetime:
-    """The beginning of the day, week (Monday), month, quarter, year or decade that `at` is in."""
+def start_of(at: datetime, unit: str) -> datetime:
+    """Return the start of the day, week (Monday), month, quarter, year or decade that contains
+    `at`.
+    """
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
         return day - timedelta(days=day.weekday())
@@ -53,7 +55,7 @@ def floor(at: datetime, unit: str) -> datetime:
 
 
 def length(unit: str, count: int = 1) -> relativedelta:
-    """So many days, fortnights, weekends and so on."""
+    """Return the length of so many days, fortnights, weekends and so on."""
     days = {"day": 1, "weekend": 2, "week": 7, "fortnight": 14}.get(unit)
     if days is not None:
         return relativedelta(days=days * count)
@@ -80,19 +82,21 @@ _NUMBERS = {
 
 
 def count(words: str | None) -> int:
-    """Of "3", "a few" or "a couple of"; none is one."""
+    """Parse "3", "a few" or "a couple of"; None is one."""
     said = [word for word in (words or "one").lower().split() if word != "of"]
     named = said[-1]
     return int(named) if named.isdigit() else _NUMBERS[named]
 
 
 def _span(start: datetime, unit: str) -> Span:
-    start = floor(start, unit)
+    start = start_of(start, unit)
     return start, start + length(unit)
 
 
 def _dated(words: str, year: str | None, unit: str, clock: Clock) -> Span | None:
-    """A day or month; without its year the last one that has begun, or the next one to end."""
+    """Resolve a day or month; without a year, the last one that has begun, or the next one to
+    end.
+    """
     now = clock.now.year
     # 29 February comes every eighth year at the latest.
     years = range(now, now + 9) if clock.ahead else range(now, now - 9, -1)
@@ -116,7 +120,7 @@ def _day(match: re.Match[str], clock: Clock) -> Span | None:
 
 
 def _days(match: re.Match[str], clock: Clock) -> Span | None:
-    """The 3rd to the 7th of June."""
+    """Resolve "the 3rd to the 7th of June"."""
     last = _dated(match["last"], match["year"], "day", clock)
     if last is None:
         return None
@@ -125,7 +129,7 @@ def _days(match: re.Match[str], clock: Clock) -> Span | None:
 
 
 def _month(match: re.Match[str], clock: Clock) -> Span | None:
-    """Of "May 2023", "May last year", "last May"."""
+    """Resolve "May 2023", "May last year", "last May"."""
     which, year = (match["which"] or "").lower(), match["year"]
     if match["relative"] or which == "this":
         year = str(clock.now.year + _STEPS[(match["relative"] or which).lower()])
@@ -134,7 +138,7 @@ def _month(match: re.Match[str], clock: Clock) -> Span | None:
 
 
 def _weekday(match: re.Match[str], clock: Clock) -> Span | None:
-    """Not today, unless it is "this" one."""
+    """Resolve a weekday; never today, except for "this"."""
     which = (match["which"] or "").lower()
     day = parse(match["day"], default=_MONDAY).weekday()
     ahead = which in ("this", "next", "coming") or (clock.ahead and not which)
@@ -164,32 +168,32 @@ def _ago(match: re.Match[str], clock: Clock) -> Span | None:
 
 
 def _rolling(match: re.Match[str], clock: Clock) -> Span | None:
-    reach = length(match["unit"].lower(), count(match["count"]))
+    duration = length(match["unit"].lower(), count(match["count"]))
     if _STEPS[match["which"].lower()] > 0:
-        return clock.now, clock.now + reach
-    return clock.now - reach, clock.now
+        return clock.now, clock.now + duration
+    return clock.now - duration, clock.now
 
 
 def _unit(match: re.Match[str], clock: Clock) -> Span | None:
     unit, step = match["unit"].lower(), _STEPS[match["which"].lower()]
     if unit == "weekend":
-        start = floor(clock.now, "week") + timedelta(days=5, weeks=step)
+        start = start_of(clock.now, "week") + timedelta(days=5, weeks=step)
     else:
-        start = floor(clock.now, unit) + length(unit, step)
+        start = start_of(clock.now, unit) + length(unit, step)
     return start, start + length(unit)
 
 
 def _season(match: re.Match[str], clock: Clock) -> Span | None:
     month = {"spring": 3, "summer": 6, "winter": 12}.get(match["season"].lower(), 9)
     which, year = (match["which"] or "").lower(), match["year"]
-    at = floor(clock.now, "year").replace(month=month)
+    at = start_of(clock.now, "year").replace(month=month)
     if year or match["relative"]:
         step = 0 if year else _STEPS[match["relative"].lower()]
         at = at.replace(year=int(year) if year else at.year + step)
     elif which in ("next", "coming") or (clock.ahead and not which):
         at += length("year", int(at <= clock.now))
     elif which != "this":
-        # "Last summer" is over; "the summer" may be under way.
+        # "Last summer" is over; "the summer" may have begun.
         ends = at + length("quarter") if which else at
         at -= length("year", int(ends > clock.now))
     return at, at + length("quarter")
@@ -199,7 +203,7 @@ _MONTH = (
     r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
     r"|(?-i:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
 )
-# Beside a number, a month may be short without a capital.
+# Next to a number, a short month needs no capital.
 _SHORT = rf"(?:{_MONTH}|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\b\.?)"
 _WEEKDAY = (
     r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?-i:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun))"
@@ -233,7 +237,7 @@ def _no_number(_match: re.Match[str], _led: str, rest: str) -> bool:
 
 
 def _no_verb(match: re.Match[str], led: str, rest: str) -> bool:
-    """Of a day: "May 3", "on 3 may"; but not "only 3 may come" or "march 10 miles"."""
+    """Accept a day: "May 3", "on 3 may"; not "only 3 may come" or "march 10 miles"."""
     if match["month"].lower() not in ("may", "march") or match["year"]:
         return True
     capital = match["month"][0].isupper() and match.start() > 0
@@ -241,7 +245,7 @@ def _no_verb(match: re.Match[str], led: str, rest: str) -> bool:
 
 
 def _no_name(match: re.Match[str], led: str, rest: str) -> bool:
-    """Of a month: "in June", "after June?"; but not "after June called", "in the march"."""
+    """Accept a month: "in June", "after June?"; not "after June called", "in the march"."""
     if match.string[: match.start()].lower().endswith("the "):
         return False
     if match["month"].lower() not in _CALLED:
@@ -250,7 +254,7 @@ def _no_name(match: re.Match[str], led: str, rest: str) -> bool:
 
 
 def _no_fall(match: re.Match[str], led: str, rest: str) -> bool:
-    """Of a season: "in the fall", "this fall?"; but not "after the fall", "did this fall on"."""
+    """Accept a season: "in the fall", "this fall?"; not "after the fall", "did this fall on"."""
     if match["year"] or match["relative"]:
         return True
     if match["season"].lower() not in ("fall", "spring"):

@@ -1,5 +1,5 @@
-"""Text as a model may read it: look-alike letters folded, hidden characters left out, encoded
-passages decoded. For comparing only; what is stored stays as it was handed in.
+"""Folds text for comparison as a model may read it: look-alike letters folded, hidden characters
+removed, encoded passages decoded. Stored text stays unchanged.
 """
 
 import base64
@@ -10,26 +10,26 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
-# Of the letters that look like Latin ones, those that are used for it. NFKD folds the many
-# mathematical, full-width and circled alphabets by itself.
+# Letters that look like Latin ones and are used in their place. NFKD folds the mathematical,
+# full-width and circled alphabets by itself.
 _ALIKE = str.maketrans(
     "аеорсухіїјѕԁԛԝһвнкмтгαορυνικτεχϲϳıɡɑɩʀɴʟⅼ∣ᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢ",
     "aeopcyxiijsdqwhbhkmtraopuviktexcjigairnlllacdejkmoptuvwz",
 )
 _LEFT_OUT = frozenset({"Mn", "Me", "Cf", "Cs", "Cc", "Co"})
-# Letters by category, blanks by looks.
+# Unicode calls these letters, but they are displayed as blanks.
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 _BLANKS = re.compile(r"[^\S\n]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){16,}")
-# One long blob is read no further than this: an order is short.
+# No more of one long blob is decoded: an order is short.
 _BLOB_CHARS_MAX = 4_096
 
 
 def fold(text: str) -> str:
-    """`text` in small plain letters, each run of blanks as one; line breaks stay. Takes time in
-    proportion to its length, which `unicodedata.normalize` on the whole does not.
+    """Fold `text` to plain lower-case letters, each run of blanks to one; line breaks stay. Linear
+    in the text, which `unicodedata.normalize` on the whole is not.
     """
     if "&" in text:
         text = html.unescape(text)
@@ -50,7 +50,7 @@ def _plain(char: str) -> str:
 
 
 def decoded(text: str) -> Iterator[str]:
-    """The readable texts that stand in `text` in base64 or hexadecimal."""
+    """Yield the readable texts that `text` contains in base64 or hexadecimal."""
     for found in _BASE64.finditer(text):
         blob = found[0][:_BLOB_CHARS_MAX].replace("-", "+").replace("_", "/")
         whole = blob[: len(blob) // 4 * 4] if len(blob) % 4 == 1 else blob + "=" * (-len(blob) % 4)

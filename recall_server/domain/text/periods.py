@@ -1,5 +1,5 @@
-"""The periods that a text names, "last week", "in May 2023", "between March and May", and how well
-a moment fits one.
+"""The periods that a text names, such as "last week", "in May 2023", "between March and May", and
+how well a moment fits one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from recall_server.domain.text.dates import (
     Expression,
     Span,
     count,
-    floor,
     length,
+    start_of,
 )
 
 PERIODS_MAX = 4
 TEXT_CHARS_MAX = 2_000
-"""Of a longer text only the beginning is looked at."""
+"""Only this much of a longer text is searched."""
 GRAIN_MIN = timedelta(days=4)
-"""What happened is told some days later. Of 1 to 14 days, 4 and 7 find most on LoCoMo."""
+"""Events are reported some days later. Of 1 to 14 days, 4 and 7 find most on LoCoMo."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """From `start` up to, not including, `end`, both in UTC; None is without end that way.
+    """From `start` (inclusive) to `end` (exclusive), both in UTC; None: open on that side.
 
-    `words` are those of the text. `grain` is how long what was named lasts: of "since 2021" a
-    year, of "yesterday" a day.
+    `words` are those of the text. `grain` is the length of what was named: a year for "since 2021",
+    a day for "yesterday".
     """
 
     start: datetime | None
@@ -45,9 +45,9 @@ class Period:
 
 
 def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How well each moment (seconds since 1970) fits a period, in (0, 1]: 1 inside, and outside
-    `exp(-distance / grain)`, with a grain of `GRAIN_MIN` at least: who is vague about a year is off
-    by more than who is about a day.
+    """Return how well each moment (seconds since 1970) fits a period, in (0, 1]: 1 inside, outside
+    `exp(-distance / grain)` with a grain of at least `GRAIN_MIN`: a vague year is off by more than
+    a precise day.
     """
     outside = np.zeros(len(moments))
     if period.end is not None:
@@ -59,14 +59,15 @@ def affinity(period: Period, moments: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def may_name_time(text: str) -> bool:
-    """False where a text names no time for sure, told in some microseconds."""
+    """Return False if a text certainly names no time. Takes some microseconds."""
     return _GATE.search(text) is not None
 
 
 def periods(text: str, now: datetime) -> tuple[Period, ...]:
-    """Each period that a text names, in order, at most `PERIODS_MAX`; relative ones as of `now`.
+    """Return the periods that a text names, in order, at most `PERIODS_MAX`; relative ones as of
+    `now`.
 
-    "In May" is the last one that has begun, or the next one where the text speaks of what will be.
+    "In May" is the last one that has begun, or the next one if the text is about the future.
     """
     text = text[:TEXT_CHARS_MAX]
     if not may_name_time(text):
@@ -80,7 +81,7 @@ def periods(text: str, now: datetime) -> tuple[Period, ...]:
         if both is not None:
             named.pop(0)
             found.append(both)
-        elif one.stands and not (named and _leads_to(one, named[0])):
+        elif one.standalone and not (named and _leads_to(one, named[0])):
             found.append(_period(text, one))
     return tuple(found)
 
@@ -95,7 +96,7 @@ _AHEAD = re.compile(
     r"\b(?:will|shall|going to|gonna|upcoming|plan(?:s|ned|ning)?|scheduled|booked)\b",
     re.IGNORECASE,
 )
-# What stands before a date: which way it counts, and which part of it is meant.
+# The words before a date: its direction, and which part of it is meant.
 _LEAD = re.compile(
     r"(?:\b(?P<way>in|on|during|over|within|through|throughout|around|from|since|after|before|until"
     r"|till|by|between|to|and) )?(?:the )?"
@@ -132,8 +133,8 @@ _BY_ITSELF = frozenset(["", "to", "and", "around", "over"])
 
 @dataclass(frozen=True)
 class _Named:
-    """A date in a text, from `begin`, where what leads to it does. One that does not stand by
-    itself ("March", "2021") may still be one end of a range.
+    """A date in a text; `begin` includes its leading words. One that does not stand by itself
+    ("March", "2021") may still be one end of a range.
     """
 
     begin: int
@@ -141,10 +142,10 @@ class _Named:
     expression: Expression
     span: Span
     way: str
-    stands: bool
+    standalone: bool
 
     def by(self, now: datetime) -> Span:
-        """The last one that has begun by then, unless the year is said."""
+        """Return the last such date that has begun by `now`, unless the text names the year."""
         said = self.match.groupdict()
         if "year" not in said or said["year"] or said.get("relative") or said.get("which"):
             return self.span
@@ -184,35 +185,37 @@ def _one(match: re.Match[str], expression: Expression, clock: Clock) -> _Named |
         expression,
         _part(span, part),
         way,
-        stands=led or not expression.bare,
+        standalone=led or not expression.bare,
     )
 
 
 def _part(span: Span, part: str) -> Span:
     start, end = span
     if part in ("week of", "weekend of"):
-        monday = floor(start, "week")
+        monday = start_of(start, "week")
         return monday + timedelta(days=5 if part == "weekend of" else 0), monday + timedelta(days=7)
     first, last = _SHARES.get(part, (0, 1))
     return start + first * (end - start), start + last * (end - start)
 
 
 def _leads_to(one: _Named, other: _Named) -> bool:
-    """Of "the Sunday before 25 October", the Sunday is not the one before now."""
+    """Whether one date only positions another: the Sunday of "the Sunday before 25 October"."""
     return other.way in ("before", "after") and one.match.end() + 1 == other.begin
 
 
 def _range(text: str, one: _Named, other: _Named) -> Period | None:
-    """Two dates as one period: "between March and May 2022", "from 2019 to 2021", "May-June"."""
+    """Join two dates to one period: "between March and May 2022", "from 2019 to 2021", "May-
+    June".
+    """
     joint = _JOINT.fullmatch(text, one.match.end(), other.match.start())
     if joint is None or not joint["word"]:
         return None
     if "and" in joint["word"].lower() and one.way != "between":
         return None
-    if one.way not in ("between", "from") and not (one.stands or other.stands):
+    if one.way not in ("between", "from") and not (one.standalone or other.standalone):
         return None
     end = other.span[1]
-    # "Between November and May": the November before that May.
+    # "Between November and May" begins in the November before that May.
     start, _ = one.by(end - timedelta(days=1))
     if start >= other.span[0]:
         return None
@@ -220,7 +223,7 @@ def _range(text: str, one: _Named, other: _Named) -> Period | None:
 
 
 def _period(text: str, one: _Named) -> Period:
-    """A date as a period: of "since" and "before" it is one end."""
+    """Return a date as a period; after "since" and "before" it is one end."""
     words, (start, end) = text[one.begin : one.match.end()], one.span
     grain = end - start
     onwards = re.match(r" on(?:wards?)?\b", text[one.match.end() :])
@@ -238,16 +241,16 @@ def _period(text: str, one: _Named) -> Period:
 
 
 def _beside(text: str, one: _Named) -> Period | None:
-    """The days just before or after a date, as far as they are counted."""
+    """Return the counted days just before or after a date, as in "two days after"."""
     offset = _OFFSET.search(text, max(0, one.begin - _LEAD_CHARS_MAX), one.begin)
     if offset is None:
         return None
     unit = offset["unit"].lower()
     if unit not in ("day", "week", "month", "year"):
         unit = "day" if unit in ("night", "evening", "morning") else "week"
-    reach = length(unit, count(offset["count"]))
+    duration = length(unit, count(offset["count"]))
     words = text[offset.start() : one.match.end()]
     start, end = one.span
     if one.way == "before":
-        return Period(start - reach, start, words, start - (start - reach))
-    return Period(end, end + reach, words, end + reach - end)
+        return Period(start - duration, start, words, start - (start - duration))
+    return Period(end, end + duration, words, end + duration - end)

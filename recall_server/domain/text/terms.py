@@ -1,7 +1,7 @@
-"""The terms by which a text is indexed and asked: pure, and the same on both engines.
+"""The terms by which texts and questions are indexed: pure, and the same on both engines.
 
-Text and question go through the same door, so FTS syntax is only characters here. Indexed terms
-rest on Python's Unicode tables and on PyStemmer: a change of either wants a re-index.
+Texts and questions use the same function, so FTS syntax is only characters here. Terms depend on
+Python's Unicode tables and on PyStemmer: a change of either requires a re-index.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from threading import Lock
 import Stemmer
 
 TERM_CHARS_MAX = 64
-"""Longer terms are cut: no index row grows with what somebody pastes."""
+"""Longer terms are cut, so that pasted blobs do not enlarge index rows."""
 
 TERMS_DISTINCT_MAX = 4_096
-"""Distinct terms kept of one text, the first ones: a bound on the index rows of one memory."""
+"""Distinct terms kept of one text, the first ones: it bounds the index rows of one memory."""
 
 SPEAKER = "@"
-"""What a term begins with that names the speaker of an item."""
+"""The prefix of a term that names the speaker of an item."""
 
 _CACHED_CHARS_MAX = 32
 
-# Function words of English (after Snowball's list). "will", "may" and "us" are left out on
-# purpose: casefolded they are also a name, a month and a country, which memories are about.
+# Function words of English (after Snowball's list). "will", "may" and "us" are left out on purpose:
+# casefolded they are also a name, a month and a country, which memories are about.
 _STOP = frozenset(
     """
     a an the and or but nor so than then if because as while until of at by for with about against
@@ -46,7 +46,7 @@ _STOP = frozenset(
     """.split()  # noqa: SIM905 - a list of words reads best as words
 )
 
-# Scripts that are not, or not only, written in words with spaces between them.
+# Scripts that are not, or not only, written with spaces between words.
 _UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
     "\u0e81-\u0ece"  # Lao
@@ -60,9 +60,9 @@ _UNSPACED = (
 
 @cache
 def _marks() -> str:
-    """Every combining mark of planes 0 and 1, as the ranges of a character class.
+    """Return every combining mark of planes 0 and 1, as the ranges of a character class.
 
-    Python's word class has no marks, which would tear words of Indic scripts apart.
+    Python's word class has no marks, which would split words of Indic scripts.
     """
     marks = [unicodedata.category(chr(c)).startswith("M") for c in range(0x20000)]
     edges = [c for c in range(1, 0x20000) if marks[c] != marks[c - 1]]
@@ -74,7 +74,7 @@ _SUFFIX = r"(?:\+\+?|[#%])?"
 
 
 def _tokens_of(word: str, other: str = "") -> re.Pattern[str]:
-    """Words joined by single connectors, with the suffix of `c++`, `c#` or `50%`; or `other`.
+    """Match words joined by single connectors, with the suffix of `c++`, `c#` or `50%`; or `other`.
 
     Possessive throughout, so that matching is linear whatever the text.
     """
@@ -88,7 +88,7 @@ _SPLIT = re.compile(r"[._@+&:',#%-]+")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
 _CONTRACTED = re.compile(r"'(?:s|t|re|ve|ll|d|m)(?![a-z0-9'])")
 _ACCENTS = re.compile("([a-z])[\u0300-\u036f]+")
-# Soft hyphens, joiners and variation selectors are in a word without being of it.
+# Soft hyphens, joiners and variation selectors do not change a word.
 _INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+")
 _PILE_POSSIBLE = re.compile("[^\x00-\u02ff]{31}")  # ten times as fast to rule a pile out
 _TYPOGRAPHY = (("\u2018", "'"), ("\u2019", "'"), ("\u02bc", "'"), ("\u2010", "-"))
@@ -97,52 +97,53 @@ _ENGLISH = Stemmer.Stemmer("english", 0)
 _ENGLISH_LOCK = Lock()  # one Stemmer must not be in two threads at once
 
 
-# These two are made on use: most commands index nothing, and they take 30 ms.
+# These two are built on first use: most commands index nothing, and they take 30 ms.
 @cache
 def _world() -> re.Pattern[str]:
-    """Tokens of a text that is not all ASCII."""
+    """Return the pattern of tokens for a text that is not all ASCII."""
     return _tokens_of(rf"(?:[^\W_{_UNSPACED}]++[{_marks()}]*+)++", rf"|[{_UNSPACED}]++")
 
 
 @cache
 def _pile() -> re.Pattern[str]:
-    """Normalising sorts a pile of marks by insertion: 16,000 pairs took 0.8 s. UAX #15 (D4) has
-    30.
+    """Return the pattern of long runs of combining marks.
+
+    Normalizing sorts such a run by insertion: 16,000 pairs took 0.8 s. UAX #15 (D4) allows 30.
     """
     return re.compile(f"[{_marks()}]{{31,}}")
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text, in its order and with repetitions; never raises, linear in the text.
+    """Return the terms of a text, in order and with repetitions; never raises, linear in the text.
 
-    NFKC and casefold, Latin accents off (as FTS5 does); a word gives its English Snowball stem;
-    a joined token (`node.js`, `user@example.com`, `v2.1`, `c++`, `50%`, `o'brien`) gives itself
-    and its parts; scripts without spaces give character bigrams. Stop words are dropped unless the
-    text has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
+    NFKC and casefold, Latin accents off (as FTS5 does); a word gives its English Snowball stem; a
+    joined token (`node.js`, `user@example.com`, `v2.1`, `c++`, `50%`, `o'brien`) gives itself and
+    its parts; scripts without spaces give character bigrams. Stop words are dropped unless the text
+    has nothing else. Terms have 1 to 64 characters, no NUL and no surrogates.
     """
     text = folded(text)
     tokens = (_PLAIN if text.isascii() else _world()).findall(text)
-    # A cache keyed by pasted blobs would hold megabytes; words are short and come again.
+    # A cache keyed by pasted blobs would hold megabytes; words are short and repeat.
     short = len(max(tokens, key=len, default="")) <= _CACHED_CHARS_MAX
     found = list(chain.from_iterable(map(_expand_cached if short else _of_token, tokens)))
     return found or list(chain.from_iterable(_expand(token, stops=frozenset()) for token in tokens))
 
 
 def speaker_terms(label: str | None) -> list[str]:
-    """The terms that say who spoke, one for each word of the label: no word of a text gives one,
-    as none begins with the sign that these do.
+    """Return the terms of a speaker's label, one for each word. Their prefix differs from every
+    term of a text.
     """
     words = (_PLAIN if label.isascii() else _world()).findall(folded(label)) if label else []
     return list(dict.fromkeys(f"{SPEAKER}{word}"[:TERM_CHARS_MAX] for word in words))
 
 
 def written(text: str) -> Iterator[re.Match[str]]:
-    """The words of a text as it spells them, joined ones whole, where they stand."""
+    """Yield the words of a text as written, joined ones whole, with their positions."""
     return (_CASED if text.isascii() else _world()).finditer(text)
 
 
 def folded(text: str) -> str:
-    """A text as the index compares it, before stemming: NFKC, casefold, Latin accents off."""
+    """Normalize a text as the index does before stemming: NFKC, casefold, Latin accents off."""
     return text.lower() if text.isascii() else _normal(text)
 
 
@@ -152,17 +153,17 @@ def unspaced(text: str) -> bool:
 
 
 def term_counts(text: str) -> tuple[dict[str, int], int]:
-    """How often each term occurs (tf), and the length of the text in terms.
+    """Return how often each term occurs (tf), and the length of the text in terms.
 
     At most `TERMS_DISTINCT_MAX` distinct terms, the first ones of the text; the length counts all,
-    because it is what BM25 normalises by.
+    as BM25 normalizes by it.
     """
     found = terms(text)
     return dict(islice(Counter(found).items(), TERMS_DISTINCT_MAX)), len(found)
 
 
 def _normal(text: str) -> str:
-    """NFKC and casefold, with Latin accents, invisible characters and typographic marks folded."""
+    """Apply NFKC and casefold; fold Latin accents, invisible characters and typographic marks."""
     for typographic, plain in _TYPOGRAPHY:
         text = text.replace(typographic, plain)
     text = _INVISIBLE.sub("", text)
@@ -182,7 +183,7 @@ def _expand_cached(token: str) -> tuple[str, ...]:
 
 
 def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:
-    """The terms of one token: the whole where it is more than a word, then its parts."""
+    """Return the terms of one token: the whole if it is more than a word, then its parts."""
     if token in stops:
         return ()
     if _RUN.match(token):
@@ -197,7 +198,7 @@ def _expand(token: str, stops: frozenset[str]) -> tuple[str, ...]:
     kept = tuple(_stem(part) for part in parts if part not in stops)
     if len(parts) == 1 and parts[0] == token:
         return kept
-    # O'Brien is also written OBrien; every other connector says something and stays.
+    # O'Brien is also written OBrien; every other connector is significant and stays.
     return (token.replace("'", "")[:TERM_CHARS_MAX], *kept)
 
 

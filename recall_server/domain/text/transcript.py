@@ -1,4 +1,4 @@
-"""Who said what, and when: cuts a text into turns that point back into it, and turns into chunks.
+"""Cuts a text into turns that point back into it, with speaker and time, and turns into chunks.
 
 Every non-blank character that is not a speaker's label or a date heading is in exactly one turn.
 """
@@ -90,7 +90,7 @@ _CUT = re.compile(r"[.!?…]['\")\]]*\s|\n")
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the text: where what is said begins, and what label or heading it bears."""
+    """A line of the text: where its content begins, and its label or heading."""
 
     start: int
     said_from: int
@@ -102,7 +102,9 @@ class _Line:
 
 
 def read_moment(text: str, day: datetime) -> datetime | None:
-    """The moment that a stamp or heading names, in UTC; a bare clock time is on the given day."""
+    """Return the moment that a stamp or heading names, in UTC; a bare clock time is on the given
+    day.
+    """
     date, clock = _DATE.search(text), _TIME.search(text)
     if date is None and clock is None:
         return None
@@ -114,7 +116,7 @@ def read_moment(text: str, day: datetime) -> datetime | None:
 
 
 def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
-    """The turns of a text, in order; plain prose without speakers gives a turn a paragraph."""
+    """Return the turns of a text, in order; prose without speakers gives a turn per paragraph."""
     lines = _without_false_speakers(list(_lines(text)), text)
     turns: list[Turn] = []
     for start, end, speaker, session, said_at in _utterances(lines, text, occurred_at):
@@ -124,7 +126,7 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
 
 
 def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
-    """Groups of whole turns of at most `chars_max` characters; a longer turn stands alone."""
+    """Group whole turns to at most `chars_max` characters; a longer turn is a group of its own."""
     chunks: list[tuple[Turn, ...]] = []
     group: list[Turn] = []
     size = 0
@@ -215,7 +217,7 @@ def _is_heading(line: str) -> bool:
     words = [word for word in _LEFTOVER.findall(rest) if word.lower().strip(":,") not in _FILLER]
     if words and not re.match(r"\s*(?:[-=*_~#]|date\b|session\b)", line, re.IGNORECASE):
         return False
-    # A heading names what follows; "# Moved house, 8 May 2023" says something and is kept.
+    # A heading names what follows; "# Moved house, 8 May 2023" is content and is kept.
     named = any(word.lower().rstrip("_0123456789") in _OCCASIONS for word in words)
     return len(words) <= (_HEADING_WORDS_MAX if named else 1)
 
@@ -230,7 +232,9 @@ def _may_speak(name: str) -> bool:
 
 
 def _without_false_speakers(lines: list[_Line], text: str) -> list[_Line]:
-    """A label counts if it is a role, is stamped or repeats, or if every line has one."""
+    """Drop labels that are no speakers: a label counts if it is a role, is stamped or repeats, or
+    if every line has one.
+    """
     labelled = [line for line in lines if line.name]
     content = [line for line in lines if not line.blank and not line.heading]
     times = Counter(line.name for line in labelled)
@@ -248,7 +252,7 @@ _Utterance = tuple[int, int, str | None, str | None, datetime | None]
 
 
 def _utterances(lines: list[_Line], text: str, occurred_at: datetime) -> Iterator[_Utterance]:
-    """Joins lines to utterances, carrying the date and session of the last heading along."""
+    """Join lines to utterances, with the date and session of the last heading."""
     session: str | None = None
     day: datetime | None = None
     said_at: datetime | None = None
@@ -283,7 +287,7 @@ def _session_of(heading: str) -> str | None:
 
 
 def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Cuts a long utterance at sentence ends, else at a space, else where the limit falls."""
+    """Cut a long utterance at sentence ends, else at a space, else at the limit."""
     while start < end:
         while start < end and text[start].isspace():
             start += 1
@@ -301,5 +305,5 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def turn_at(turns: Sequence[Turn], position: int) -> Turn | None:
-    """The turn that this character of the text is in."""
+    """Return the turn that contains this character of the text."""
     return next((one for one in turns if one.span.start <= position < one.span.end), None)

@@ -1,7 +1,7 @@
-"""Whose tokens are let in besides our own: a file of the operator's, read and checked at the start.
+"""Trusted identity providers: a file of the operator, read and checked at the start.
 
-An issuer that is named here decides who its users are; which namespaces they may enter, and what
-they may do there, is said here value by value. Nothing is taken from a token unchecked.
+An issuer authenticates its users; the file maps claim values to namespaces and scopes one by one.
+Nothing is taken from a token unchecked.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from pydantic import (
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import Scope
-from recall_server.domain.text.cleaning import own_words
+from recall_server.domain.text.cleaning import validator_message
 from recall_server.integrations.crypto.jwt import Expected
 from recall_server.integrations.llm.strict_json import strict
 
@@ -35,7 +35,9 @@ FILE_BYTES_MAX = 1_048_576
 
 
 class Issuer(BaseModel):
-    """One identity provider. `name` begins the accessors of its users, in the book and the log."""
+    """One identity provider. `name` is the prefix of its users' accessors in the audit log and the
+    logs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,21 +46,21 @@ class Issuer(BaseModel):
     jwks_url: Text | None = None
     jwks_file: Path | None = None
     allow_private: bool = False
-    """Whether `jwks_url` may be at a private address, and speak plain HTTP."""
+    """Whether `jwks_url` may have a private address and use plain HTTP."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
     audience: Text | None = None
-    """For whom its tokens must be made; else this server's canonical address of MCP."""
+    """The audience of its tokens; by default this server's canonical MCP address."""
     typ: Text = ACCESS_TOKEN
     required_claims: dict[Text, Text] = Field(default_factory=dict)
-    """Claims with the values that tell an access token from another of the same issuer."""
+    """Required claim values, which tell an access token from other tokens of the same issuer."""
     namespace_claim: Text
     namespaces: Annotated[dict[Text, str], Field(min_length=1)]
-    """Which namespace each value of that claim opens; any other opens none."""
+    """The namespace of each value of that claim; any other value opens none."""
     scope_claim: Text = "scope"
     scopes: Annotated[dict[Text, tuple[Scope, ...]], Field(min_length=1)]
-    """Which of our scopes each of its scopes stands for; any other stands for none."""
+    """Our scopes for each of its scopes; any other scope counts for none."""
     not_before: AwareDatetime | None = None
-    """No token that was issued earlier is let in."""
+    """Tokens issued earlier are refused."""
 
     @field_validator("namespaces")
     @classmethod
@@ -98,25 +100,25 @@ class Issuer(BaseModel):
         return Expected(self.issuer, self.audience or "", self.typ, self.algorithms)
 
     def namespace_of(self, claims: Mapping[str, Any]) -> Namespace | None:
-        """The namespace that these claims open: looked up exactly, None where there is none."""
+        """Return the namespace that these claims open, by exact match; None if there is none."""
         value = claims.get(self.namespace_claim)
         found = self.namespaces.get(value) if isinstance(value, str) else None
         return None if found is None else Namespace(found)
 
     def scopes_of(self, claims: Mapping[str, Any]) -> frozenset[Scope]:
-        """Our scopes for its own: a text of them with blanks between (RFC 8693 4.2), or a list."""
+        """Return our scopes for its own: blank-separated text (RFC 8693 4.2), or a list."""
         value = claims.get(self.scope_claim)
         names = value.split(" ") if isinstance(value, str) else value
         if not isinstance(names, list):
             return frozenset()
-        known = [self.scopes.get(one, ()) for one in names if isinstance(one, str)]
-        return frozenset(scope for scopes in known for scope in scopes)
+        granted = [self.scopes.get(one, ()) for one in names if isinstance(one, str)]
+        return frozenset(scope for scopes in granted for scope in scopes)
 
     def too_old(self, issued_at: int) -> bool:
         return self.not_before is not None and issued_at < self.not_before.timestamp()
 
     def name_for(self, scope: Scope) -> str | None:
-        """Which of its scopes gives this one of ours, and the least besides."""
+        """Return the issuer's scope that gives this scope of ours with the fewest others."""
         names = [one for one, ours in self.scopes.items() if scope in ours]
         return min(names, key=lambda one: (len(self.scopes[one]), one), default=None)
 
@@ -125,8 +127,8 @@ _FILE = TypeAdapter(list[Issuer])
 
 
 def load(path: Path, canonical: str | None) -> tuple[Issuer, ...]:
-    """The issuers of a file. `canonical` is the audience where one names none. Raises `Invalid`
-    with what is wrong, and where.
+    """Load the issuers of a file. `canonical` is the default audience. Raises `Invalid`, which
+    names the fault and its place.
     """
     try:
         data = path.read_bytes()
@@ -136,7 +138,7 @@ def load(path: Path, canonical: str | None) -> tuple[Issuer, ...]:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, fault["loc"]))
-        raise _unusable(path, f"{where}: {own_words(fault['msg'])}") from None
+        raise _unusable(path, f"{where}: {validator_message(fault['msg'])}") from None
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"is not JSON ({error})") from None
     for what in ("name", "issuer"):

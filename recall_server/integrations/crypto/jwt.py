@@ -1,7 +1,7 @@
-"""A JWT (RFC 7519), read more strictly than the library does, and only then verified by it.
+"""Parses a JWT (RFC 7519) more strictly than the library does, before the library verifies it.
 
-PyJWT 2.15 takes `exp` as a string, as a fraction or as 10^30, `==` after the signature, a claim
-that stands twice, and any `typ`; it reads tokens of any size. What is refused here it never sees.
+PyJWT 2.15 accepts `exp` as a string, as a fraction or as 10^30, `==` after the signature, a
+duplicate claim, and any `typ`; it reads tokens of any size. All of these are refused here.
 """
 
 import re
@@ -17,26 +17,26 @@ from recall_server.domain.permissions import Signed
 from recall_server.integrations.llm.strict_json import strict
 
 LEEWAY = timedelta(seconds=30)
-"""How far the clock of whoever signed may be from ours."""
+"""The tolerated difference between the signer's clock and ours."""
 
 LIFE_MAX = timedelta(hours=24)
 TOKEN_CHARS_MAX = 8_192
 KID_CHARS_MAX = 256
 TEXT_CHARS_MAX = 1_024
 
-# Those that name a key or where to find one are not among them, nor `crit` and `b64`.
+# Headers that contain or locate a key are not accepted, nor are `crit` and `b64`.
 _HEADERS = frozenset({"alg", "kid", "typ", "x5t", "x5t#S256"})
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 _SECONDS_MAX = 253_402_300_799  # the year 9999
 
 
 class NotValid(Exception):
-    """A token that is not let in. The reason is for the log, never for who shows it."""
+    """A refused token. The reason is for the log, never for the caller."""
 
 
 @dataclass(frozen=True)
 class Jwt:
-    """What a token says, of which nothing is proved yet."""
+    """The content of a token, not yet verified."""
 
     text: str = field(repr=False)
     alg: str
@@ -58,18 +58,18 @@ class Jwt:
 
     @property
     def jti(self) -> str | None:
-        """Its name among those of its issuer, where it has one."""
+        """The token's id among those of its issuer, if it has one."""
         return self.claims.get("jti")
 
     def at(self, claim: str) -> int:
-        """A moment, in seconds since 1970."""
+        """Return a time claim, in seconds since 1970."""
         return int(self.claims[claim])
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a token must be: made by `issuer` for `audience` and for nobody else, of the kind `typ`
-    (RFC 8725 3.11), signed by one of `algorithms`.
+    """The requirements of a token: made by `issuer` for `audience` alone, of the type `typ` (RFC
+    8725 3.11), signed with one of `algorithms`.
     """
 
     issuer: str
@@ -79,7 +79,7 @@ class Expected:
 
 
 def read(token: str) -> Jwt:
-    """What `token` says, where it has the form of one. Raises `NotValid`."""
+    """Parse a token. Raises `NotValid` if it is malformed."""
     if len(token) > TOKEN_CHARS_MAX or not _SHAPE.fullmatch(token):
         raise NotValid("malformed")
     parts = token.split(".")
@@ -88,7 +88,7 @@ def read(token: str) -> Jwt:
         header, claims = strict(decoded[0]), strict(decoded[1])
     except (ValueError, RecursionError):
         raise NotValid("malformed") from None
-    # One signature has one spelling: the bits that base64 leaves over are none of ours to ignore.
+    # A signature has exactly one encoding: leftover base64 bits must be zero.
     if [base64url_encode(each).decode() for each in decoded] != parts:
         raise NotValid("malformed")
     if not isinstance(header, dict) or not isinstance(claims, dict) or not set(header) <= _HEADERS:
@@ -100,52 +100,52 @@ def read(token: str) -> Jwt:
     return Jwt(token, str(alg), str(kid), _short(str(typ)), claims)
 
 
-def check(shown: Jwt, expected: Expected, now: datetime) -> None:
-    """That what the token says of itself is as expected, and its time is now. Raises `NotValid`."""
-    if shown.issuer != expected.issuer:
+def check(token: Jwt, expected: Expected, now: datetime) -> None:
+    """Check the claims and times of a token. Raises `NotValid`."""
+    if token.issuer != expected.issuer:
         raise NotValid("issuer")
-    if shown.typ != _short(expected.typ):
+    if token.typ != _short(expected.typ):
         raise NotValid("typ")
-    if shown.alg not in expected.algorithms:
+    if token.alg not in expected.algorithms:
         raise NotValid("alg")
-    audience = shown.claims["aud"]
+    audience = token.claims["aud"]
     if isinstance(audience, list) and len(audience) == 1:
-        audience = audience[0]  # RFC 9068 has it as text or as a list; one name is one name
+        audience = audience[0]  # RFC 9068 allows text or a list
     if audience != expected.audience:
         raise NotValid("audience")
-    _check_time(shown, now)
+    _check_time(token, now)
 
 
-def prove(shown: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
-    """That `key` signed the token. Raises `NotValid`."""
+def prove(token: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
+    """Check that `key` signed the token. Raises `NotValid`."""
     try:
         jwt.decode(
-            shown.text,
+            token.text,
             key,
-            algorithms=[shown.alg],
+            algorithms=[token.alg],
             audience=expected.audience,
             issuer=expected.issuer,
-            # The clock that these would ask is not the one that everything else here goes by.
+            # These checks would use another clock than the rest of the server.
             options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
         )
     except jwt.PyJWTError as error:
         raise NotValid(type(error).__name__) from None
 
 
-def _check_time(shown: Jwt, now: datetime) -> None:
+def _check_time(token: Jwt, now: datetime) -> None:
     at, leeway = now.timestamp(), LEEWAY.total_seconds()
-    if shown.at("exp") <= at - leeway:
+    if token.at("exp") <= at - leeway:
         raise NotValid("expired")
-    if shown.at("iat") > at + leeway:
+    if token.at("iat") > at + leeway:
         raise NotValid("issued in the future")
-    if "nbf" in shown.claims and shown.at("nbf") > at + leeway:
+    if "nbf" in token.claims and token.at("nbf") > at + leeway:
         raise NotValid("not yet")
-    if not 0 < shown.at("exp") - shown.at("iat") <= LIFE_MAX.total_seconds():
+    if not 0 < token.at("exp") - token.at("iat") <= LIFE_MAX.total_seconds():
         raise NotValid("life")
 
 
 def _check_kinds(claims: Mapping[str, Any]) -> None:
-    """Claims that must be there, and of which kind; a boolean is no number."""
+    """Check that required claims are present and of the right type; a boolean is no number."""
     for name in ("exp", "iat", *({"nbf"} & set(claims))):
         value = claims.get(name)
         if type(value) is not int or not 0 <= value <= _SECONDS_MAX:
@@ -160,10 +160,10 @@ def _check_kinds(claims: Mapping[str, Any]) -> None:
 
 
 def _text(value: object, chars_max: int) -> bool:
-    """Whether it is text that can be stored, looked up and shown."""
+    """Whether a value is text that can be stored, looked up and displayed."""
     return isinstance(value, str) and 0 < len(value) <= chars_max and value.isprintable()
 
 
 def _short(typ: str) -> str:
-    """RFC 7515 4.1.9: `application/` may be left out, and its case says nothing."""
+    """Normalize a type: RFC 7515 4.1.9 lets `application/` be omitted and ignores case."""
     return typ.lower().removeprefix("application/")

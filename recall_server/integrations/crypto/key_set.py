@@ -1,5 +1,5 @@
-"""The public keys of one issuer (a JWK Set, RFC 7517): fetched seldom, kept, never mixed with
-those of another, and never asked for because of what a stranger sends.
+"""The public keys of one issuer (a JWK Set, RFC 7517): fetched seldom, cached, never mixed with
+those of another issuer, and never fetched more often because of a caller's tokens.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from recall_server.domain.errors import Invalid, RecallError
 from recall_server.domain.external_errors import AuthUnavailable
 from recall_server.integrations.crypto.issuers import Issuer
 from recall_server.integrations.crypto.jwt import KID_CHARS_MAX, NotValid
-from recall_server.integrations.http.webhook import Webhook, place_of
+from recall_server.integrations.http.webhook import Webhook, address_of
 from recall_server.integrations.llm.strict_json import strict
 
 log = structlog.get_logger()
 
 REFRESH = timedelta(minutes=10)
-"""How old keys may be before they are fetched again, beside the call that needs them."""
+"""Age at which keys are fetched again in the background."""
 WAIT = timedelta(minutes=20)
-"""How old they may be before that call waits for them."""
+"""Age at which a call waits for new keys."""
 LIFE = timedelta(hours=1)
-"""How old they may be at all."""
+"""Age at which keys are no longer used."""
 COOLDOWN = timedelta(seconds=30)
-"""The least time between two fetches, whatever is shown meanwhile."""
+"""Minimum time between two fetches."""
 
 FETCH_S = 5.0
 SET_BYTES_MAX = 65_536
@@ -39,7 +39,7 @@ _SECRET = frozenset({"d", "k", "p", "q", "dp", "dq", "qi", "oth"})
 
 
 class KeySet:
-    """The keys of `issuer`, by their names and the algorithms that each is good for."""
+    """The keys of `issuer`, by key id and algorithm."""
 
     def __init__(self, issuer: Issuer, now: Callable[[], datetime]) -> None:
         self._issuer = issuer
@@ -53,12 +53,12 @@ class KeySet:
         if issuer.jwks_file is not None:
             self._load = _contents(issuer.jwks_file)
         elif issuer.jwks_url is not None:
-            place = place_of(issuer.jwks_url)
+            place = address_of(issuer.jwks_url)
             self._web = Webhook(allowed=[place] if issuer.allow_private else [], timeout_s=FETCH_S)
 
     async def key(self, kid: str, alg: str) -> jwt.PyJWK:
-        """The key of this name. Raises `NotValid` where the issuer has none for `alg`, and
-        `AuthUnavailable` where it cannot be known.
+        """Return the key of this id. Raises `NotValid` if the issuer has none for `alg`, and
+        `AuthUnavailable` if that cannot be known.
         """
         age = self._age()
         if kid not in self._keys or age is None or age >= WAIT:
@@ -84,14 +84,14 @@ class KeySet:
         return None if self._fetched_at is None else self._now() - self._fetched_at
 
     def _failed(self) -> bool:
-        """Whether the last attempt did."""
+        """Whether the last fetch failed."""
         return self._tried_at != self._fetched_at
 
     async def _refresh(self) -> None:
-        """Fetch, or wait for who does, unless that was tried just now."""
+        """Fetch the keys, or wait for a running fetch, unless one was tried just now."""
         self._begin()
         if self._fetching is not None:
-            # Whoever hangs up takes nothing from the others that wait.
+            # A cancelled caller must not cancel the fetch for others.
             await asyncio.shield(self._fetching)
 
     def _begin(self) -> None:
@@ -121,12 +121,13 @@ class KeySet:
 
 
 def keys_of(data: bytes, algorithms: tuple[str, ...]) -> dict[str, dict[str, jwt.PyJWK]]:
-    """The keys of a JWK Set that verify signatures by one of `algorithms`. Others are left out.
-    Raises `ValueError` where the set cannot be trusted as a whole: it shows a secret, or has two
-    keys of one name.
+    """Return the keys of a JWK Set that verify one of `algorithms`; other keys are left out.
+
+    Raises `ValueError` if the set cannot be trusted as a whole: it contains a secret, or two keys
+    with the same id.
     """
-    told = strict(data) if len(data) <= SET_BYTES_MAX else None
-    keys = told.get("keys") if isinstance(told, dict) else None
+    document = strict(data) if len(data) <= SET_BYTES_MAX else None
+    keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or not 0 < len(keys) <= KEYS_MAX:
         raise ValueError("it is no set of keys")
     found: dict[str, dict[str, jwt.PyJWK]] = {}
@@ -175,20 +176,20 @@ def _contents(path: Path) -> Callable[[], Awaitable[bytes]]:
 
 
 def check(issuer: Issuer) -> None:
-    """That there can be keys: a file that holds some, an address that may be used. Raises
+    """Check that the issuer's keys can be used: a readable file, or an allowed address. Raises
     `Invalid`.
     """
     try:
         if issuer.jwks_file is not None:
             keys_of(issuer.jwks_file.read_bytes(), issuer.algorithms)
         elif issuer.jwks_url is not None:
-            place_of(issuer.jwks_url)
+            address_of(issuer.jwks_url)
     except (RecallError, OSError, ValueError) as error:
-        raise _keyless(issuer, str(error)) from None
+        raise _unusable(issuer, str(error)) from None
     url = issuer.jwks_url
     if url is not None and not issuer.allow_private and not url.startswith("https://"):
-        raise _keyless(issuer, "jwks_url must begin with https://")
+        raise _unusable(issuer, "jwks_url must begin with https://")
 
 
-def _keyless(issuer: Issuer, why: str) -> Invalid:
+def _unusable(issuer: Issuer, why: str) -> Invalid:
     return Invalid(f"RECALL_ISSUERS_FILE: the keys of {issuer.name}: {why.rstrip('.')}.")

@@ -1,4 +1,4 @@
-"""The server's own key: what it signs with, and what its other secrets are derived from."""
+"""The server's key, which signs and from which other secrets are derived."""
 
 import hashlib
 import json
@@ -30,19 +30,19 @@ Jwk = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ServerKey:
-    """An Ed25519 key; `public` is the JSON Web Key that verifies what it signed."""
+    """An Ed25519 key; `public` is the JSON Web Key that verifies its signatures."""
 
     public: Jwk
     private: Ed25519PrivateKey = field(repr=False)
 
     @classmethod
-    def of(cls, private: Ed25519PrivateKey) -> Self:
-        shown: dict[str, str] = dict(OKPAlgorithm.to_jwk(private.public_key(), as_dict=True))
-        return cls({**shown, "kid": thumbprint(shown), "alg": ALG, "use": "sig"}, private)
+    def from_private(cls, private: Ed25519PrivateKey) -> Self:
+        jwk: dict[str, str] = dict(OKPAlgorithm.to_jwk(private.public_key(), as_dict=True))
+        return cls({**jwk, "kid": thumbprint(jwk), "alg": ALG, "use": "sig"}, private)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The key of a PEM file. Raises `Invalid` where there is none that can be used."""
+        """Read the key of a PEM file. Raises `Invalid` if there is no usable one."""
         try:
             key = load_pem_private_key(path.read_bytes(), None)
         except OSError as error:
@@ -51,16 +51,16 @@ class ServerKey:
             raise _unusable(path, "holds no private key in PEM without a password") from None
         if not isinstance(key, Ed25519PrivateKey):
             raise _unusable(path, "holds a key of another kind than Ed25519")
-        return cls.of(key)
+        return cls.from_private(key)
 
     @classmethod
     def make(cls, path: Path) -> Self:
-        """A new key, in a new file that its owner alone can read; the one that is there, if
+        """Create a key in a new file that only its owner can read; return the existing one if
         another process was first.
         """
         key = Ed25519PrivateKey.generate()
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        # Linked into place when it is whole, so that nobody reads half of it.
+        # Linked into place when complete, so that no process reads half of it.
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,28 +78,28 @@ class ServerKey:
                 draft.unlink()
         except OSError as error:
             raise _unusable(path, f"cannot be made ({error.strerror})") from None
-        return cls.of(key)
+        return cls.from_private(key)
 
     @property
     def kid(self) -> str:
-        """The name of the key (RFC 7638)."""
+        """The key id (RFC 7638)."""
         return self.public["kid"]
 
     def sign(self, claims: Mapping[str, Any], typ: str) -> str:
-        """A JWS of `claims` (RFC 7515). `typ` says what it is, so that none can be shown as
-        something else (RFC 8725 3.11).
+        """Return a JWS of `claims` (RFC 7515). `typ` is its type, so that it cannot be used as
+        another one (RFC 8725 3.11).
         """
         headers = {"kid": self.kid, "typ": typ}
         return jwt.encode(dict(claims), self.private, algorithm=ALG, headers=headers)
 
     def derive(self, purpose: str) -> bytes:
-        """32 secret bytes for one purpose, the same for the same key (RFC 5869)."""
+        """Return 32 secret bytes for one purpose, always the same for the same key (RFC 5869)."""
         secret = self.private.private_bytes_raw()
         return HKDF(SHA256(), 32, b"recall-server", purpose.encode()).derive(secret)
 
 
 def verified(signed: str, public: Jwk, typ: str) -> dict[str, Any]:
-    """The claims of a JWS that the key `public` has signed as a `typ`. Raises `Invalid`."""
+    """Return the claims of a JWS of type `typ` that `public` verifies. Raises `Invalid`."""
     try:
         if jwt.get_unverified_header(signed).get("typ") != typ:
             raise Invalid(f"This is not a {typ}.")
@@ -115,7 +115,7 @@ def verified(signed: str, public: Jwk, typ: str) -> dict[str, Any]:
 
 
 def thumbprint(public: Jwk) -> str:
-    """RFC 7638: the same key has the same name wherever it is used."""
+    """Return the RFC 7638 thumbprint, which is the same wherever the key is used."""
     required = {name: public[name] for name in ("kty", "crv", "x", "y") if name in public}
     canonical = json.dumps(required, sort_keys=True, separators=(",", ":"))
     return base64url_encode(hashlib.sha256(canonical.encode()).digest()).decode()

@@ -1,6 +1,7 @@
-"""Extraction by Claude: from a passage to a question, and from the answer to memories.
+"""Extraction by Claude: builds the request from a passage, and reads memories from the answer as
+untrusted input.
 
-Importing this module imports `anthropic`, which takes a second or two: do so when a key is set.
+This module imports `anthropic`, which takes a second or two: import it only if a key is set.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from recall_server.integrations.llm.claude_api import (
     json_object,
 )
 
-# About a thousand tokens: seldom holds more than five memories, and the prompt is twice as long.
+# About a thousand tokens: seldom more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000
 MEMORIES_MAX = 5
 ENTRIES_READ_MAX = 20
@@ -47,7 +48,7 @@ _MARKS = " \t\r\n\"'.\u2018\u2019\u201c\u201d\u2026"
 
 
 class ClaudeExtractor:
-    """The port `Extractor` over the Messages API; `ClaudeApi` says what fails how, and when."""
+    """The port `Extractor` over the Messages API; `ClaudeApi` describes failures and retries."""
 
     def __init__(
         self, *, prompt: Prompt, attributes: str, **connection: Unpack[Connection]
@@ -58,7 +59,7 @@ class ClaudeExtractor:
 
     @property
     def call_tokens_max(self) -> int:
-        """Tokens that one call costs at most; what has no such number is free."""
+        """Upper bound of the tokens of one call, for the budget; extractors without it are free."""
         return CALL_TOKENS_MAX
 
     @property
@@ -88,7 +89,7 @@ class ClaudeExtractor:
 
 
 def _as_data(passage: Passage) -> str:
-    """Everything that others wrote, topic and speakers too, as one JSON document."""
+    """Return all text of others, with topic and speakers, as one JSON document."""
     turns = [
         {
             "turn": turn.index,
@@ -102,7 +103,7 @@ def _as_data(passage: Passage) -> str:
 
 
 def _day(value: object) -> object:
-    """Widen a year or month to its first day, midnight UTC; ValueError when it is no date."""
+    """Widen a year or month to its first day, midnight UTC. Raises `ValueError` on other text."""
     if not isinstance(value, str):
         return value
     if not (date := _DATE.fullmatch(value.strip())):
@@ -118,7 +119,7 @@ _Share = Annotated[
 
 
 class Entry(BaseModel):
-    """One memory as a model writes it down, cleaned of what cannot be stored."""
+    """One memory of an answer, without characters that cannot be stored."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -140,8 +141,8 @@ class Entry(BaseModel):
 _STRING = {"type": "string"}
 _MAYBE = {"anyOf": [{"type": "string"}, {"type": "null"}]}
 _BOOLEAN, _NUMBER = {"type": "boolean"}, {"type": "number"}
-# Written out, not made from `Entry`, so that every field is required and no docstring is sent.
-# In this order the model copies the words first and says what they mean afterwards.
+# Written out, not derived from `Entry`, so that every field is required and no docstring is sent.
+# In this order the model copies the words first and interprets them afterwards.
 _PROPERTIES: dict[str, object] = {
     "turn": {"type": "integer"},
     "quote": _STRING,
@@ -165,7 +166,7 @@ def entries_of(content: object) -> list[object]:
 
 
 def read_entries(entries: list[object], passage: Passage) -> tuple[tuple[Candidate, ...], int]:
-    """Keep the first five that are sound and cite the passage; the rest is only counted."""
+    """Return the first five valid entries that cite the passage, and the number of the others."""
     kept: list[Candidate] = []
     for raw in entries[:ENTRIES_READ_MAX]:
         if len(kept) < MEMORIES_MAX and (candidate := _candidate(raw, passage)):
@@ -197,9 +198,9 @@ def _candidate(raw: object, passage: Passage) -> Candidate | None:
 
 
 def _locate(entry: Entry, passage: Passage) -> Span | None:
-    """Find the quoted words, first in the turn that is named: "yes, please" may be in several.
+    """Find the quoted words, first in the named turn: "yes, please" may be in several.
 
-    Where they are not found exactly, blanks, case and the shape of apostrophes do not count.
+    If there is no exact match, blanks, case and the shape of apostrophes are ignored.
     """
     quote = entry.quote.strip(_MARKS)
     if not re.search(r"\w", quote):

@@ -1,7 +1,7 @@
-"""Merging by Claude. What it writes is a proposal: it is taken where it is seen to keep what the
-memories say and to add nothing; else the text of the rules is.
+"""Merging by Claude. Its text is a proposal: it is used if it provably keeps what the memories say
+and adds nothing; else the text of the rules is used.
 
-Importing this module imports `anthropic`, which takes a second or two: do so when a key is set.
+This module imports `anthropic`, which takes a second or two: import it only if a key is set.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ OUTPUT = form_of({"text": {"type": "string"}})
 
 
 class ClaudeMerger(Merger):
-    """The port `Merger` over the Messages API; `ClaudeApi` says what is tried again, and how long.
+    """The port `Merger` over the Messages API; `ClaudeApi` describes failures and retries.
 
-    Where one of the memories says what all the others do, or there is too much to look at, the
-    rules decide, and no call is made. An answer of no use is no error here.
+    If one memory says what all others do, or the texts are too long, the rules decide without a
+    call. An unusable answer is no error here.
     """
 
     def __init__(self, *, prompt: Prompt, **connection: Unpack[Connection]) -> None:
@@ -49,7 +49,7 @@ class ClaudeMerger(Merger):
 
     @property
     def call_tokens_max(self) -> int:
-        """Tokens that one call costs at most; what has no such number is free."""
+        """Upper bound of the tokens of one call, for the budget; mergers without it are free."""
         return CALL_TOKENS_MAX
 
     @property
@@ -88,7 +88,7 @@ class ClaudeMerger(Merger):
 
 
 def _as_data(memories: Sequence[Memory]) -> str:
-    """Everything that others wrote, as one JSON document."""
+    """Return all text of others as one JSON document."""
     documents = [
         {
             "text": memory.text,
@@ -107,7 +107,7 @@ def _as_data(memories: Sequence[Memory]) -> str:
 
 
 class Proposal(BaseModel):
-    """The text as a model writes it down, cleaned of what cannot be stored."""
+    """The text of an answer, without characters that cannot be stored."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -122,21 +122,21 @@ def _read(content: object) -> str:
 
 
 def objections(text: str, memories: Sequence[Memory]) -> list[str]:
-    """Why `text` may not take the place of `memories`, each reason as the end of a sentence.
+    """Return why `text` may not replace `memories`, each reason as the end of a sentence.
 
-    Numbers (with their sign, currency, per cent, am or pm), and all words of names, dates and
-    identifiers, stand in both or in neither; the values of facts are not lost; it denies something
-    where they do, and only there. A signal and no proof: other words may still have changed.
+    Numbers (with sign, currency, per cent, am or pm), and all words of names, dates and
+    identifiers, are in both or in neither; values of facts are not lost; it denies something if and
+    only if they do. This is a signal, not a proof: other words may still have changed.
     """
     said = " ".join(memory.text for memory in memories)
-    words, known = frozenset(terms(text)), frozenset(terms(said))
-    figures, known_figures = frozenset(_figures(text)), frozenset(_figures(said))
+    words, said_terms = frozenset(terms(text)), frozenset(terms(said))
+    figures, said_figures = frozenset(_figures(text)), frozenset(_figures(said))
     denials = [negations(memory.text) > 0 for memory in memories]
     checks = (
-        ("loses a number", known_figures <= figures),
-        ("makes up a number", figures <= known_figures),
+        ("loses a number", said_figures <= figures),
+        ("makes up a number", figures <= said_figures),
         ("loses a name or a date", _names(said) <= words),
-        ("makes up a name or a date", _names(_OPENING.sub(" ", text)) <= known),
+        ("makes up a name or a date", _names(_OPENING.sub(" ", text)) <= said_terms),
         ("loses the value of a fact", all(_values(memory) <= words for memory in memories)),
         ("denies what was not denied, or the reverse", (negations(text) > 0) == any(denials)),
     )
@@ -151,7 +151,7 @@ _GROUPING = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 def _figures(text: str) -> Iterator[str]:
-    """The numbers of a text in one spelling: "1,200" is "1200", "9:30 p.m." is "9:30pm"."""
+    """Yield the numbers of a text in one form: "1,200" is "1200", "9:30 p.m." is "9:30pm"."""
     plain = _GROUPING.sub("", unicodedata.normalize("NFKC", text))
     for found in _FIGURE.finditer(plain):
         yield re.sub(r"\s|(?<=[ap])\.", "", found[0].casefold())
@@ -167,19 +167,19 @@ _IDENTIFIER = re.compile(r"[^\W\d]\d|\d[^\W\d]|\w[._@/\\=+&:]\w")
 
 
 def _names(text: str) -> frozenset[str]:
-    """The terms of all words that have a capital, name a day or a month ("may" and "march" need
-    the capital), or hold what words do not: "v2", "snake_case", "node.js".
+    """Return the terms of all words that have a capital, name a day or a month ("may" and "march"
+    need the capital), or are identifiers: "v2", "snake_case", "node.js".
     """
     chunks = (
         chunk
         for chunk in text.split()
         if chunk != chunk.lower() or _TIME.search(chunk) or _IDENTIFIER.search(chunk)
     )
-    # Function words with a capital are terms only as long as they stand alone.
+    # Capitalized function words give terms only if they stand alone.
     return frozenset(terms(" ".join(chunks))).intersection(terms(text))
 
 
 def _values(memory: Memory) -> frozenset[str]:
-    """The terms of a fact's value that the memory's text has as well."""
+    """Return the terms of a fact's value that are also in the memory's text."""
     value = memory.fact.value if memory.fact else ""
     return frozenset(terms(value)).intersection(terms(memory.text))

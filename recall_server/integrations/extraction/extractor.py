@@ -10,7 +10,7 @@ from recall_server.domain.extraction import Extraction
 
 @dataclass(frozen=True)
 class Passage:
-    """A chunk of an episode. `text` is the whole episode's text, which `turns` point into."""
+    """A part of an episode. `text` is the whole episode's text, into which `turns` point."""
 
     text: str
     turns: tuple[Turn, ...]
@@ -19,20 +19,20 @@ class Passage:
 
 
 class Extractor(Protocol):
-    """Proposes at most five memories per passage (FEATURES B04), each citing its exact words.
+    """Proposes at most five memories per passage, each citing its exact words.
 
     Spans are positions in `passage.text`. Raises `ModelUnavailable` (try again later) or
-    `ModelAnswerInvalid` (the answer was of no use); never returns a stub as a memory.
+    `ModelAnswerInvalid` (the answer was unusable); never returns a placeholder as a memory.
     """
 
     @property
     def name(self) -> str:
-        """What stands in a memory's provenance: "rules/1", "anthropic/<model>/<prompt version>"."""
+        """The provenance of its memories: "rules/1", "anthropic/<model>/<prompt version>"."""
         ...
 
     @property
     def passage_chars(self) -> int:
-        """How much text it takes at once, as a rule: longer episodes come in several passages."""
+        """The usual length of a passage: longer episodes come in several."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The port of merging: from memories that are alike to the one text that takes their place."""
+"""The port of merging: from similar memories to the one text that replaces them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,16 +8,16 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Memory
 
 MERGED_CHARS_MAX = 2_000
-"""The longest text of a merged memory, in characters: as long as one that is extracted may be."""
+"""The longest text of a merged memory, in characters: as long as an extracted one may be."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """One text for several memories, whose it is in the end, and what was paid for it.
+    """One text for several memories, the name of its author, and its cost.
 
-    `by` is the name of a merger. Where a model was asked and its text not taken, it is that of the
-    rules, and `refused` says why, each reason as the end of a sentence about the model's text. A
-    `draft` says what a model will be asked for; no model was asked yet.
+    `by` is the name of a merger. If a model's text was refused, it is that of the rules, and
+    `refused` gives the reasons, each as the end of a sentence about the model's text. A
+    `draft` is still to be written: no model was asked yet.
     """
 
     text: str
@@ -28,17 +28,17 @@ class Merged:
 
 
 class Merger(Protocol):
-    """Makes one text of two or more memories that are alike and do not contradict each other.
+    """Makes one text of two or more similar memories that do not contradict each other.
 
-    No fact, number, date or name is lost. Where that cannot be done in `MERGED_CHARS_MAX`
-    characters there is no text (None), and the memories stay as they are. In what order they come
-    does not matter. Raises `ModelUnavailable` (try again later), nothing else.
+    No fact, number, date or name is lost. If that takes more than `MERGED_CHARS_MAX` characters, it
+    returns None, and the memories stay. Their order does not matter. Raises `ModelUnavailable` (try
+    again later), nothing else.
     """
 
     @property
     def name(self) -> str:
-        """What stands in a merged memory's provenance: "rules/merge/1",
-        "anthropic/<model>/merge/<prompt version>".
+        """The provenance of its memories: "rules/merge/1", "anthropic/<model>/merge/<prompt
+        version>".
         """
         ...
 

@@ -1,1 +1,1 @@
-"""Outgoing HTTP and the addresses it may reach."""
+"""Outgoing HTTP and the addresses it may connect to."""

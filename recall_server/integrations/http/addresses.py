@@ -1,7 +1,7 @@
-"""Which addresses a webhook may have: public ones, and those that the operator named.
+"""The addresses that outgoing requests may use: public ones, and those that the operator allowed.
 
-The reserved blocks are the IANA special-purpose registries'. `ipaddress.is_global` is not asked:
-what it says of 6to4, NAT64 and 192.0.0.0/24 changes with the Python version.
+The reserved blocks are the IANA special-purpose registries'. `ipaddress.is_global` is not used: its
+answer for 6to4, NAT64 and 192.0.0.0/24 changes with the Python version.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _RESERVED = tuple(
         ),
     )
 )
-# Outside of it are loopback, link-local, unique-local and multicast, and the blocks that carry an
-# IPv4 address in them (mapped, compatible, NAT64).
+# It excludes loopback, link-local, unique-local and multicast, and the blocks that embed an IPv4
+# address (mapped, compatible, NAT64).
 _UNICAST = IPv6Network("2000::/3")
 _RESERVED_UNICAST = tuple(
     map(
@@ -64,7 +64,7 @@ _NAME = re.compile(r"[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\]", re.ASCII)
 
 
 def is_public(address: Address) -> bool:
-    """Whether it belongs to some machine on the open internet."""
+    """Whether the address is reachable on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in block for block in _RESERVED)
     return (
@@ -75,8 +75,8 @@ def is_public(address: Address) -> bool:
 
 
 class Exempt:
-    """What the operator lets through although it is not public, or not over TLS: hosts, `host:port`
-    or CIDR blocks. An IPv6 host is written in brackets. Raises `Invalid` on anything else.
+    """Addresses that are allowed although they are not public, or do not use TLS: hosts,
+    `host:port` or CIDR blocks. An IPv6 host is in brackets. Raises `Invalid` on anything else.
     """
 
     def __init__(self, entries: Sequence[str]) -> None:
@@ -99,14 +99,14 @@ class Exempt:
             ports.add(int(with_port[2]))
 
     def host(self, host: str, port: int) -> bool:
-        """Whether the host is named, by itself or with this port."""
+        """Whether the host is listed, by itself or with this port."""
         if host not in self._ports:
             return False
         ports = self._ports[host]
         return ports is None or port in ports
 
     def addresses(self, addresses: Collection[Address]) -> bool:
-        """Whether every one is in a block that is named."""
+        """Whether every address is in a listed block."""
         return all(any(address in block for block in self._blocks) for address in addresses)
 
 
@@ -124,7 +124,7 @@ def _malformed(entry: str) -> Invalid:
 
 
 def parsed(text: str) -> Address | None:
-    """The address that is written out in `text`; None where it is a name."""
+    """Parse an IP address; None if `text` is a name."""
     try:
         return ip_address(text)
     except ValueError:

@@ -1,6 +1,5 @@
-"""Sends to addresses that others name, and asks there: public ones only, looked up once, checked,
-and then connected to as they were checked. Redirects, cookies, proxies and kept connections do not
-exist.
+"""Sends requests to addresses that callers name: public ones only, resolved once, checked, and
+connected to as checked. No redirects, cookies, proxies or kept connections.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from recall_server.domain.external_errors import PushFailed, PushUrlRefused
 from recall_server.integrations.http.addresses import Address, Exempt, is_public, parsed
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host; raises `OSError` where there are none."""
+"""Resolves a host; raises `OSError` if there is none."""
 
 URL_CHARS_MAX = 2_048
-# Where nothing is exempt: any other port may be some service's that was never meant for HTTP.
+# The only ports without an exemption: others may be services that do not expect HTTP.
 PORTS = frozenset({443, 8443})
 ADDRESSES_MAX = 3
 
-# A small part of what RFC 3986 allows, read here and nowhere else: two parsers of one URL may see
-# two hosts in it. No userinfo, no escapes in the host, no backslash, no fragment.
+# A subset of RFC 3986, parsed only here: two parsers of one URL may find two hosts. No userinfo, no
+# escapes in the host, no backslash, no fragment.
 _URL = re.compile(
     r"(?P<scheme>https?)://"
     r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
@@ -36,13 +35,13 @@ _URL = re.compile(
     r"(?P<target>(?:[/?][\x21\x22\x24-\x5b\x5d-\x7e]*)?)",
     re.ASCII,
 )
-# 2130706433, 0x7f.1, 127.1 and 0177.0.0.1 are read as 127.0.0.1 by some resolvers.
+# Some resolvers read 2130706433, 0x7f.1, 127.1 and 0177.0.0.1 as 127.0.0.1.
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a receiver said; `retry_after_s` where it asked to be left alone for so many seconds."""
+    """A receiver's answer; `retry_after_s` is the wait it asked for, in seconds."""
 
     status: int
     retry_after_s: float | None = None
@@ -51,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Request:
-    """`read_max`: how many bytes of the answer's body are read at most; 0: it is left unread."""
+    """`read_max`: bytes of the answer's body to read; 0 leaves it unread."""
 
     method: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -73,10 +72,10 @@ class _Target:
 
 
 class Webhook:
-    """One request at a time, within `timeout_s` from the first look-up to the end of the answer.
+    """One request at a time, within `timeout_s` from the lookup to the end of the answer.
 
-    `allowed` is what may be reached although it is private or speaks plain HTTP: see `Exempt`.
-    `tls` is the trust that certificates are held against; the system's where none is given.
+    `allowed` may be reached although it is private or uses plain HTTP: see `Exempt`. `tls` verifies
+    certificates; by default the system's trust store.
     """
 
     def __init__(
@@ -94,10 +93,10 @@ class Webhook:
         self._transport: httpx2.AsyncHTTPTransport | None = None
 
     async def check_url(self, url: str) -> None:
-        """Raise `PushUrlRefused` where nothing would be sent to `url` as its name resolves now.
+        """Raise `PushUrlRefused` if `url`, as its name resolves now, is not allowed.
 
-        A name that does not exist and one that is private get the same words: the answer must not
-        tell what names there are inside.
+        An unknown name and a private one get the same message: the answer must not reveal internal
+        names.
         """
         target = _target(url)
         try:
@@ -107,16 +106,16 @@ class Webhook:
             raise PushUrlRefused from None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send `body` and tell the answer, whatever its status; nothing of its body is read.
+        """Send `body` and return the answer, whatever its status; its body is not read.
 
-        Raises `PushUrlRefused` where the name has come to resolve to what may not be reached, and
-        `PushFailed` where there is no answer.
+        Raises `PushUrlRefused` if the name now resolves to a forbidden address, and `PushFailed` if
+        there is no answer.
         """
         return await self._asked(url, _Request("POST", headers, body))
 
     async def get(self, url: str, bytes_max: int) -> Answer:
-        """What is at `url`, with the body where the status is 200. Raises as `post` does, and
-        `PushFailed` on a body of more than `bytes_max`.
+        """Return the answer of `url`, with the body if the status is 200. Raises as `post` does,
+        and `PushFailed` on a body of more than `bytes_max`.
         """
         return await self._asked(url, _Request("GET", read_max=bytes_max))
 
@@ -138,9 +137,10 @@ class Webhook:
             await self._transport.aclose()
 
     def _opened(self) -> httpx2.AsyncHTTPTransport:
-        # Opened on use: reading the system's certificates takes longer than the rest of a start.
-        # Not a client: that would follow, remember and obey the environment. No connection is kept,
-        # as the next one to the same address may be for another name, with another certificate.
+        # Opened on first use: reading the system's certificates takes longer than the rest of a
+        # start. Not a client, which would follow redirects, keep cookies and read the environment.
+        # No connection is kept: the next one to the same address may be for another name, with
+        # another certificate.
         if self._transport is None:
             self._transport = httpx2.AsyncHTTPTransport(
                 verify=self._tls or True,
@@ -150,13 +150,13 @@ class Webhook:
         return self._transport
 
     async def _addresses(self, target: _Target) -> Sequence[Address]:
-        """All addresses of the host, each of which may be reached."""
+        """Return all addresses of the host; each of them is allowed. Raises `PushUrlRefused`."""
         literal = parsed(target.name)
         if literal is not None:
             found = [literal]
         else:
-            told = await self._resolve(target.name, target.port)
-            found = [address for address in map(parsed, told) if address is not None]
+            resolved = await self._resolve(target.name, target.port)
+            found = [address for address in map(parsed, resolved) if address is not None]
         if not found:
             raise OSError("no address")
         if self._exempt.host(target.host, target.port) or self._exempt.addresses(found):
@@ -197,7 +197,7 @@ class Webhook:
                 **asked.headers,
             },
             extensions={
-                # The certificate must be the name's, whatever the address.
+                # The certificate must match the name, whatever the address.
                 "sni_hostname": target.name,
                 "timeout": {"connect": self.timeout_s / ADDRESSES_MAX},
             },
@@ -216,8 +216,8 @@ class Webhook:
         return Answer(response.status_code, wait, body)
 
 
-def place_of(url: str) -> str:
-    """The host and port of a URL, as `Exempt` takes them. Raises `PushUrlRefused`."""
+def address_of(url: str) -> str:
+    """Return the host and port of a URL, as `Exempt` takes them. Raises `PushUrlRefused`."""
     target = _target(url)
     return f"{target.host}:{target.port}"
 
@@ -252,7 +252,7 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
 
 
 def _seconds(text: str) -> float | None:
-    """`Retry-After` where it is a number; a date is not looked at."""
+    """Parse `Retry-After` as a number; a date is ignored."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""One question to Claude over the Messages API, under one deadline; its answer read as a stranger's
-JSON. What is asked, and what the answer may say, is for those that ask.
+"""One request to Claude over the Messages API, under one deadline; its answer is parsed as
+untrusted JSON. Callers define prompt and form.
 
-Importing this module imports `anthropic`, which takes a second or two: do so when a key is set.
+This module imports `anthropic`, which takes a second or two: import it only if a key is set.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavai
 from recall_server.domain.extraction import Usage
 
 ANSWER_BYTES_MAX = 1_000_000
-# Five entries take under 2,000; the rest is for models that cannot be told not to think first.
+# Five entries take under 2,000; the rest is for models that always think first.
 OUTPUT_TOKENS_MAX = 8_192
-# Of one call, in and out: a merge is asked about with 20,000 characters at most, and a prompt.
+# Tokens of one call, in and out: a merge sends 20,000 characters at most, and a prompt.
 CALL_TOKENS_MAX = OUTPUT_TOKENS_MAX + 24_000
 RETRIES_MAX = 2
 BACKOFF_S = 0.5
 RETRY_AFTER_S_MAX = 86_400.0
 
-# US dollars per million tokens, in and out. From platform.claude.com/docs, read on 2026-11-21.
-# A model that is not here is booked at 0.0: no price is better than a made-up one.
+# US dollars per million tokens, in and out, from platform.claude.com/docs on 2026-11-21. Other
+# models are booked at 0.0 rather than at a guess.
 _PRICES = {
     "claude-haiku-4-5": (1.0, 5.0),
     "claude-sonnet-4-5": (3.0, 15.0),
@@ -63,25 +63,27 @@ def _one_line(value: object) -> object:
 
 
 Storable = Annotated[str, BeforeValidator(_storable)]
-"""Text as it came, without what no database can store."""
+"""Text without characters that no database can store."""
 
 Line = Annotated[str, BeforeValidator(_one_line)]
-"""Text without control characters, on one line, each run of blanks a single one."""
+"""Text on one line, without control characters, each run of blanks a single one."""
 
 
 def json_object(properties: Mapping[str, object]) -> dict[str, object]:
-    """The JSON schema of an object with exactly these properties; the API wants it closed."""
+    """Return the JSON schema of an object with exactly these properties; the API requires it
+    closed.
+    """
     closed = {"type": "object", "additionalProperties": False}
     return {**closed, "properties": dict(properties), "required": list(properties)}
 
 
 def form_of(properties: Mapping[str, object]) -> OutputConfigParam:
-    """The form of an answer that is such an object."""
+    """Return the output form of such an object."""
     return {"format": {"type": "json_schema", "schema": json_object(properties)}}
 
 
 class Prompt(Protocol):
-    """What is needed of `prompts.Prompt`; said here because the shelves do not see each other."""
+    """The part of `prompts.Prompt` that is used here."""
 
     @property
     def version(self) -> str: ...
@@ -91,14 +93,14 @@ class Prompt(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """What Claude said, as JSON, and what it cost."""
+    """Claude's answer as JSON, and its cost."""
 
     content: object
     usage: Usage
 
 
 class Connection(TypedDict, total=False):
-    """How to reach the model; `ClaudeApi` says what is assumed where something is left out."""
+    """How to reach the model; `ClaudeApi` has the defaults."""
 
     api_key: Required[str]
     model: str
@@ -110,12 +112,12 @@ class Connection(TypedDict, total=False):
 
 
 class ClaudeApi:
-    """Asks, waits and asks again.
+    """Sends requests, with retries.
 
-    One `deadline_s` covers everything: sending, waiting between retries and a body that trickles.
-    Rate limits, 5xx and lost connections are tried `RETRIES_MAX` times more, if the wait asked for
-    still fits; then `ModelUnavailable` carries that wait to the queue. A `permanent` one (bad key,
-    bad request) and `ModelAnswerInvalid` are never tried again here.
+    One `deadline_s` covers sending, waits between retries and a slow body. Rate limits, 5xx and
+    lost connections are retried `RETRIES_MAX` times if the requested wait still fits; then
+    `ModelUnavailable` carries that wait to the queue. A `permanent` one (bad key, bad request) and
+    `ModelAnswerInvalid` are never retried here.
     """
 
     def __init__(
@@ -136,23 +138,23 @@ class ClaudeApi:
         self._jitter = jitter
         self._client = anthropic.AsyncAnthropic(
             api_key=api_key,
-            # Never None: the SDK would then read the environment, which is the root's to read.
+            # Never None: the SDK would then read the environment, which only the settings may.
             base_url=base_url,
             max_retries=0,
             timeout=deadline_s,
-            # Spans may be told, by an environment variable, to carry the texts.
+            # An environment variable can make spans carry the texts.
             open_telemetry=False,
-            # A redirected POST would hand text and key to an address nobody configured.
+            # A redirected POST would send text and key to an address that nobody configured.
             http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
         )
-        # At DEBUG the SDK logs whole requests, and with them what people said.
+        # At DEBUG the SDK logs whole requests, with callers' text.
         log = logging.getLogger("anthropic")
         log.setLevel(max(log.level, logging.INFO))
 
     async def ask(self, system: str, user: str, form: OutputConfigParam) -> Answer:
-        """Ask for JSON of this form.
+        """Request JSON of this form.
 
-        Whether the answer has that form is not checked, only that it is whole and is JSON.
+        Only checks that the answer is complete and is JSON, not that it has the form.
         """
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -182,10 +184,12 @@ class ClaudeApi:
         raise AssertionError("the last attempt returns or raises")
 
     async def _send(self, system: str, user: str, form: OutputConfigParam) -> bytes:
-        """Call once. Causes are dropped: an error of the SDK holds the answer, maybe the text."""
+        """Send one request. Causes are dropped: an error of the SDK holds the answer, maybe the
+        text.
+        """
         try:
             # Streaming only so that the size is known before the body is in memory. A forced tool
-            # call would do as well on older models; the newest refuse it (SDK 2.12, Opus 5.5).
+            # call would work on older models; the newest refuse it (SDK 2.12, Opus 5.5).
             async with self._client.messages.with_streaming_response.create(
                 model=self.model,
                 max_tokens=OUTPUT_TOKENS_MAX,
@@ -215,7 +219,7 @@ def _refused(error: anthropic.APIStatusError) -> ModelUnavailable | ModelAnswerI
     if status in {400, 413, 422}:
         why = f"The language model's service will not take this text (HTTP {status})."
         return ModelAnswerInvalid(f"{why} It is kept and searchable.", permanent=True)
-    # Below 500 something has to be set right here, but for the three that pass by themselves.
+    # Below 500 the request or configuration is wrong, except for these three.
     permanent = status < 500 and status not in {408, 409, 429}
     message = f"The language model's service answered with HTTP {status}. The text is kept."
     if status in {401, 403}:
@@ -263,7 +267,7 @@ def _message(body: bytes) -> _Message:
     if message.stop_reason == "refusal":
         why = "The language model declined to read this text. It is kept and searchable."
         raise ModelAnswerInvalid(why, permanent=True)
-    # Whatever stopped early (max_tokens above all) may be half an answer: never apply half.
+    # An answer that stopped early (max_tokens above all) may be incomplete: never apply half.
     if message.stop_reason not in {"end_turn", "stop_sequence"}:
         raise ModelAnswerInvalid
     return message

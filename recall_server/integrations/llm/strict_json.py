@@ -1,15 +1,15 @@
-"""JSON as strangers must write it: so that no two parsers can see different things in it."""
+"""Strict JSON for untrusted input: two parsers cannot read it differently."""
 
 import json
 from typing import Any
 
-# Of brackets that open, wherever they stand: so deep at most can it be.
+# Opening brackets, wherever they are: an upper bound of the depth.
 OPENERS_MAX = 512
 
 
 def strict(data: bytes) -> Any:
-    """What `data` says. Raises `ValueError` on another encoding than UTF-8, on a name that stands
-    twice in an object, on numbers that are none or that are not finite, and on deep nesting.
+    """Parse `data`. Raises `ValueError` on another encoding than UTF-8, a duplicate name in an
+    object, numbers that are not finite, and deep nesting.
     """
     if data.count(b"[") + data.count(b"{") > OPENERS_MAX:
         raise ValueError("it is nested too deep")
@@ -24,7 +24,7 @@ def strict(data: bytes) -> Any:
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return found
 
 

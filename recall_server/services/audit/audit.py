@@ -38,7 +38,7 @@ class Audit:
         self,
         namespace: Namespace,
         operation: str,
-        door: str,
+        protocol: str,
         accessor: str | None,
         *,
         read_only: bool = False,
@@ -49,7 +49,7 @@ class Audit:
             id=self.new_id("rec"),
             namespace=namespace,
             operation=operation,
-            door=door,
+            protocol=protocol,
             accessor=accessor,
             request_id=self.new_id("req"),
             started_at=self.now(),
@@ -77,12 +77,12 @@ class Audit:
             pass
 
     async def observed(
-        self, namespace: Namespace, operation: str, door: str, **counts: int
+        self, namespace: Namespace, operation: str, protocol: str, **counts: int
     ) -> None:
         """Write a line for a look that was taken at a namespace, before what was seen is told.
         Raises `NamespaceNotFound`.
         """
-        entry = self.begin(namespace, operation, door, None)
+        entry = self.begin(namespace, operation, protocol, None)
         entry.counts |= counts
         async with self.store.transaction(namespace, write=False) as tx:
             if await tx.audit.head() is None:

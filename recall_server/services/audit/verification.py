@@ -1,4 +1,4 @@
-"""The book as evidence: exported, vouched for, and verified, with the database or without."""
+"""Exports, signs and verifies the audit log, with the database or without."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -10,21 +10,23 @@ from typing import Any
 from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Verifier
-from recall_server.integrations.checkpoints import opened, signed
+from recall_server.integrations.checkpoints import signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
 
 FORMAT = "recall-audit/1"
-# Records read at once: what an export or a verification holds in memory.
+# Records per read: the most that an export or a verification holds in memory.
 BATCH = 500
 NAMESPACES_AT_ONCE = 500
-# What a record's code is derived for.
+# The purpose for which the MAC key is derived.
 PURPOSE = "audit"
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found sound: the records 1 to `seq`, of which `vouched_for` by checkpoints."""
+    """The result of a verification: records 1 to `seq` are intact; checkpoints confirm those up to
+    `vouched_for`.
+    """
 
     namespace: str
     seq: int
@@ -36,17 +38,18 @@ class Verified:
 
 @dataclass(frozen=True)
 class Verification:
-    """What needs the database. Verifying an export does not: see `verified_export`."""
+    """Verification with the database. `verified_export` verifies an export without it."""
 
     store: Store
     key: ServerKey
     now: Callable[[], datetime]
 
     async def export(self, namespace: Namespace) -> AsyncIterator[str]:
-        """The book of a namespace as it is now, as lines of JSON, in constant memory: a manifest,
-        the records, and the server's seal, which is a checkpoint of the last of them. A book that
-        is broken comes out whole, but with the fault in place of the seal; then this raises
-        `AuditBroken`. Raises `NamespaceNotFound` where there is no such namespace.
+        """Yield the audit log of a namespace as lines of JSON, in constant memory: a manifest, the
+        records, and a seal, which is a checkpoint of the last record.
+
+        A broken log is exported whole, with the fault in place of the seal; then this raises
+        `AuditBroken`. Raises `NamespaceNotFound`.
         """
         head, unchained = await self._state(namespace)
         manifest = {
@@ -72,9 +75,7 @@ class Verification:
     async def verify(
         self, namespace: Namespace, checkpoints: Iterable[Checkpoint] = ()
     ) -> Verified:
-        """Go through the book as it stands in the database. Raises `AuditBroken`,
-        `NamespaceNotFound`.
-        """
+        """Verify the log in the database. Raises `AuditBroken`, `NamespaceNotFound`."""
         head, unchained = await self._state(namespace)
         outside = [one for one in checkpoints if one.namespace == namespace]
         verifier = self._verifier(namespace, outside)
@@ -85,15 +86,17 @@ class Verification:
         verifier.finish()
         if verifier.head.seq < head.seq:
             _same(verifier, head)
-        after, _ = await self._state(namespace)  # others may have written meanwhile
+        after, _ = await self._state(namespace)  # others may have appended meanwhile
         if verifier.head.seq > after.seq:
-            raise AuditBroken(namespace, after.seq + 1, "the head of the book does not know it")
+            raise AuditBroken(
+                namespace, after.seq + 1, "the head of the audit log does not know it"
+            )
         vouched_for = max((one.seq for one in outside), default=0)
         return _verified(verifier, unchained, vouched_for)
 
     async def checkpoint(self, namespace: Namespace) -> tuple[int, str] | None:
-        """How far the book goes and a signed checkpoint of it; None while it is empty. Raises
-        `AuditBroken` where its last record is not this server's, `NamespaceNotFound`.
+        """Return the length of the log and a signed checkpoint of it; None if it is empty. Raises
+        `AuditBroken` if its last record is not this server's, `NamespaceNotFound`.
         """
         head, _ = await self._state(namespace)
         if head == START:
@@ -108,7 +111,9 @@ class Verification:
         return head.seq, signed(self.key, self._checkpoint(namespace, head))
 
     async def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
-        """All that have a book; or one that has `grown` since its last checkpoint."""
+        """Yield all namespaces with an audit log; with `grown`, those with records after their last
+        checkpoint.
+        """
         after = ""
         while True:
             async with self.store.transaction(None, write=False) as tx:
@@ -154,18 +159,18 @@ class Verification:
 
 
 def manifest_of(lines: Iterator[str]) -> dict[str, Any]:
-    """The first line of an export. Raises `Invalid` where it is none."""
+    """Parse the first line of an export. Raises `Invalid` if it is no manifest."""
     found = _parsed(next(lines, ""))
     if found.get("format") != FORMAT or not isinstance(found.get("namespace"), str):
-        raise Invalid("This is not an export of the book. Make one with `recall audit export`.")
+        raise Invalid("This is not an export of an audit log. Make one with `recall audit export`.")
     return found
 
 
 def verified_export(
     manifest: dict[str, Any], lines: Iterator[str], checkpoints: Iterable[Checkpoint], public: Jwk
 ) -> Verified:
-    """Go through the rest of an export, with nothing but the key that is trusted and what
-    checkpoints there are. Raises `AuditBroken`.
+    """Verify the remaining lines of an export with the trusted key and the given checkpoints alone.
+    Raises `AuditBroken`.
     """
     namespace = manifest["namespace"]
     verifier = Verifier(namespace, checkpoints=checkpoints)
@@ -174,13 +179,13 @@ def verified_export(
     for line in lines:
         found = _parsed(line)
         if "broken" in found:
-            raise _exact(fault, _as_told(namespace, verifier.head.seq, found["broken"]))
+            raise _exact(fault, _reported_fault(namespace, verifier.head.seq, found["broken"]))
         if fault is None and seal is not None:
             raise AuditBroken(namespace, verifier.head.seq + 1, "it follows the seal")
         seal = found.get("seal")
         if fault is None and seal is None:
             fault = _fault(partial(verifier.take, found))
-    # A checkpoint tells more than the seal, which anybody may have cut off.
+    # A checkpoint proves more than the seal, which anybody may have cut off.
     fault = fault or _fault(verifier.finish)
     if fault is not None:
         raise fault
@@ -196,7 +201,7 @@ def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:
             namespace, verifier.head.seq + 1, "the export ends before it, without a seal"
         )
     try:
-        found = opened(str(seal), public)
+        found = verified_checkpoint(str(seal), public)
     except Invalid:
         raise AuditBroken(
             namespace, first, "the seal over it is not of the key that is trusted"
@@ -207,13 +212,13 @@ def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:
 
 
 def read_checkpoints(lines: Iterable[str], public: Jwk) -> Iterator[Checkpoint]:
-    """The checkpoints of a file, one a line. Raises `Invalid`, naming the first line that the
-    trusted key has not signed.
+    """Yield the checkpoints of a file, one a line. Raises `Invalid`, which names the first line
+    that the trusted key has not signed.
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield opened(line.strip(), public)
+                yield verified_checkpoint(line.strip(), public)
             except Invalid:
                 raise Invalid(
                     f"Line {number} of the checkpoints is not signed by the trusted key. Give the "
@@ -221,30 +226,32 @@ def read_checkpoints(lines: Iterable[str], public: Jwk) -> Iterator[Checkpoint]:
                 ) from None
 
 
-def _as_told(namespace: str, read: int, told: Any) -> AuditBroken:
-    seq = told.get("seq") if isinstance(told, dict) else None
+def _reported_fault(namespace: str, read: int, fault: Any) -> AuditBroken:
+    seq = fault.get("seq") if isinstance(fault, dict) else None
     return AuditBroken(
         namespace,
         seq if isinstance(seq, int) else read + 1,
-        "the server found the book broken there when it exported it",
+        "the server found the audit log broken there when it exported it",
     )
 
 
-def _exact(found: AuditBroken | None, told: AuditBroken) -> AuditBroken:
-    """Where only a stretch is known to be bad, what the server said of it, who has the key."""
-    if found is None or found.seq <= told.seq <= found.to:
-        return told
+def _exact(found: AuditBroken | None, reported: AuditBroken) -> AuditBroken:
+    """Prefer the server's report if only a range of records is known to be bad: the server has the
+    key.
+    """
+    if found is None or found.seq <= reported.seq <= found.to:
+        return reported
     return found
 
 
 def _same(verifier: Verifier, head: Head) -> None:
-    """Raise `AuditBroken` where the chain does not end in its head."""
+    """Raise `AuditBroken` if the chain does not end in its head."""
     reached = verifier.head
     if reached.seq < head.seq:
-        why = f"it is missing: the head of the book knows of {head.seq} records"
+        why = f"it is missing: the head of the audit log knows of {head.seq} records"
         raise AuditBroken(verifier.namespace, reached.seq + 1, why)
     if reached != head:
-        why = "the head of the book knows another one"
+        why = "the head of the audit log knows another one"
         raise AuditBroken(verifier.namespace, reached.seq, why)
 
 
@@ -266,7 +273,7 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    """The object of a line; an empty one where there is none, which is no record either."""
+    """Return the object of a line; an empty one if there is none, which is no valid record."""
     try:
         found = json.loads(line)
     except ValueError:

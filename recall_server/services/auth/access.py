@@ -1,4 +1,4 @@
-"""Who may enter: issue, verify, list, rotate and revoke tokens."""
+"""Issues, verifies, lists, rotates and revokes tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,14 +36,14 @@ REFUSED = (
     "This token is not let in here. Send 'Authorization: Bearer TOKEN', copied whole, and check "
     "that the server uses the database in which it was made. Ask the operator for a new one."
 )
-# How exactly it is known when a token was last used, or refused: no write on every call.
+# Precision of `last_used_at` and `refused_at`: not every call writes.
 NOTED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a token is to be good for. `expires_in`: None is never, where the operator asks; `uses`:
-    None is any number.
+class TokenRequest:
+    """The limits of a new token. `expires_in`: None is never, if the operator asks; `uses`: None is
+    any number.
     """
 
     rights: Rights = field(default_factory=Rights)
@@ -52,22 +52,22 @@ class Wanted:
 
 
 class SignedTokens(Protocol):
-    """Tokens that stand in no table: those of our own that tokens gave to others, and those of
-    issuers that the operator named.
+    """Tokens that no table holds: delegated tokens of this server, and those of
+    configured issuers.
     """
 
     async def verify(self, token: str) -> TokenInfo:
-        """Whose token it is. Raises `NotValid` where it is to be refused like any other, a `Denied`
-        where it is good and opens nothing here, and `AuthUnavailable`.
+        """Return the token's owner and rights. Raises `NotValid` on a token to refuse like any
+        other, a `Denied` error on a valid one without access here, and `AuthUnavailable`.
         """
 
-    async def stands(self, info: TokenInfo) -> bool:
-        """Whether one that was verified would be so again."""
+    async def still_valid(self, info: TokenInfo) -> bool:
+        """Whether a verified token would be accepted again."""
 
 
 class Access:
-    """Tokens by namespace. `begin` begins a line of the book; `life` is how long a token lasts by
-    default; `signed` knows those that are not ours to look up.
+    """Tokens by namespace. `begin` starts an audit record; `life` is a token's default lifetime;
+    `signed` verifies tokens that no table holds.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class Access:
         namespace: Namespace,
         *,
         label: str = "",
-        wanted: Wanted | None = None,
+        wanted: TokenRequest | None = None,
         by: str | None = None,
         entry: AuditEntry,
     ) -> tuple[str, TokenInfo]:
-        """A new token for `namespace`, which is made where it is new. The token is told this once;
-        only its hash is kept. `by` is the token that issues it, None for the operator: what it does
-        not limit in time ends after `life`, or with itself.
+        """Return a new token for `namespace`, which is created if it is new. The token is returned
+        once; only its hash is stored. `by` is the issuing token, None for the operator: without an
+        expiry, a token ends after `life`, or with its issuer.
 
-        Raises `WouldWiden` where a token would issue more than it may do itself, or for longer,
-        `BeingErased` where the namespace is being emptied, and `Invalid` on limits that are none.
+        Raises `WouldWiden` if a token would issue more than it may do itself or for longer,
+        `BeingErased` during an erasure of the namespace, and `Invalid` on unacceptable limits.
         """
         label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
-        wanted = checked(wanted or Wanted())
+        wanted = validated(wanted or TokenRequest())
         token, now = new_token(), self._now()
         info = TokenInfo(
             self._new_id("acc"),
@@ -120,7 +120,7 @@ class Access:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             if by is not None:
-                # Whoever revokes it with all that it issued must not miss this one.
+                # A concurrent revocation of the issuer and its children must include this token.
                 await tx.lock()
                 issuer = await tx.access.token(by)
                 if issuer is None:
@@ -128,19 +128,19 @@ class Access:
                 if info.expires_at is None:
                     end = now + self._life
                     info = replace(info, expires_at=min(issuer.expires_at or end, end))
-                _not_wider(info, issuer, now)
+                _require_narrower(info, issuer, now)
             await tx.access.add_token(info, token_hash(token))
             entry.ids.append(info.accessor)
             entry.details |= {"label": label} if label else {}
         return token, info
 
     async def verify(self, token: str) -> TokenInfo:
-        """Whose token it is. Raises `Unauthenticated`, in the same words whatever the reason: that
-        goes to the log, and into the book of the namespace whose token it was.
+        """Return the owner and rights of a token. Raises `Unauthenticated`, with the same message
+        whatever the reason, which goes to the log and into the audit log of the token's namespace.
 
-        Asks the database each time, so that a revocation holds from the next call on. A token that
-        is none of those that the database keeps must be a JWT, of our own or of an issuer that the
-        operator named: see `SignedTokens.verify` for what it raises besides.
+        Queries the database each time, so that a revocation applies from the next call on. Any
+        other token must be a JWT of this server or of a configured issuer: `SignedTokens.verify`
+        names its errors.
         """
         if not well_formed(token):
             try:
@@ -154,7 +154,7 @@ class Access:
             raise Unauthenticated(REFUSED)
         now = self._now()
         refusal = info.refusal(now)
-        if refusal is None and (info.uses_left is not None or _ago(info.last_used_at, now)):
+        if refusal is None and (info.uses_left is not None or _note_due(info.last_used_at, now)):
             async with self._store.transaction(info.namespace) as tx:
                 used, left = await tx.access.use(info.accessor, now)
             info = replace(info, uses_left=left)
@@ -164,21 +164,21 @@ class Access:
             raise Unauthenticated(REFUSED)
         return info
 
-    async def stands(self, info: TokenInfo) -> bool:
-        """Whether a token that let a caller in would still do so: for what stays open longer than a
-        call. One reading, and no use is counted.
+    async def still_valid(self, info: TokenInfo) -> bool:
+        """Whether a verified token would be accepted again, for streams that outlast a call. One
+        read; no use is counted.
         """
         if info.signed is not None:
-            return await self._signed.stands(info)
+            return await self._signed.still_valid(info)
         now = await self._store.autocommit(None).access.by_accessor(info.accessor)
-        # The last use may be the one that is under way.
+        # The current call may be the last counted use.
         return now is not None and now.refusal(self._now()) in (None, Refusal.USED_UP)
 
     async def _refuse(self, info: TokenInfo, refusal: Refusal, now: datetime) -> None:
         log.info("token_refused", reason=refusal, accessor=info.accessor)
         expired = refusal is Refusal.EXPIRED
-        # Whoever goes on showing it fills neither the book nor the disk.
-        if not _ago(info.refused_at, now) and not (expired and info.expired_at is None):
+        # Repeated use of a refused token must not fill the audit log or the disk.
+        if not _note_due(info.refused_at, now) and not (expired and info.expired_at is None):
             return
         entry = self._begin(info.namespace, "authenticate", "guard", info.accessor)
         entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
@@ -188,12 +188,14 @@ class Access:
             await tx.access.refuse(info.accessor, now, expired=expired)
 
     async def tokens(self, namespace: Namespace | None = None) -> list[TokenInfo]:
-        """The tokens of one namespace, or of all."""
+        """Return the tokens of one namespace, or of all."""
         async with self._store.transaction(namespace, write=False) as tx:
             return await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
 
     async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
-        """The token that `accessor` names, in `namespace` if given. Raises `TokenNotFound`."""
+        """Return the token that `accessor` names, in `namespace` if given. Raises
+        `TokenNotFound`.
+        """
         storable(accessor)
         info = await self._store.autocommit(None).access.by_accessor(accessor)
         if info is None or namespace not in (None, info.namespace):
@@ -208,11 +210,11 @@ class Access:
         by: str | None = None,
         entry: AuditEntry,
     ) -> tuple[str, TokenInfo]:
-        """A new token in the place of `info`, which ends after `overlap`: with the same rights,
-        label, parent, children and uses left. It lasts for as long as the old one was made for;
-        where a token asks for it (`by`), no longer than the old one would have.
+        """Return a replacement of `info`, which ends after `overlap`: with the same rights, label,
+        parent, children and uses left, and the old one's original lifetime. If a token asks for it
+        (`by`), it ends no later than the old one would have.
 
-        Raises `Invalid` where the old one is not valid any more, and `WouldWiden`.
+        Raises `Invalid` if the old one is not valid any more, and `WouldWiden`.
         """
         if not timedelta() <= overlap <= OVERLAP_MAX:
             raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
@@ -233,7 +235,7 @@ class Access:
                 uses_left=old.uses_left,
             )
             if by is not None:
-                _not_wider(new, await _find(tx, by), now)
+                _require_narrower(new, await _find(tx, by), now)
             elif old.expires_at is not None:
                 new = replace(new, expires_at=now + (old.expires_at - old.created_at))
             await tx.access.add_token(new, token_hash(token))
@@ -249,23 +251,23 @@ class Access:
         force: bool = False,
         entry: AuditEntry,
     ) -> list[str]:
-        """End a token and all that it issued, or only these, from the next call on: the accessors
-        of those that were not revoked before.
+        """Revoke a token and all that it issued, or only these, from the next call on; return the
+        accessors that were not revoked before.
 
-        Raises `LastAdmin` where the namespace would be left without the scope admin that it has.
+        Raises `LastAdmin` if the namespace would lose its last token with the scope admin.
         """
         now = self._now()
         async with self._store.transaction(info.namespace, entry=entry) as tx:
             await tx.lock()
             await tx.audit.require(entry.accessor)
             entry.ends_caller = True
-            there = await tx.access.tokens()
-            ended = _descendants(there, info.accessor) | (
+            tokens = await tx.access.tokens()
+            ended = _descendants(tokens, info.accessor) | (
                 set() if children_only else {info.accessor}
             )
             admins = {
                 one.accessor
-                for one in there
+                for one in tokens
                 if Scope.ADMIN in one.rights.scopes and one.refusal(now) is None
             }
             if admins & ended and not admins - ended and not force:
@@ -280,8 +282,8 @@ class Access:
     async def not_before(
         self, namespace: Namespace | None, at: datetime | None, *, entry: AuditEntry | None
     ) -> datetime:
-        """Let in no token that was made before `at` (None: now), of one namespace or of all. Raises
-        `NamespaceNotFound` where there is no such namespace.
+        """Refuse tokens that were made before `at` (None: now), of one namespace or of all. Raises
+        `NamespaceNotFound`.
         """
         at = at or self._now()
         async with self._store.transaction(namespace, entry=entry) as tx:
@@ -294,15 +296,15 @@ class Access:
 
 
 async def _find(tx: Transaction, accessor: str) -> TokenInfo:
-    """A token of the namespace at hand."""
+    """Return a token of the transaction's namespace. Raises `TokenNotFound`."""
     info = await tx.access.token(accessor)
     if info is None:
         raise TokenNotFound
     return info
 
 
-def _not_wider(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
-    """Raises `WouldWiden`, and `Unauthenticated` where the issuer was ended meanwhile."""
+def _require_narrower(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
+    """Raise `WouldWiden`, or `Unauthenticated` if the issuer was revoked meanwhile."""
     if issuer.refusal(now) is not None:
         raise Unauthenticated(REFUSED)
     if not narrower_or_equal(new.rights, issuer.rights):
@@ -319,17 +321,17 @@ def _not_wider(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
         )
 
 
-def _descendants(there: Sequence[TokenInfo], accessor: str) -> set[str]:
+def _descendants(tokens: Sequence[TokenInfo], accessor: str) -> set[str]:
     found: set[str] = set()
     issuers = {accessor}
     while issuers:
-        issuers = {one.accessor for one in there if one.parent in issuers} - found
+        issuers = {one.accessor for one in tokens if one.parent in issuers} - found
         found |= issuers
     return found
 
 
-def checked(wanted: Wanted) -> Wanted:
-    """What is wanted, as it is kept. Raises `Invalid` on limits that are none."""
+def validated(wanted: TokenRequest) -> TokenRequest:
+    """Return the normalized request. Raises `Invalid` on unacceptable limits."""
     if not wanted.rights.scopes:
         raise Invalid("A token needs at least one scope.")
     if wanted.expires_in is not None and wanted.expires_in <= timedelta():
@@ -355,6 +357,6 @@ def checked(wanted: Wanted) -> Wanted:
     return replace(wanted, rights=replace(wanted.rights, reach=reach))
 
 
-def _ago(at: datetime | None, now: datetime) -> bool:
-    """Whether it is worth noting again."""
+def _note_due(at: datetime | None, now: datetime) -> bool:
+    """Whether `at` is old enough to be updated."""
     return at is None or not timedelta() <= now - at < NOTED_EVERY

@@ -1,7 +1,8 @@
-"""What a token may hand on: a child for a sub-agent, narrower, for an hour, signed by this server.
+"""Delegated tokens: a narrower child of a token for a sub-agent, for an hour, signed by this
+server.
 
-A child stands in no table. It is good while its parent is, unless it was revoked by its own name;
-both are found out in one reading. It has no children itself, and looks after no tokens.
+No table holds a child. It is valid while its parent is, unless its own id was revoked; one read
+checks both. It has no children itself and cannot manage tokens.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from recall_server.integrations.crypto.jwt import (
     prove,
 )
 from recall_server.integrations.crypto.keys import ALG, ServerKey
-from recall_server.services.auth.access import REFUSED, Wanted, checked
+from recall_server.services.auth.access import REFUSED, TokenRequest, validated
 from recall_server.storage.store import Store
 
 TYP = "recall-child+jwt"
@@ -45,7 +46,7 @@ _BEARER_CHARS = len("Bearer ")
 
 
 class Delegation:
-    """Mints, verifies and revokes children. `audience` is this server, as children name it."""
+    """Mints, verifies and revokes children. `audience` is the name of this server in its tokens."""
 
     def __init__(
         self,
@@ -63,16 +64,16 @@ class Delegation:
         self._expected = Expected(OURS, audience, TYP, (ALG,))
 
     async def mint(
-        self, namespace: Namespace, parent: str, wanted: Wanted, *, entry: AuditEntry
+        self, namespace: Namespace, parent: str, wanted: TokenRequest, *, entry: AuditEntry
     ) -> tuple[str, TokenInfo]:
-        """A child of the token `parent`, for `LIFE` or until its parent ends if nothing is said.
+        """Return a child of the token `parent`; by default for `LIFE`, or until its parent ends.
 
-        Raises `WouldWiden` on more than the parent may do, on more time than it has, and where it
-        may have no children; `Invalid` on limits that are none.
+        Raises `WouldWiden` on more rights or time than the parent has, and if the parent may have
+        no children; `Invalid` on unacceptable limits.
         """
         if _NOT_FOR_CHILDREN & wanted.rights.scopes:
             raise WouldWiden("A child looks after no tokens: neither tokens:manage nor admin.")
-        wanted = checked(wanted)
+        wanted = validated(wanted)
         life = wanted.expires_in or LIFE
         if life > LIFE_MAX:
             raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
@@ -111,7 +112,7 @@ class Delegation:
             "iat": issued,
             "exp": ends,
             "namespace": namespace,
-            **_told(rights),
+            **_claims(rights),
         }
         token = self._key.sign(claims, TYP)
         if len(token) + _BEARER_CHARS > TOKEN_CHARS_MAX:
@@ -129,51 +130,51 @@ class Delegation:
     async def revoke(
         self, namespace: Namespace, parent: str, jti: str, *, entry: AuditEntry
     ) -> bool:
-        """End one child, from the next call on; False where it was revoked before. Also ends a
-        token of an identity provider, whose user `parent` is.
+        """Revoke one child from the next call on; False if it was revoked before. Also revokes a
+        token of an identity provider, with the user's accessor as `parent`.
         """
         if "/" in parent:
             raise TokenNotFound("A child has no children.")
         if not all(one.isprintable() and 0 < len(one) <= TEXT_CHARS_MAX for one in (parent, jti)):
             raise TokenNotFound
         now = self._now()
-        until = now + LIFE_MAX + 2 * LEEWAY  # its end is not known, but that of any of them is
+        until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
         async with self._store.transaction(namespace, entry=entry) as tx:
             await tx.lock()
             entry.ids.append(f"{parent}/{jti}")
             return await tx.access.revoke_child(parent, jti, now, until)
 
-    async def verify(self, shown: Jwt) -> TokenInfo:
-        """Whose child it is. Raises `NotValid`."""
+    async def verify(self, token: Jwt) -> TokenInfo:
+        """Return the child's owner and rights. Raises `NotValid`."""
         now = self._now()
-        if shown.kid != self._key.kid:
+        if token.kid != self._key.kid:
             raise NotValid("no such key")
-        check(shown, self._expected, now)
-        prove(shown, self._public, self._expected)
-        if shown.jti is None:
+        check(token, self._expected, now)
+        prove(token, self._public, self._expected)
+        if token.jti is None:
             raise NotValid("jti")
         info = TokenInfo(
-            accessor=f"{shown.subject}/{shown.jti}",
-            namespace=_namespace(shown.claims.get("namespace")),
-            created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
-            rights=_rights(shown.claims),
-            parent=shown.subject,
-            expires_at=datetime.fromtimestamp(shown.at("exp"), UTC),
-            signed=shown.signed,
+            accessor=f"{token.subject}/{token.jti}",
+            namespace=_namespace(token.claims.get("namespace")),
+            created_at=datetime.fromtimestamp(token.at("iat"), UTC),
+            rights=_rights(token.claims),
+            parent=token.subject,
+            expires_at=datetime.fromtimestamp(token.at("exp"), UTC),
+            signed=token.signed,
         )
-        return replace(info, label=await self._held(info, now))
+        return replace(info, label=await self._check_parent(info, now))
 
-    async def stands(self, info: TokenInfo) -> bool:
-        """Whether a child that was verified would be so again."""
+    async def still_valid(self, info: TokenInfo) -> bool:
+        """Whether a verified child would be accepted again."""
         now = self._now()
         try:
-            await self._held(info, now)
+            await self._check_parent(info, now)
         except NotValid:
             return False
         return info.expires_at is None or info.expires_at > now
 
-    async def _held(self, info: TokenInfo, now: datetime) -> str:
-        """The label of its parent, against which it is held."""
+    async def _check_parent(self, info: TokenInfo, now: datetime) -> str:
+        """Check a child against its parent and return the parent's label. Raises `NotValid`."""
         assert info.parent is not None
         assert info.signed is not None
         async with self._store.transaction(None, write=False) as tx:
@@ -191,8 +192,8 @@ class Delegation:
         return found.parent.label
 
 
-def _told(rights: Rights) -> dict[str, Any]:
-    """Rights as claims; what is left out is not limited."""
+def _claims(rights: Rights) -> dict[str, Any]:
+    """Return rights as claims; a missing claim means no limit."""
     reach = rights.reach
     claims: dict[str, Any] = {"scopes": sorted(rights.scopes)}
     if reach.topics is not None:
@@ -214,7 +215,7 @@ def _namespace(claim: object) -> Namespace:
 
 
 def _rights(claims: Any) -> Rights:
-    """What `_told` said, and this server signed."""
+    """Parse the claims of `_claims`, after the signature was verified."""
     topics, types = claims.get("topics"), claims.get("types")
     containers = claims.get("containers")
     try:

@@ -1,7 +1,7 @@
-"""Tokens of others: who an identity provider says somebody is, and what the operator makes of it.
+"""Verifies tokens of identity providers and maps their claims to namespaces and scopes.
 
-Nothing of a user is kept here. What is known of an issuer is in its `Issuer`, its keys in a set of
-their own: no key of one proves a token of another.
+Nothing about a user is stored. Each issuer has its own key set: no key of one verifies a token of
+another.
 """
 
 import hashlib
@@ -34,25 +34,26 @@ class Identity:
         self._now = now
         self._issuers = {one.issuer: (one, KeySet(one, now)) for one in issuers}
 
-    async def verify(self, shown: Jwt) -> TokenInfo:
-        """Who it is. Raises `NotValid`; `NamespaceNotAllowed` and `InsufficientScope` where the
-        token is good and opens nothing here; `AuthUnavailable` where the keys cannot be had.
+    async def verify(self, token: Jwt) -> TokenInfo:
+        """Return the user's identity and rights. Raises `NotValid`; `NamespaceNotAllowed` and
+        `InsufficientScope` if the token is valid without access here; `AuthUnavailable` without
+        keys.
         """
-        issuer, keys = self._issuers.get(shown.issuer, (None, None))
+        issuer, keys = self._issuers.get(token.issuer, (None, None))
         if issuer is None or keys is None:
             raise NotValid("issuer")
         expected = issuer.expected()
-        check(shown, expected, self._now())
-        prove(shown, await keys.key(shown.kid, shown.alg), expected)
-        claims = shown.claims
+        check(token, expected, self._now())
+        prove(token, await keys.key(token.kid, token.alg), expected)
+        claims = token.claims
         if any(claims.get(name) != value for name, value in issuer.required_claims.items()):
             raise NotValid("required_claims")
-        accessor = _accessor(issuer, shown.subject)
+        accessor = _accessor(issuer, token.subject)
         namespace = issuer.namespace_of(claims)
         if namespace is None:
             log.info("token_refused", reason="namespace", accessor=accessor)
             raise NamespaceNotAllowed
-        await self._admit(issuer, namespace, accessor, shown.signed)
+        await self._admit(issuer, namespace, accessor, token.signed)
         scopes = issuer.scopes_of(claims)
         if not scopes:
             log.info("token_refused", reason="scope", accessor=accessor)
@@ -60,14 +61,14 @@ class Identity:
         return TokenInfo(
             accessor=accessor,
             namespace=namespace,
-            created_at=datetime.fromtimestamp(shown.at("iat"), UTC),
+            created_at=datetime.fromtimestamp(token.at("iat"), UTC),
             rights=Rights(scopes),
-            expires_at=datetime.fromtimestamp(shown.at("exp"), UTC),
-            signed=shown.signed,
+            expires_at=datetime.fromtimestamp(token.at("exp"), UTC),
+            signed=token.signed,
         )
 
-    async def stands(self, info: TokenInfo) -> bool:
-        """Whether a token that was verified would be so again: neither it nor its key has ended."""
+    async def still_valid(self, info: TokenInfo) -> bool:
+        """Whether a verified token would be accepted again: neither it nor its key has ended."""
         assert info.signed is not None
         issuer, keys = self._issuers[info.signed.issuer]
         try:
@@ -101,6 +102,6 @@ class Identity:
 
 
 def _accessor(issuer: Issuer, subject: str) -> str:
-    """A name for the user that tells nobody who it is: subjects are often addresses."""
-    told = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
-    return f"{issuer.name}:{hashlib.sha256(told).hexdigest()[:_DIGEST_CHARS]}"
+    """Return a pseudonym of the user: subjects are often e-mail addresses."""
+    name = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
+    return f"{issuer.name}:{hashlib.sha256(name).hexdigest()[:_DIGEST_CHARS]}"

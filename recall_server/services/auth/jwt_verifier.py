@@ -1,4 +1,4 @@
-"""Tokens that stand in no table, by who signed them: this server, or an issuer it was told of."""
+"""Verifies JSON web tokens by their issuer: this server, or a configured identity provider."""
 
 from recall_server.domain.permissions import TokenInfo
 from recall_server.integrations.crypto.issuers import OURS
@@ -7,18 +7,18 @@ from recall_server.services.auth.delegation import Delegation
 from recall_server.services.auth.identity import Identity
 
 
-class JsonWebTokens:
-    """See `SignedTokens`."""
+class JwtVerifier:
+    """Implements `SignedTokens`."""
 
     def __init__(self, delegation: Delegation, identity: Identity) -> None:
         self._delegation = delegation
         self._identity = identity
 
     async def verify(self, token: str) -> TokenInfo:
-        shown = read(token)
-        ours = shown.issuer == OURS
-        return await (self._delegation if ours else self._identity).verify(shown)
+        parsed = read(token)
+        ours = parsed.issuer == OURS
+        return await (self._delegation if ours else self._identity).verify(parsed)
 
-    async def stands(self, info: TokenInfo) -> bool:
+    async def still_valid(self, info: TokenInfo) -> bool:
         ours = info.signed is not None and info.signed.issuer == OURS
-        return await (self._delegation if ours else self._identity).stands(info)
+        return await (self._delegation if ours else self._identity).still_valid(info)

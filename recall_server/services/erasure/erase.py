@@ -129,7 +129,7 @@ class Erase:
         it; texts put in meanwhile are found then.
 
         A container without anything in it is no error: the receipt then counts nothing. Texts in
-        no container have no name to be erased by. Raises `Invalid`, `OutOfReach`.
+        no container have no name to be erased by. Raises `Invalid`, `OutsideAccessScope`.
         """
         name = _named(name)
         reach.whole(name)

@@ -41,7 +41,7 @@ async def scan(store: Store, words: Sequence[str], paths: Sequence[Path]) -> Sca
     return await scan_for(store, LeakPatterns.of(words), paths)
 
 
-async def scan_for(store: Store, needles: LeakPatterns, paths: Sequence[Path]) -> Scan:
+async def scan_for(store: Store, patterns: LeakPatterns, paths: Sequence[Path]) -> Scan:
     """Search the files of the database, also those that were deleted and are held open, those at
     `paths`, and where the database's own cannot be read, its rows.
     """
@@ -49,29 +49,29 @@ async def scan_for(store: Store, needles: LeakPatterns, paths: Sequence[Path]) -
     result = Scan()
     # A running database removes files of its own; a missing one that was named is reported.
     result.unreadable += [f"{path} (not there)" for path in paths if not path.exists()]
-    await asyncio.to_thread(_scan_files, [*files, *paths], needles, result)
-    await asyncio.to_thread(_scan_held, files, needles, result)
+    await asyncio.to_thread(_scan_files, [*files, *paths], patterns, result)
+    await asyncio.to_thread(_scan_held, files, patterns, result)
     if not files:
-        await _scan_rows(store.texts(), needles, result)
+        await _scan_rows(store.texts(), patterns, result)
     return result
 
 
-def _scan_files(paths: Sequence[Path], needles: LeakPatterns, result: Scan) -> None:
+def _scan_files(paths: Sequence[Path], patterns: LeakPatterns, result: Scan) -> None:
     for path in _files(paths):
         try:
             with path.open("rb") as file:
-                _scan_file(file, str(path), needles, result)
+                _scan_file(file, str(path), patterns, result)
         except FileNotFoundError:
             continue  # a running database removes files
         except OSError as error:
             result.unreadable.append(f"{path} ({error.strerror})")
 
 
-def _scan_held(files: Sequence[Path], needles: LeakPatterns, result: Scan) -> None:
+def _scan_held(files: Sequence[Path], patterns: LeakPatterns, result: Scan) -> None:
     for path, name in held_open(files, result.unreadable):
         try:
             with path.open("rb") as file:
-                _scan_file(file, name, needles, result)
+                _scan_file(file, name, patterns, result)
         except FileNotFoundError:
             continue  # let go meanwhile
         except OSError as error:
@@ -86,19 +86,19 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _scan_file(file: BinaryIO, name: str, needles: LeakPatterns, result: Scan) -> None:
+def _scan_file(file: BinaryIO, name: str, patterns: LeakPatterns, result: Scan) -> None:
     result.files += 1
     tail, read = b"", 0
     while block := file.read(BLOCK_BYTES):
-        for trace in needles.find(tail + block):
+        for trace in patterns.find(tail + block):
             result.places.append(Place(name, trace.word, trace.form, read - len(tail) + trace.at))
         read += len(block)
-        tail = (tail + block)[-needles.overlap :]
+        tail = (tail + block)[-patterns.overlap :]
     result.bytes += read
 
 
 async def _scan_rows(
-    rows: AsyncIterator[tuple[str, str]], needles: LeakPatterns, result: Scan
+    rows: AsyncIterator[tuple[str, str]], patterns: LeakPatterns, result: Scan
 ) -> None:
     async for table, text in rows:
         block = text.encode()
@@ -106,5 +106,5 @@ async def _scan_rows(
         result.bytes += len(block)
         result.places += [
             Place(f"table {table}", trace.word, trace.form, trace.at)
-            for trace in needles.find(block)
+            for trace in patterns.find(block)
         ]

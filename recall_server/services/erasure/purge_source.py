@@ -21,7 +21,7 @@ from recall_server.domain.text.cleaning import storable
 from recall_server.services.erasure.restore_turns import cited_only_by, restore_turns, show_turns
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
-from recall_server.services.tasks.requeue import ask_again, mentions
+from recall_server.services.tasks.requeue import mentions, requeue
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import OPERATOR
@@ -111,7 +111,7 @@ class Sources:
         if not dry_run:
             self.store.forget(namespace)
             for run in asking:
-                self.runs.told(namespace, run)
+                self.runs.notify(namespace, run)
             self.wake()
         return found
 
@@ -137,7 +137,7 @@ class Sources:
         await restore_turns(tx, found.again, self.new_id, now)
         for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
             await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
-        return await ask_again(tx, self.runs, found.asked_again, found.removed.keys(), now)
+        return await requeue(tx, self.runs, found.asked_again, found.removed.keys(), now)
 
 
 async def _derived(tx: Transaction, source: BadSource) -> Purged:

@@ -1,4 +1,4 @@
-"""What is believed of a matter, and on whose word, while a plan about it is made."""
+"""The active memories about a matter, and their witnesses, while a plan is made."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from recall_server.domain.text.terms import terms
 from recall_server.storage.store import Transaction
 
 SIMILAR_LOOKED_AT = 8
-# Who says the same says the same rare words: of the others no more are looked at than make as many
-# postings, as each memory that is planned asks for them.
+# The same statement uses the same rare words. Terms with more postings are skipped, as each planned
+# memory asks for them.
 SIMILAR_POSTINGS = 500
 
 
 @dataclass
-class Known:
-    """What is believed, as the plan so far would leave it."""
+class Beliefs:
+    """The active memories as the plan so far would leave them."""
 
     tx: Transaction
     _added: list[Memory] = field(default_factory=list)
@@ -35,16 +35,16 @@ class Known:
         self._dropped.add(memory.id)
         self._added = [other for other in self._added if other.id != memory.id]
 
-    def heard(self, memory: Memory, witness: Witness) -> None:
-        """Whose words a proposed memory rests on."""
+    def add_witness(self, memory: Memory, witness: Witness) -> None:
+        """Set the witness of a proposed memory."""
         self._witnesses[memory.id] = [witness]
 
-    def rests(self, memory: Memory, on: Sequence[Memory]) -> None:
-        """A planned memory rests on all that these do."""
+    def inherit_witnesses(self, memory: Memory, on: Sequence[Memory]) -> None:
+        """Give a planned memory all witnesses of these."""
         self._witnesses[memory.id] = [one for other in on for one in self._witnesses[other.id]]
 
-    async def look_up(self, memories: Sequence[Memory]) -> None:
-        """Learn whose words these rest on: for `trust` and `reinforce`."""
+    async def load_witnesses(self, memories: Sequence[Memory]) -> None:
+        """Load the witnesses of these memories, for `trust` and `reinforce`."""
         wanted = [one.id for one in memories if one.id not in self._witnesses]
         if wanted:
             self._witnesses |= await self.tx.memories.witnesses(wanted)
@@ -53,7 +53,7 @@ class Known:
         return trust(self._witnesses[memory.id])
 
     def reinforce(self, other: Memory, said: Memory) -> list[Change]:
-        """`other` was `said` again; nothing where it rests on the very words already."""
+        """Return the change when `other` was `said` again; none if it already cites these words."""
         (new,) = self._witnesses[said.id]
         before = self._witnesses[other.id]
         if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
@@ -62,11 +62,11 @@ class Known:
         return [Reinforce(other.id, said.citation, corroborates(new, before))]
 
     async def related(self, candidate: Candidate) -> list[Memory]:
-        """Memories of the same entity that the candidate's fact may touch."""
+        """Return memories of the same entity that the candidate's fact may affect."""
         fact = candidate.fact
         if fact is None:
             return []
-        # A stated correction may name a value that was kept under another attribute.
+        # A stated correction may name a value that is stored under another attribute.
         anywhere = candidate.correction and candidate.replaces is not None
         stored = await (
             self.tx.memories.of_entity(fact.entity)
@@ -85,27 +85,28 @@ class Known:
         ]
         return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
 
-    async def said_alike(self, memory: Memory) -> list[Memory]:
-        """A memory that says the same in nearly the same words, if there is one."""
+    async def similar_statement(self, memory: Memory) -> list[Memory]:
+        """Return a memory that says the same in nearly the same words, if there is one."""
         statistics = await self.tx.words.statistics(terms(memory.text))
-        often = statistics.frequencies
+        frequencies = statistics.frequencies
         weights = bm25_weights(
-            {term: often[term] for term in _rarest(often, SIMILAR_POSTINGS)}, statistics.documents
+            {term: frequencies[term] for term in _rarest(frequencies, SIMILAR_POSTINGS)},
+            statistics.documents,
         )
         pool = await self.tx.words.similar(weights, statistics.average_length, SIMILAR_LOOKED_AT)
         texts = await self.tx.memories.texts(pool) if pool else {}
         for item_id in pool:
-            known = item_id in texts and item_id not in self._dropped
-            if known and same_statement(memory.text, texts[item_id]):
+            active = item_id in texts and item_id not in self._dropped
+            if active and same_statement(memory.text, texts[item_id]):
                 return list(await self.tx.memories.active([item_id]))
         return [one for one in self._added if same_statement(memory.text, one.text)][:1]
 
 
-def _rarest(often: Mapping[str, int], postings: int) -> list[str]:
-    """The rarest terms that make up so many postings together, and one at least."""
+def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
+    """Return the rarest terms with at most so many postings together, and at least one term."""
     chosen: list[str] = []
-    for term in sorted(often, key=lambda term: (often[term], term)):
-        postings -= often[term]
+    for term in sorted(frequencies, key=lambda term: (frequencies[term], term)):
+        postings -= frequencies[term]
         if chosen and postings < 0:
             break
         chosen.append(term)

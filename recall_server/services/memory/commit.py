@@ -1,4 +1,4 @@
-"""The one place where a plan becomes memory: check, apply, index."""
+"""Applies plans: the only code that changes memories. Checks, applies and indexes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from recall_server.storage.store import Transaction
 
 @dataclass(frozen=True)
 class Planned:
-    """An episode that was kept knowing the plan, and the words that find those of its turns that
-    no memory speaks for.
+    """An episode that was stored together with its plan, and the postings of the turns that no
+    memory of the plan covers.
     """
 
     episode: Episode
@@ -30,11 +30,9 @@ class Planned:
 async def apply(
     tx: Transaction, plan: Plan, now: datetime, *, planned: Planned | None = None
 ) -> None:
-    """Make the changes of `plan`, all within `tx`, and keep the indexes true to them; note who
-    decided what no rule could.
+    """Make the changes of `plan` within `tx`, update the indexes, and store the decisions.
 
-    Raises `Stale` where a change does not find what it expects; nothing of the plan holds then,
-    as the caller's transaction rolls back.
+    Raises `Stale` if a change does not find what it expects; the caller's transaction rolls back.
     """
     assert not plan.questions
     for change in plan.changes:
@@ -74,7 +72,7 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
 
 
 def _believed(plan: Plan) -> tuple[set[str], set[str]]:
-    """The memories that the plan adds as active ones, and those that it retires."""
+    """Return the ids that the plan adds as active, and those that it retires."""
     begun, ended = set[str](), set[str]()
     for change in plan.changes:
         match change:
@@ -86,7 +84,7 @@ def _believed(plan: Plan) -> tuple[set[str], set[str]]:
 
 
 def _found(plan: Plan, episode: Episode) -> dict[str, Findable]:
-    """What the memories are found by that the plan makes of the episode, as it will be read."""
+    """Return the index entries of the memories that the plan makes from the episode."""
     found: dict[str, Findable] = {}
     for change in plan.changes:
         if isinstance(change, Add) and change.memory.citation.episode_id == episode.id:
@@ -101,16 +99,16 @@ def _found(plan: Plan, episode: Episode) -> dict[str, Findable]:
 
 
 async def cover(tx: Transaction, citation: Citation) -> None:
-    """Take the turns that a memory cites out of the search: the memory speaks for them now."""
+    """Remove the turns that a memory cites from search: the memory represents them now."""
     covered = await tx.episodes.open_at(citation)
     if covered:
-        await close(tx, covered, "covered")
+        await close_turns(tx, covered, "covered")
 
 
-async def close(
+async def close_turns(
     tx: Transaction, turns: Sequence[Item], state: Literal["covered", "hidden"]
 ) -> None:
-    """Take open turns out of the search, and of all that serves it."""
+    """Remove open turns from search and from all indexes."""
     ids = [turn.id for turn in turns]
     await tx.episodes.close(ids, state)
     await indexing.hide(tx, ids)

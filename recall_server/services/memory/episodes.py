@@ -1,4 +1,4 @@
-"""How an episode is kept: never what was erased, found by the words of what is not held back."""
+"""Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,29 +14,29 @@ from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.episodes import turn_id
 
-# Where only the words of a text matter, and not when they were said.
+# A time for texts of which only the words matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-def read(episode: Episode) -> tuple[Episode, Postings]:
-    """The episode with its turns, and the words by which those are found that are not hidden."""
-    read = with_turns(episode)
-    shown = [turn for turn in read.turns if not turn.hidden]
-    return read, postings(
+def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
+    """Return the episode with its turns, and the postings of the turns that are not hidden."""
+    prepared = with_turns(episode)
+    visible = [turn for turn in prepared.turns if not turn.hidden]
+    return prepared, postings(
         {
-            turn_id(read.id, turn.index): Findable(
-                "", turn.speaker, read.text[turn.span.start : turn.span.end]
+            turn_id(prepared.id, turn.index): Findable(
+                "", turn.speaker, prepared.text[turn.span.start : turn.span.end]
             )
-            for turn in shown
+            for turn in visible
         }
     )
 
 
-async def keep(
+async def store_episode(
     tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, digest: str
 ) -> bool:
-    """Append the episode and make it findable by its words, but for what is held back; False where
-    `key` was used before. Raises `ErasedContent`.
+    """Store the episode and index its visible turns; False if `key` was used before. Raises
+    `ErasedContent`.
     """
     await tx.lock()
     await refuse_erased(tx, digests, episode)
@@ -47,21 +47,20 @@ async def keep(
     return added
 
 
-async def keep_planned(
+async def store_planned_episode(
     tx: Transaction, episode: Episode, digests: Digests, *, key: str, plan: Plan
 ) -> tuple[set[str], set[str]]:
-    """`keep` an episode whose plan is made already: those of its turns that the plan's memories
-    speak for are never found by themselves. The ids of these, and of the turns that are to be found
-    (by `commit.apply`).
+    """Store an episode together with its plan; turns that the plan's memories cover are not
+    indexed. Return the ids of these, and of the turns to index (by `commit.apply`).
     """
     cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
-    shown = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
-    covered = {i for i, turn in shown.items() if any(turn.overlaps(span) for span in cited)}
+    visible = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
+    covered = {i for i, turn in visible.items() if any(turn.overlaps(span) for span in cited)}
     await refuse_erased(tx, digests, episode)
-    await tx.runs.hand_over(episode.job_id)
+    await tx.tasks.hand_over(episode.job_id)
     await tx.episodes.add_new(episode, key, episode.content_hash, covered=covered)
     await _hold(tx, episode)
-    return covered, shown.keys() - covered
+    return covered, visible.keys() - covered
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:
@@ -70,21 +69,21 @@ async def _hold(tx: Transaction, episode: Episode) -> None:
 
 
 async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> None:
-    """Raise `ErasedContent`, here or before anything holds, where the text, or one of its turns,
-    was erased in this namespace. In the transaction that would write it, which must hold the
-    namespace's lock: an erasure that commits before it is seen, and one that commits after it
-    erases it.
+    """Raise `ErasedContent` if the text or one of its turns was erased in this namespace.
+
+    Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
+    any erasure that committed before, and an erasure that commits later erases the text.
     """
     assert tx.handle.namespace is not None
-    known = digests.of_episode(tx.handle.namespace, episode)
-    await tx.erasures.refuse(known, ErasedContent())
+    text_digests = digests.of_episode(tx.handle.namespace, episode)
+    await tx.erasures.refuse(text_digests, ErasedContent())
 
 
-async def erased_among(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
-    """The places of those texts that `refuse_erased` would refuse."""
+async def find_erased(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
+    """Return the indexes of the texts that `refuse_erased` would refuse."""
     assert tx.handle.namespace is not None
-    of = [
+    text_digests = [
         set(digests.of_text(tx.handle.namespace, text, parse_turns(text, EPOCH))) for text in texts
     ]
-    gone = await tx.erasures.among(sorted(set().union(*of)))
-    return {place for place, known in enumerate(of) if known & gone}
+    gone = await tx.erasures.among(sorted(set().union(*text_digests)))
+    return {index for index, one in enumerate(text_digests) if one & gone}

@@ -1,4 +1,4 @@
-"""Remember: keep what was said, at once. Extract: make memories of it, later."""
+"""Stores submitted texts at once, and extracts memories from them in the background."""
 
 import asyncio
 import hashlib
@@ -25,9 +25,9 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED
-from recall_server.services.memory.episodes import keep, read
-from recall_server.services.memory.passages import passages, sound
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.episodes import prepare_episode, store_episode
+from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.redaction import Redaction
 from recall_server.storage.store import Store
 
 EXTRACT = "extract"
@@ -36,13 +36,13 @@ _REACH = TypeAdapter(AccessScope)
 
 TOPIC_CHARS_MAX = 128
 LABEL_CHARS_MAX = 256
-# Reading a longer text takes long enough for other callers to notice.
+# Parsing a longer text would delay other callers.
 INLINE_CHARS_MAX = 16_000
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a caller hands in to be remembered."""
+    """A text to remember, and its origin."""
 
     text: str
     topic: str
@@ -51,24 +51,24 @@ class Submission:
     container: str = NONE
 
     def digest(self) -> str:
-        """What makes two submissions the same, besides their key."""
+        """Return a hash of the content: equal for equal submissions, whatever their key."""
         body = [self.text, self.topic, self.source.session_id, self.source.agent_id]
-        # As it was before there were containers, where there is none.
+        # Without a container the digest stays as it was before there were containers.
         body += [self.container] if self.container else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The answer to a submission; `cached` where its key was used before for the same, `container`
-    where it is in one, and `new_room` where nothing was in that before.
+    """The answer to a submission. `cached`: its key was used before for the same content.
+    `new_container`: nothing was in `container` before.
     """
 
     episode_id: str
     job_id: str
     cached: bool
     container: str = NONE
-    new_room: bool = False
+    new_container: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Ingest:
-    """Both halves of taking something in; `embeds`: what is found is to get vectors."""
+    """Storing and extracting. `embeds`: stored items get vectors."""
 
     store: Store
     extractor: Extractor
     embeds: bool
     now: Callable[[], datetime]
-    chance: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     text_chars_max: int
     lease: timedelta
     wake: Callable[[], None]
     digests: Digests
-    masking: Masking
+    redaction: Redaction
     budget: Budget
 
     async def remember(
@@ -103,42 +103,42 @@ class Ingest:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Accepted:
-        """Keep the text, make it findable by its words, and promise to extract memories from it:
-        one transaction, no model, no embedding (FEATURES B01-B03, B20, B21).
+        """Store the text, index its words and enqueue the extraction: one transaction, no model, no
+        vectors.
 
-        Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` where the key was
-        used for something else, `ErasedContent` where the text was erased here, `OutOfReach`,
+        Raises `Invalid` on unacceptable text and labels, `IdempotencyConflict` if the key was used
+        for other content, `ErasedContent` if the text was erased here, `OutsideAccessScope`,
         `QuotaExceeded`.
         """
-        submission = _signed(self._checked(submission), reach)
-        entry.details |= told(submission.topic, submission.container, submission.source)
+        submission = _in_scope(self._checked(submission), reach)
+        entry.details |= text_details(submission.topic, submission.container, submission.source)
         confined = reach.confined(submission.topic, submission.container)
         limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
-        # Before the digest too, which would tell a guessed secret from a wrong one.
-        text = await self.masking.text(submission.text, entry)
+        # Redacted before the digest is made: a digest would confirm a guessed secret.
+        text = await self.redaction.text(submission.text, entry)
         submission = replace(submission, text=text)
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
         digest = submission.digest()
         if len(submission.text) > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(read, episode)
+            episode, words = await asyncio.to_thread(prepare_episode, episode)
         else:
-            episode, words = read(episode)
+            episode, words = prepare_episode(episode)
         async with self.store.transaction(namespace, entry=entry) as tx:
-            if await keep(tx, episode, words, self.digests, key=key, digest=digest):
+            if await store_episode(tx, episode, words, self.digests, key=key, digest=digest):
                 await tx.jobs.add(
                     episode.job_id,
                     EXTRACT,
                     {"episode_id": episode.id, **limit},
                     episode.recorded_at,
                 )
-                room = episode.container
+                name = episode.container
                 accepted = Accepted(
                     episode.id,
                     episode.job_id,
                     cached=False,
-                    container=room,
-                    new_room=bool(room) and await tx.episodes.first_in(room),
+                    container=name,
+                    new_container=bool(name) and await tx.episodes.first_in(name),
                 )
             else:
                 before = await tx.episodes.receipt(key)
@@ -165,13 +165,13 @@ class Ingest:
     def _episode(self, submission: Submission) -> Episode:
         now = self.now()
         return Episode(
-            id=new_id("ep", now, self.chance(10)),
+            id=new_id("ep", now, self.random_bytes(10)),
             text=submission.text,
             topic=submission.topic,
             occurred_at=now,
             recorded_at=now,
             content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
-            job_id=new_id("job", now, self.chance(10)),
+            job_id=new_id("job", now, self.random_bytes(10)),
             source=submission.source,
             container=submission.container,
         )
@@ -195,11 +195,11 @@ class Ingest:
         return Extracted(job, tuple(one.id for one in memories))
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Work through an episode, passage by passage, each with its memories in one transaction
-        and the place reached in the same (FEATURES B04, B07): a crash repeats nothing.
+        """Extract memories passage by passage; each passage and the progress are saved in one
+        transaction, so that a crash repeats nothing.
 
-        Raises what the extractor raises, and `BudgetSpent`; the text stays findable by its words.
-        Raises `Fenced` where the job has changed hands.
+        Raises what the extractor raises, and `BudgetSpent`; the text stays searchable by its words.
+        Raises `Fenced` if another worker holds the job.
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
@@ -209,20 +209,20 @@ class Ingest:
                 if passage is None or number <= job.payload.get("next", 0):
                     continue
                 said = await self.budget.extract(job.namespace, self.extractor, passage)
-                found = sound(said, passage)
-                await self._take_in(job, episode, found, number, entry(EXTRACT))
+                found = validate_candidates(said, passage)
+                await self._store_memories(job, episode, found, number, entry(EXTRACT))
         await self._finish(job, episode)
 
-    async def _take_in(
+    async def _store_memories(
         self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
     ) -> None:
         entry.usage = found.usage
-        # Who handed the text in can change no more by it than they reach, in that container only.
+        # The text can change only what its caller may access, in its container.
         reach = _REACH.validate_python(job.payload.get("reach", {})).inside({episode.container})
         async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             now = self.now()
-            # First, as what the job was about may have been erased meanwhile.
+            # First, as the episode may have been erased meanwhile.
             progress = {**job.payload, "next": reached}
             await tx.jobs.advance(job, progress, now + self.lease)
             policy = await tx.access.policy() or Policy.DECIDE
@@ -232,7 +232,7 @@ class Ingest:
                 found.candidates,
                 extractor=found.extractor,
                 now=now,
-                # Nobody is there to be asked.
+                # A background job cannot ask.
                 settling=Settling(Policy.DECIDE if policy is Policy.ASK else policy),
             )
             await commit.apply(tx, plan, now)
@@ -245,7 +245,7 @@ class Ingest:
             await tx.jobs.finish(job, self.now())
             if episode is not None and self.embeds:
                 await tx.jobs.add(
-                    new_id("job", self.now(), self.chance(10)),
+                    new_id("job", self.now(), self.random_bytes(10)),
                     EMBED,
                     {"episode_id": episode.id},
                     self.now(),
@@ -254,7 +254,7 @@ class Ingest:
 
 
 def checked_source(source: Source) -> Source:
-    """Raises `Invalid` on labels that cannot be kept."""
+    """Raise `Invalid` on labels that cannot be stored."""
     return Source(
         _label_or_none(source.session_id, "session_id"),
         _label_or_none(source.agent_id, "agent_id"),
@@ -262,17 +262,17 @@ def checked_source(source: Source) -> Source:
     )
 
 
-def _signed(submission: Submission, reach: AccessScope) -> Submission:
-    """The submission in the name of the agent and in the container that the reach is limited to."""
+def _in_scope(submission: Submission, reach: AccessScope) -> Submission:
+    """Return the submission with the agent and container of the access scope."""
     source = submission.source
     agent = reach.writer(submission.topic, source.agent_id)
-    room = reach.room(submission.container)
-    return replace(submission, source=replace(source, agent_id=agent), container=room)
+    name = reach.container_for(submission.container)
+    return replace(submission, source=replace(source, agent_id=agent), container=name)
 
 
-def told(topic: str, container: str, source: Source) -> dict[str, str]:
-    """What a reader of the book would like to know of a text."""
-    return {"topic": topic} | ({"container": container} if container else {}) | source.told()
+def text_details(topic: str, container: str, source: Source) -> dict[str, str]:
+    """Return the details of a text for its audit record."""
+    return {"topic": topic} | ({"container": container} if container else {}) | source.details()
 
 
 def _label_or_none(text: str | None, name: str) -> str | None:

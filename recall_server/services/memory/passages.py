@@ -1,5 +1,5 @@
-"""What of an episode is read to an extractor, and what of its proposals may be planned with: the
-same for every path on which memories are made.
+"""Cuts episodes into passages for an extractor, and validates its candidates: the same for every
+path on which memories are made.
 """
 
 import math
@@ -15,17 +15,17 @@ from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.transcript import chunk, parse_turns
 from recall_server.integrations.extraction.extractor import Passage
 
-# Of one passage. The port of extraction promises five (FEATURES B04); this is for who breaks it.
+# Per passage. Extractors promise five; this bounds one that does not keep to it.
 CANDIDATES_MAX = 20
 TEXT_CHARS_MAX = 2_000
 WORDS_CHARS_MAX = 500
 
 
 def with_turns(episode: Episode) -> Episode:
-    """The episode with its turns; those that are suspects are hidden (SECURITY LLM-04, LLM-05)."""
+    """Return the episode with its turns; suspects are hidden."""
     turns = parse_turns(episode.text, episode.occurred_at)
     said = [
-        # Its label makes a difference: "System: you are …" is said by nobody in the room.
+        # The label matters: "System: you are …" is said by no participant.
         f"{turn.speaker}: {_words(episode, turn)}" if turn.speaker else _words(episode, turn)
         for turn in turns
     ]
@@ -41,22 +41,22 @@ def with_turns(episode: Episode) -> Episode:
 def passages(
     episode: Episode, chars: int, *, only: int | None = None
 ) -> Iterator[tuple[int, Passage | None]]:
-    """What an extractor is given, passage by passage, with the number of the one behind it; None
-    where nothing of a passage may be read. `only` gives the turn of this position alone.
+    """Yield the passages for an extractor with the number of the next one; None if all of a passage
+    is hidden. `only`: the turn of this position alone.
 
-    What is hidden is blanked out, so that no model sees it and every other position holds. The
-    passages are cut as if nothing were hidden: a release does not move those that are still to do.
+    Hidden turns are blanked out, so that no model reads them and positions stay. Passages are cut
+    as if nothing were hidden: a release does not move those that are still to do.
     """
-    text = _shown(episode)
+    text = _visible_text(episode)
     turns = [turn for turn in episode.turns if only in (None, turn.index)]
     for number, group in enumerate(chunk(turns, chars), 1):
-        shown = tuple(turn for turn in group if not turn.hidden)
-        passage = Passage(text, shown, episode.topic, episode.occurred_at) if shown else None
+        visible = tuple(turn for turn in group if not turn.hidden)
+        passage = Passage(text, visible, episode.topic, episode.occurred_at) if visible else None
         yield number, passage
 
 
-def _shown(episode: Episode) -> str:
-    """The text with blanks for what is hidden."""
+def _visible_text(episode: Episode) -> str:
+    """Return the text with blanks in place of hidden turns."""
     parts, at = [], 0
     for turn in episode.turns:
         if turn.hidden:
@@ -66,17 +66,17 @@ def _shown(episode: Episode) -> str:
     return "".join([*parts, episode.text[at:]])
 
 
-def sound(extraction: Extraction, passage: Passage) -> Extraction:
-    """What may be planned with: what cites the words that were read, can be kept, and gives no
-    orders. What a model proposes has no authority, least of all over the models that will read it
-    (SECURITY LLM-01 to LLM-03). The rest is counted as rejected.
+def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
+    """Keep the candidates that cite visible words, can be stored and give no orders to a model;
+    count the rest as rejected. A model's proposal has no authority, least of all over models that
+    read it later.
     """
-    kept = [one for one in extraction.candidates if _sound(one, passage)][:CANDIDATES_MAX]
+    kept = [one for one in extraction.candidates if _valid(one, passage)][:CANDIDATES_MAX]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)
 
 
-def _sound(candidate: Candidate, passage: Passage) -> bool:
+def _valid(candidate: Candidate, passage: Passage) -> bool:
     span, fact = candidate.span, candidate.fact
     if not _cites(span, passage.turns):
         return False
@@ -97,7 +97,7 @@ def _sound(candidate: Candidate, passage: Passage) -> bool:
 
 
 def _cites(span: Span, turns: Sequence[Turn]) -> bool:
-    """Whether a span begins and ends in turns that were shown, with nothing hidden between."""
+    """Whether a span begins and ends in visible turns, with no hidden one between."""
     first = next((n for n, t in enumerate(turns) if t.span.start <= span.start < t.span.end), None)
     last = next((n for n, t in enumerate(turns) if t.span.start < span.end <= t.span.end), None)
     if first is None or last is None:

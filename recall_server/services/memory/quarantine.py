@@ -1,6 +1,4 @@
-"""Quarantine: what was held back when it came in, looked at by a person, and released or rejected
-(FEATURES I19; SECURITY LLM-05).
-"""
+"""Quarantine: turns held back when they came in, which a person releases or rejects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ LISTED_MAX = 100
 
 @dataclass(frozen=True)
 class Suspects:
-    """One page of suspects, and how many there are of this state."""
+    """One page of suspects, and the number of those in this state."""
 
     found: tuple[Suspect, ...]
     total: int
@@ -30,7 +28,7 @@ class Suspects:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """Looking at what is held back, and deciding about it."""
+    """Lists suspects and decides about them."""
 
     store: Store
     now: Callable[[], datetime]
@@ -40,7 +38,7 @@ class Quarantine:
     async def list(
         self, namespace: Namespace, *, state: Held, limit: int, offset: int, entry: AuditEntry
     ) -> Suspects:
-        """The turns of this state with their words and what speaks against them, newest first."""
+        """Return the turns of this state with their words and the reasons, newest first."""
         async with self.store.transaction(namespace, write=False) as tx:
             found = await tx.quarantine.page(state, limit=limit, offset=offset)
             total = await tx.quarantine.count(state)
@@ -49,8 +47,8 @@ class Quarantine:
         return Suspects(tuple(found), total, reached if found and reached < total else None)
 
     async def release(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
-        """Let recall find the turn, and promise to extract memories from it. Saying so twice is
-        saying it once. Raises `NotFound`; `Stale` where it was rejected.
+        """Index the turn and enqueue its extraction. Idempotent. Raises `NotFound`; `Stale` if it
+        was rejected.
         """
         async with self.store.transaction(namespace, entry=entry) as tx:
             await tx.lock()
@@ -62,8 +60,8 @@ class Quarantine:
         self.wake()
 
     async def reject(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
-        """Keep the turn hidden for good. Saying so twice is saying it once. Raises `NotFound`;
-        `Stale` where it was released: what it brought about is forgotten with delete_memory.
+        """Keep the turn hidden for good. Idempotent. Raises `NotFound`; `Stale` if it was released:
+        its memories are forgotten with delete_memory.
         """
         async with self.store.transaction(namespace, entry=entry) as tx:
             await tx.lock()
@@ -72,7 +70,7 @@ class Quarantine:
     async def _decide(
         self, tx: Transaction, item_id: str, state: Held, entry: AuditEntry
     ) -> Place | None:
-        """Note the decision; None where it was made before."""
+        """Store the decision; None if it was made before."""
         storable(item_id)
         by = entry.accessor or "operator"
         decided = await tx.quarantine.decide(item_id, state, by, self.now())

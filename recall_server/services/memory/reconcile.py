@@ -1,9 +1,9 @@
-"""What an extractor proposes and what is known, made into a plan (FEATURES C07, F01, F07).
+"""Makes a plan from an extractor's candidates and the stored memories.
 
 A stated correction, an exact duplicate and a multi-valued attribute settle themselves. Any other
-contradiction is settled by policy: *decide* lets the claim stated later win, *ask* makes a question
-of it, the others always choose the same. What is less trusted replaces nothing that is trusted
-more, unless somebody says so (SECURITY LLM-03): both stay, and it is noted that they contradict.
+contradiction is settled by policy: *decide* lets the later claim win, *ask* makes a question of it,
+the others always choose the same side. A less trusted claim replaces no more trusted one unless a
+person says so: both stay, and the contradiction is recorded.
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ from recall_server.domain.plan import (
     Settling,
     Supersede,
 )
-from recall_server.domain.security.trust import Witness, least
+from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.text.transcript import turn_at
-from recall_server.services.memory.beliefs import Known
+from recall_server.services.memory.beliefs import Beliefs
 from recall_server.storage.store import Transaction
 
-# So much less confidence in the newer claim speaks for the older one.
+# A newer claim with so much less confidence does not win.
 SURE = 0.2
-# Who decided that both stay, where the one that would win is trusted less.
+# `decided_by` of a decision to keep both because the later claim is trusted less.
 TRUST = "trust"
 
 
@@ -50,12 +50,12 @@ async def plan(
     settling: Settling | None = None,
     new: bool = False,
 ) -> Plan:
-    """What to change so that `candidates` are remembered, given what `tx` sees; and what to ask
-    before that, if `settling` (by default: decide) leaves a contradiction open.
+    """Return the changes that make `candidates` memories, given what `tx` sees, and the questions
+    that `settling` (by default: decide) leaves open.
 
-    A candidate that was made into a memory before, whatever became of it, is passed over: working
-    through an episode twice adds nothing, and brings nothing back. Of one that is `new`, and not
-    kept yet, nothing can have been made.
+    A candidate that was made into a memory before is skipped, whatever became of it: a repetition
+    adds nothing and restores nothing. `new`: the episode is not stored yet, so there can be no such
+    memory.
     """
     proposals: dict[str, tuple[Candidate, Memory]] = {}
     for proposed in candidates:
@@ -64,19 +64,21 @@ async def plan(
         memory = _memory(episode, candidate, extractor, now)
         proposals.setdefault(memory.id, (candidate, memory))
     before = {} if new else await tx.memories.get(list(proposals))
-    draft = _Draft(Known(tx), settling or Settling(), now)
+    draft = _Draft(Beliefs(tx), settling or Settling(), now)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
-            draft.known.heard(memory, _witness(episode, candidate.span))
+            draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
             draft.changes += await _settle(candidate, memory, draft)
-    return Plan(tuple(draft.changes), await _quoted(tx, draft.questions), tuple(draft.decisions))
+    return Plan(
+        tuple(draft.changes), await _with_stored_text(tx, draft.questions), tuple(draft.decisions)
+    )
 
 
 @dataclass
 class _Draft:
-    """The plan as far as it has come."""
+    """The plan so far."""
 
-    known: Known
+    beliefs: Beliefs
     settling: Settling
     now: datetime
     changes: list[Change] = field(default_factory=list)
@@ -85,30 +87,33 @@ class _Draft:
 
 
 async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[Change]:
-    known = draft.known
+    beliefs = draft.beliefs
     same: list[Memory] = []
     clashing: list[Memory] = []
-    for other in await known.related(candidate):
+    for other in await beliefs.related(candidate):
         verdict = compare(candidate, other)
         if verdict is Verdict.SAME:
             same.append(other)
         elif verdict is Verdict.CLASHES:
             clashing.append(other)
     if not clashing and not same:
-        same = await known.said_alike(memory)
-    await known.look_up([*same, *clashing])
-    mine = known.trust(memory)
+        same = await beliefs.similar_statement(memory)
+    await beliefs.load_witnesses([*same, *clashing])
+    mine = beliefs.trust(memory)
     decide = draft.settling.policy is Policy.DECIDE or (
-        candidate.correction and all(known.trust(other) <= mine for other in clashing)
+        candidate.correction and all(beliefs.trust(other) <= mine for other in clashing)
     )
     for other in same:
-        if known.trust(other) >= mine:
-            weaker = [one for one in clashing if known.trust(one) < mine] if decide else []
-            given_way = [one for one in weaker if one.said_at <= memory.said_at]
-            return [*known.reinforce(other, memory), *_supersede(given_way, other, memory, known)]
+        if beliefs.trust(other) >= mine:
+            weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
+            superseded = [one for one in weaker if one.said_at <= memory.said_at]
+            return [
+                *beliefs.reinforce(other, memory),
+                *_supersede(superseded, other, memory, beliefs),
+            ]
     if not clashing:
-        # Said on better evidence than it was: the better words are kept.
-        return _replace(same, memory, known)
+        # Stated again on better evidence: the better words replace the stored ones.
+        return _replace(same, memory, beliefs)
     if decide:
         return _decide(memory, same, clashing, draft)
     return _resolve(memory, clashing, draft)
@@ -117,62 +122,62 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
 def _decide(
     memory: Memory, same: list[Memory], clashing: list[Memory], draft: _Draft
 ) -> list[Change]:
-    """The claim that was said later wins, unless it is trusted less: then both stay."""
-    known = draft.known
-    mine = known.trust(memory)
+    """Let the later claim win, unless it is trusted less: then keep both."""
+    beliefs = draft.beliefs
+    mine = beliefs.trust(memory)
     newer = [one for one in clashing if one.said_at > memory.said_at]
-    ending = [one for one in newer if known.trust(one) >= mine]
+    ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
-        # Told late: it is history already, and the oldest of what came after it ended it.
+        # A late report is history already: the oldest of the later claims ended it.
         return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
-    giving_way = [one for one in clashing if one not in newer and known.trust(one) <= mine]
-    staying = [one for one in clashing if one not in giving_way]
+    superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
+    staying = [one for one in clashing if one not in superseded]
     if staying:
-        both = Resolution(_asked(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
+        both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
-    return _replace([*giving_way, *same], memory, known)
+    return _replace([*superseded, *same], memory, beliefs)
 
 
-def _asked(memory: Memory, clashing: Sequence[Memory]) -> str:
-    """The id of the question which of these holds."""
+def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
+    """Return the id of the question which of these holds."""
     return derived_id("q", memory.id, *sorted(other.id for other in clashing))
 
 
 def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Change]:
-    """What the answer, or a policy that needs none, makes of a contradiction; a question where
-    there is neither.
+    """Apply the answer, or a policy that needs none, to a contradiction; ask if there
+    is neither.
     """
-    clashing = sorted(clashing, key=draft.known.trust, reverse=True)
-    question_id = _asked(memory, clashing)
+    clashing = sorted(clashing, key=draft.beliefs.trust, reverse=True)
+    question_id = _question_id(memory, clashing)
     by_policy = draft.settling.policy.choice
     resolution = draft.settling.resolutions.get(question_id)
-    # Above 0 where what is known is trusted more than what is new.
-    above = draft.known.trust(clashing[0]) - draft.known.trust(memory)
+    # Above 0 if the stored claim is trusted more than the new one.
+    above = draft.beliefs.trust(clashing[0]) - draft.beliefs.trust(memory)
     if resolution is None and by_policy is not None:
         resolution = Resolution(question_id, by_policy, "policy", draft.now)
         if above and by_policy is (Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING):
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None:
-        reason, recommended = _weighed(memory, clashing, above)
+        reason, recommended = _recommendation(memory, clashing, above)
         draft.questions.append(Question(question_id, memory, tuple(clashing), reason, recommended))
         return []
-    changes, also = _chosen(resolution, memory, clashing, draft.known)
+    changes, also = _chosen(resolution, memory, clashing, draft.beliefs)
     touched = (memory.id, *(other.id for other in clashing), *also)
     draft.decisions.append(Decision(resolution, touched))
     return changes
 
 
 def _chosen(
-    resolution: Resolution, memory: Memory, clashing: list[Memory], known: Known
+    resolution: Resolution, memory: Memory, clashing: list[Memory], beliefs: Beliefs
 ) -> tuple[list[Change], tuple[str, ...]]:
-    """The changes, and the ids of memories that only the choice brought about."""
+    """Return the changes, and the ids of memories that only the choice created."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
             return [Add(_outdated(memory, clashing[0]))], ()
         case Choice.KEEP_NEW:
-            return _replace(clashing, memory, known), ()
+            return _replace(clashing, memory, beliefs), ()
         case Choice.KEEP_BOTH:
-            known.add(memory)
+            beliefs.add(memory)
             return [Add(memory)], ()
         case Choice.MERGE:
             assert resolution.text is not None
@@ -184,28 +189,28 @@ def _chosen(
                 extractor=PERSON,
             )
             also = tuple(other.citation for other in clashing)
-            known.rests(merged, [memory, *clashing])
-            given_way = _replace(clashing, merged, known, also=also)
-            return [*given_way, Add(_outdated(memory, merged))], (merged.id,)
+            beliefs.inherit_witnesses(merged, [memory, *clashing])
+            changes = _replace(clashing, merged, beliefs, also=also)
+            return [*changes, Add(_outdated(memory, merged))], (merged.id,)
 
 
 def _replace(
-    old: list[Memory], new: Memory, known: Known, *, also: tuple[Citation, ...] = ()
+    old: list[Memory], new: Memory, beliefs: Beliefs, *, also: tuple[Citation, ...] = ()
 ) -> list[Change]:
-    known.add(new)
-    return [Add(new, also), *_supersede(old, new, new, known)]
+    beliefs.add(new)
+    return [Add(new, also), *_supersede(old, new, new, beliefs)]
 
 
-def _supersede(old: list[Memory], by: Memory, said: Memory, known: Known) -> list[Change]:
-    """`old` gives way to `by`, because of what was `said`."""
+def _supersede(old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs) -> list[Change]:
+    """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
-        known.drop(other)
+        beliefs.drop(other)
     return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
 
 
-def _weighed(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
-    """Why nobody can tell, and which side the evidence leans to: to what is trusted more, else to
-    what was said later, unless it is much less sure.
+def _recommendation(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:
+    """Return the reason of a question and the side that the evidence favours: the more trusted,
+    else the later claim, unless it is much less certain.
     """
     new, old = memory.fact, clashing[0].fact
     assert new is not None
@@ -226,8 +231,8 @@ def _weighed(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, C
     return reason, Choice.KEEP_NEW if later and surer else Choice.KEEP_EXISTING
 
 
-async def _quoted(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions, with the exact words of what is stored, too."""
+async def _with_stored_text(tx: Transaction, questions: Sequence[Question]) -> tuple[Question, ...]:
+    """Return the questions with the exact text of the stored memories."""
     ids = {other.id for question in questions for other in question.existing}
     stored = await tx.memories.get(sorted(ids)) if ids else {}
     return tuple(
@@ -249,8 +254,8 @@ def _outdated(memory: Memory, by: Memory) -> Memory:
 
 
 def _end_of(old: Memory, new: Memory) -> datetime:
-    """When the older claim ceased to hold: when the newer began to, if that was after it. Never
-    before it began itself.
+    """Return when the older claim ceased to hold: the start of the newer one, if that is later;
+    never before its own start.
     """
     ended = new.valid_from if new.valid_from > old.valid_from else new.said_at
     return max(ended, old.valid_from)
@@ -287,7 +292,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
 
 
 def _witness(episode: Episode, span: Span) -> Witness:
-    """Whose words a span of an episode is; where several speak, those of the least trusted."""
+    """Return the witness of a span; of several speakers, the least trusted."""
     source = (episode.source.session_id, episode.source.agent_id)
     speakers = [turn.speaker for turn in episode.turns if turn.span.overlaps(span)] or [None]
-    return least([Witness(episode.id, span, speaker, *source) for speaker in speakers])
+    return least_trusted([Witness(episode.id, span, speaker, *source) for speaker in speakers])

@@ -1,6 +1,4 @@
-"""Secrets are written over before anything is kept of a text: memory must not become the place
-where keys are found (FEATURES I18).
-"""
+"""Redacts secrets before any part of a text is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +10,13 @@ from recall_server.integrations.redaction import Redactor
 
 
 @dataclass(frozen=True)
-class Masking:
-    """The one way in which text is made fit to keep; without a redactor it is kept as it is."""
+class Redaction:
+    """Redacts text and JSON; without a redactor, text stays as it is."""
 
     redactor: Redactor | None
 
     async def text(self, text: str, entry: AuditEntry) -> str:
-        """The text to keep; the line in the book counts what was masked in it."""
+        """Return the redacted text; the audit record counts the secrets."""
         if self.redactor is None or not text:
             return text
         masked, count = await self.redactor.redact(text)
@@ -27,23 +25,23 @@ class Masking:
         return masked
 
     async def ready(self) -> None:
-        """Load what takes long, before anybody waits for it."""
+        """Load the rules before the first call."""
         if self.redactor is not None:
             await self.redactor.ready()
 
     async def message(self, message: Message, entry: AuditEntry) -> Message:
-        """What is kept of a client's words, as its protocol spells them."""
-        return Message(message.id, await self._within(message.document, entry))
+        """Return a client's message with every text in it redacted."""
+        return Message(message.id, await self._object(message.document, entry))
 
     async def value(self, value: Any, entry: AuditEntry) -> Any:
-        """The same JSON value, with every text in it masked."""
+        """Return the same JSON value with every text in it redacted."""
         if isinstance(value, str):
             return await self.text(value, entry)
         if isinstance(value, Mapping):
-            return await self._within(value, entry)
+            return await self._object(value, entry)
         if isinstance(value, list):
             return [await self.value(one, entry) for one in value]
         return value
 
-    async def _within(self, value: Mapping[str, Any], entry: AuditEntry) -> dict[str, Any]:
+    async def _object(self, value: Mapping[str, Any], entry: AuditEntry) -> dict[str, Any]:
         return {name: await self.value(one, entry) for name, one in value.items()}

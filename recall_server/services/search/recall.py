@@ -197,7 +197,7 @@ class Recall:
             if found[0].kind is ItemKind.MEMORY:
                 await commit.apply(tx, Plan((Forget(item_id),)), self.now())
             else:
-                await commit.close(tx, found, "hidden")
+                await commit.close_turns(tx, found, "hidden")
             entry.ids.append(item_id)
             entry.counts["forgotten"] = 1
 

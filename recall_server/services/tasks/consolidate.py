@@ -1,8 +1,8 @@
-"""Consolidate: a text that is handed in, or the memories of a topic, worked through to a plan that
-is committed, shown, or waits for answers (FEATURES C24, F01-F11, G01-G04).
+"""Consolidation tasks: turn a text, or the memories of a topic, into a plan that is committed,
+shown, or waits for answers.
 
-Nothing of a run is in memory before it is committed: a dry run, a question or a cancelled run
-leaves memory as it was. The text is kept with the run until then.
+A task changes no memory before it is committed: after a dry run, a question or a cancellation
+memory is as it was. Until then the text is stored with the task.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -47,17 +47,17 @@ from recall_server.domain.text.cleaning import clean_label, clean_text
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED, Texts, of_memory, of_turns
-from recall_server.services.memory.episodes import keep_planned, refuse_erased
+from recall_server.services.memory.episodes import refuse_erased, store_planned_episode
 from recall_server.services.memory.ingest import (
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
     checked_source,
-    told,
+    text_details,
 )
-from recall_server.services.memory.passages import passages, sound
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.redaction import Redaction
 from recall_server.services.tasks import merge
-from recall_server.services.tasks.task_cache import Text, text_of
+from recall_server.services.tasks.task_cache import Text, task_text
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     EXPIRE,
@@ -73,22 +73,22 @@ from recall_server.storage.tables.jobs import Fenced
 log = structlog.get_logger()
 
 EXPIRES_IN_MAX_S = 366 * 86_400
-# How often what has been found so far is written down: a crash repeats no more than that.
+# Progress is saved at this interval: a crash repeats no more than that.
 SAVE_EVERY = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
 class Consolidate:
-    """Starting runs, and working on them. Answering and watching them is in `tasks`."""
+    """Starts tasks and works on them. `tasks` answers and watches them."""
 
     store: Store
-    runs: TaskTransitions
+    transitions: TaskTransitions
     extractor: Extractor
     merging: merge.Merging
     text_chars_max: int
     lease: timedelta
     digests: Digests
-    masking: Masking
+    redaction: Redaction
 
     async def start(
         self,
@@ -101,49 +101,52 @@ class Consolidate:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Accept a request, with the promise to work on it: one transaction, no model. `message`
-        makes what is kept of the client's words, given the ids of the run and its context; `also`
-        is done in the same transaction.
+        """Store a task and enqueue its work: one transaction, no model. `message` makes the
+        client's message to store, given the ids of the task and its context; `also` runs in the
+        same transaction.
 
-        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on a text that was
-        erased here, `NotFound` where there is no such plan here, `OutOfReach`, `QuotaExceeded`.
+        Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on erased text,
+        `NotFound` on an unknown plan, `OutsideAccessScope`, `QuotaExceeded`.
         """
-        request = self._checked(request).held_to(reach)
-        request = replace(request, text=await self.masking.text(request.text, entry))
-        entry.details |= {"mode": request.mode} | request.source.told()
+        request = self._checked(request).limited_to(reach)
+        request = replace(request, text=await self.redaction.text(request.text, entry))
+        entry.details |= {"mode": request.mode} | request.source.details()
         if request.mode is not Mode.APPLY:
-            entry.details |= told(request.topic, request.container, request.source)
-        now = self.runs.now()
-        run_id, context_id = self.runs.new_id("task"), context_id or self.runs.new_id("ctx")
-        said = message(run_id, context_id) if message else None
-        run = Task(
-            id=run_id,
+            entry.details |= text_details(request.topic, request.container, request.source)
+        now = self.transitions.now()
+        task_id, context_id = (
+            self.transitions.new_id("task"),
+            context_id or self.transitions.new_id("ctx"),
+        )
+        said = message(task_id, context_id) if message else None
+        task = Task(
+            id=task_id,
             context_id=context_id,
             accessor=entry.accessor,
             created_at=now,
             request=request,
-            work=Work(self.runs.new_id("ep"), now),
+            work=Work(self.transitions.new_id("ep"), now),
             status=Status(TaskState.SUBMITTED, now),
-            messages=(await self.masking.message(said, entry),) if said else (),
+            messages=(await self.redaction.message(said, entry),) if said else (),
         )
-        text = await text_of(run)
+        text = await task_text(task)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
             if request.mode is Mode.APPLY:
-                run = await _as_planned(tx, run, reach)
+                task = await _from_plan(tx, task, reach)
             elif request.policy is None:
                 policy = await tx.access.policy() or Policy.ASK
-                run = replace(run, request=replace(request, policy=policy))
-            run = await self.runs.add(tx, run)
+                task = replace(task, request=replace(request, policy=policy))
+            task = await self.transitions.add(tx, task)
             if also:
-                await also(tx, run)
-            entry.ids.append(run.id)
+                await also(tx, task)
+            entry.ids.append(task.id)
         if text is not None:
-            self.runs.accepted.put(namespace, run, text)
-        self.runs.wake()
-        return run
+            self.transitions.cache.put(namespace, task, text)
+        self.transitions.wake()
+        return task
 
     def _checked(self, request: Request) -> Request:
         if request.mode is Mode.INGEST:
@@ -156,62 +159,64 @@ class Consolidate:
         return replace(request, source=checked_source(request.source))
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler of a run's job: propose, then commit, show or ask.
+        """Handle the job of a task: propose, then commit, show or ask.
 
-        A part that does not answer is raised, and the job tried again from where it was; anything
-        else ends the run with a reason that may be shown.
+        An unavailable part raises, and the job is retried from its last progress; any other error
+        fails the task with a reason that callers may see.
         """
-        line = entry(CONSOLIDATE)
-        run_id = job.payload["run_id"]
-        run, text = self.runs.accepted.take(job.namespace, run_id) or (None, None)
-        if run is None:
-            run = await self.store.autocommit(job.namespace).runs.get(run_id)
-        if run is None or run.status.state not in LIVE:
+        record = entry(CONSOLIDATE)
+        task_id = job.payload["run_id"]
+        task, text = self.transitions.cache.take(job.namespace, task_id) or (None, None)
+        if task is None:
+            task = await self.store.autocommit(job.namespace).tasks.get(task_id)
+        if task is None or task.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
-                await tx.jobs.finish(job, self.runs.now())
+                await tx.jobs.finish(job, self.transitions.now())
             return
         try:
-            text = text or await text_of(run)
-            run = await self._proposed(run, text, job)
-            text = text and await self._embedded(run, text)
-            run = await self._settle(run, text, job, line)
+            text = text or await task_text(task)
+            task = await self._propose(task, text, job)
+            text = text and await self._embed(task, text)
+            task = await self._settle(task, text, job, record)
         except PlanOutdated as error:
-            run = await self._fail(run, job, line, error)
+            task = await self._fail(task, job, record, error)
         except (Unavailable, Stale, Fenced):
             raise
         except RecallError as error:
-            run = await self._fail(run, job, line, error)
+            task = await self._fail(task, job, record, error)
         except Exception:
-            # Whoever handed it in hears of it now, and not when the last attempt has failed.
-            log.exception("consolidation_failed", run=run.id, request_id=line.request_id)
-            hidden = RecallError(f"internal error (ref {line.request_id})")
-            run = await self._fail(run, job, line, hidden)
-        # Whoever works looks for what follows from it before anything else.
-        self.runs.bell.ring(job.namespace, run)
+            # Fail the task now, not after the last attempt of the job.
+            log.exception("consolidation_failed", task=task.id, request_id=record.request_id)
+            hidden = RecallError(f"internal error (ref {record.request_id})")
+            task = await self._fail(task, job, record, hidden)
+        # The worker looks for follow-up jobs by itself.
+        self.transitions.events.publish(job.namespace, task)
 
-    async def _proposed(self, run: Task, text: "Text | None", job: Job) -> Task:
-        """The run with all that extractor or merger have to say; saved now and then."""
-        if run.work.expected and not run.work.drafts:
-            return run
+    async def _propose(self, task: Task, text: "Text | None", job: Job) -> Task:
+        """Return the task with all proposals of extractor or merger; saves progress at
+        intervals.
+        """
+        if task.work.expected and not task.work.drafts:
+            return task
         if text:
-            steps = self._passages(job.namespace, text.episode, run.work)
-        elif run.work.drafts:
-            steps = self.merging.write(job.namespace, run.request, run.work)
+            steps = self._passages(job.namespace, text.episode, task.work)
+        elif task.work.drafts:
+            steps = self.merging.write(job.namespace, task.request, task.work)
         else:
-            steps = self.merging.steps(job.namespace, run.request, run.work)
-        saved_at = self.runs.now()
+            steps = self.merging.steps(job.namespace, task.request, task.work)
+        saved_at = self.transitions.now()
         async for work in steps:
-            run = replace(run, work=work)
-            if self.runs.now() - saved_at >= SAVE_EVERY:
-                run, saved_at = await self._save(run, job), self.runs.now()
-        return run
+            task = replace(task, work=work)
+            if self.transitions.now() - saved_at >= SAVE_EVERY:
+                task, saved_at = await self._save(task, job), self.transitions.now()
+        return task
 
     async def _passages(self, ns: Namespace, episode: Episode, work: Work) -> AsyncIterator[Work]:
         for number, passage in passages(episode, self.extractor.passage_chars):
             if passage is None or number <= work.next:
                 continue
             said = await self.merging.budget.extract(ns, self.extractor, passage)
-            found = sound(said, passage)
+            found = validate_candidates(said, passage)
             work = replace(
                 work,
                 next=number,
@@ -222,18 +227,17 @@ class Consolidate:
             )
             yield work
 
-    async def _save(self, run: Task, job: Job) -> Task:
-        now = self.runs.now()
+    async def _save(self, task: Task, job: Job) -> Task:
+        now = self.transitions.now()
         async with self.store.transaction(job.namespace) as tx:
-            saved = await self.runs.change(tx, run, working(run, now))
+            saved = await self.transitions.change(tx, task, working(task, now))
             await tx.jobs.advance(job, job.payload, now + self.lease)
-        self.runs.bell.ring(job.namespace, saved)
+        self.transitions.events.publish(job.namespace, saved)
         return saved
 
-    async def _embedded(self, run: Task, text: "Text") -> "Text":
-        """With vectors for the findings and turns of a short text: made beforehand, so that they
-        are kept with the memories, and no job has to come back for them. Without, where nobody can
-        make them now.
+    async def _embed(self, task: Task, text: "Text") -> "Text":
+        """Add vectors for the memories and turns of a short text, so that they are stored with them
+        and no job has to follow. Return the text as it is if the embedder is unavailable.
         """
         embedder = self.merging.embedder
         if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
@@ -246,10 +250,10 @@ class Consolidate:
                 text.episode,
                 turns,
             )
-            for one in run.work.candidates
+            for one in task.work.candidates
         }
-        # Who speaks for a turn is found in its place.
-        cited = [one.span for one in run.work.candidates]
+        # A covered turn is represented by its memory.
+        cited = [one.span for one in task.work.candidates]
         open_turns = {
             turns[turn_id(text.episode.id, turn.index)]
             for turn in text.episode.turns
@@ -262,42 +266,42 @@ class Consolidate:
             return text
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
-    async def _settle(self, run: Task, text: "Text | None", job: Job, line: AuditEntry) -> Task:
-        """Make the plan, and in the same transaction what it says; so it cannot be outdated."""
-        line.usage = run.work.usage
-        reach = run.request.seen
-        async with self.store.transaction(job.namespace, reach=reach, entry=line) as tx:
+    async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
+        """Make the plan and apply it in one transaction, so that it cannot be outdated."""
+        record.usage = task.work.usage
+        reach = task.request.effective_scope
+        async with self.store.transaction(job.namespace, reach=reach, entry=record) as tx:
             await tx.lock()
-            now = self.runs.now()
-            plan = await _plan(tx, run, text, now)
-            expected = run.work.expected if not run.work.resolutions else ""
-            drafts = run.work.drafts
+            now = self.transitions.now()
+            plan = await _plan(tx, task, text, now)
+            expected = task.work.expected if not task.work.resolutions else ""
+            drafts = task.work.drafts
             planned = await merge.plan(tx, drafts, now) if drafts else plan
             if expected and planned.digest() != expected:
                 raise PlanOutdated
-            if run.request.dry_run:
-                after = _ended(run, plan, now)
+            if task.request.dry_run:
+                after = _ended(task, plan, now)
             elif plan.questions:
-                after = await self._ask(tx, run, plan, now)
+                after = await self._ask(tx, task, plan, now)
             else:
-                await self._commit(tx, run, text, plan, now)
-                after = _ended(run, plan, now)
-            saved = await self.runs.change(tx, run, after)
+                await self._commit(tx, task, text, plan, now)
+                after = _ended(task, plan, now)
+            saved = await self.transitions.change(tx, task, after)
             await tx.jobs.finish(job, now)
-            line.ids += [run.id, *plan.ids()]
-            line.counts |= plan.counts() | {"questions": len(plan.questions)}
+            record.ids += [task.id, *plan.ids()]
+            record.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
 
-    async def _ask(self, tx: Transaction, run: Task, plan: Plan, now: datetime) -> Task:
-        waits = run.request.expires_in_s
+    async def _ask(self, tx: Transaction, task: Task, plan: Plan, now: datetime) -> Task:
+        waits = task.request.expires_in_s
         expires_at = now + timedelta(seconds=waits) if waits else None
         if expires_at:
-            await self.runs.promise(tx, EXPIRE, run, expires_at)
+            await self.transitions.promise(tx, EXPIRE, task, expires_at)
         status = Status(TaskState.INPUT_REQUIRED, now, questions=plan.questions)
-        return replace(run, status=status, expires_at=expires_at)
+        return replace(task, status=status, expires_at=expires_at)
 
     async def _commit(
-        self, tx: Transaction, run: Task, text: "Text | None", plan: Plan, now: datetime
+        self, tx: Transaction, task: Task, text: "Text | None", plan: Plan, now: datetime
     ) -> None:
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
         active = [one for one in added if one.status is Believed.ACTIVE]
@@ -306,12 +310,12 @@ class Consolidate:
         vectors: Mapping[Texts, Floats] = {}
         planned: commit.Planned | None = None
         if text:
-            covered, shown = await keep_planned(
-                tx, text.episode, self.digests, key=run.id, plan=plan
+            covered, uncovered = await store_planned_episode(
+                tx, text.episode, self.digests, key=task.id, plan=plan
             )
             planned = commit.Planned(text.episode, text.words.without(covered))
             turns = of_turns(text.episode)
-            items |= {i: texts for i, texts in turns.items() if i in shown}
+            items |= {i: texts for i, texts in turns.items() if i in uncovered}
             items |= {
                 one.id: of_memory(one.searchable, one.citation.span.start, text.episode, turns)
                 for one in active
@@ -327,74 +331,79 @@ class Consolidate:
             await tx.vectors.put(embedder.model, {i: vectors[made] for i, made in items.items()})
             return
         for episode_id in sorted(episodes):
-            await tx.jobs.add(self.runs.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+            await tx.jobs.add(
+                self.transitions.new_id("job"), EMBED, {"episode_id": episode_id}, now
+            )
 
-    async def _fail(self, run: Task, job: Job, line: AuditEntry, error: RecallError) -> Task:
-        line.outcome, line.code = Ending.ERROR, error.code
-        line.ids.append(run.id)
-        async with self.store.transaction(job.namespace, entry=line) as tx:
+    async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:
+        record.outcome, record.code = Ending.ERROR, error.code
+        record.ids.append(task.id)
+        async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
-            failed = await self._failed(tx, run.id, Failure(error.code, error.message))
-            await tx.jobs.finish(job, self.runs.now())
-        return failed or run
+            failed = await self._failed(tx, task.id, Failure(error.code, error.message))
+            await tx.jobs.finish(job, self.transitions.now())
+        return failed or task
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
-        """What is left to say when a run's job is given up; after the commit, to who waits."""
+        """Fail the task of a job that is given up; return a function that tells its waiters after
+        the commit.
+        """
         reason = Failure(code, "It was tried several times, and did not succeed.")
-        run = await self._failed(tx, job.payload["run_id"], reason)
-        return lambda: self.runs.bell.ring(job.namespace, run) if run else None
+        task = await self._failed(tx, job.payload["run_id"], reason)
+        return lambda: self.transitions.events.publish(job.namespace, task) if task else None
 
-    async def _failed(self, tx: Transaction, run_id: str, reason: Failure) -> Task | None:
-        run = await tx.runs.locked(run_id)
-        if run is None or run.status.state not in LIVE:
-            return run
-        status = Status(TaskState.FAILED, self.runs.now(), reason.message, failure=reason)
-        return await self.runs.change(tx, run, replace(run, status=status))
+    async def _failed(self, tx: Transaction, task_id: str, reason: Failure) -> Task | None:
+        task = await tx.tasks.locked(task_id)
+        if task is None or task.status.state not in LIVE:
+            return task
+        status = Status(TaskState.FAILED, self.transitions.now(), reason.message, failure=reason)
+        return await self.transitions.change(tx, task, replace(task, status=status))
 
 
-async def _plan(tx: Transaction, run: Task, text: Text | None, now: datetime) -> Plan:
+async def _plan(tx: Transaction, task: Task, text: Text | None, now: datetime) -> Plan:
     if text is None:
-        return await merge.plan(tx, run.work.proposals, now)
+        return await merge.plan(tx, task.work.proposals, now)
     return await reconcile.plan(
         tx,
         text.episode,
-        run.work.candidates,
-        extractor=run.work.extractor,
+        task.work.candidates,
+        extractor=task.work.extractor,
         now=now,
         new=True,
         settling=Settling(
-            run.request.policy or Policy.ASK, {one.question_id: one for one in run.work.resolutions}
+            task.request.policy or Policy.ASK,
+            {one.question_id: one for one in task.work.resolutions},
         ),
     )
 
 
-async def _as_planned(tx: Transaction, run: Task, reach: AccessScope) -> Task:
-    """The run, set to do exactly what an earlier dry run planned."""
-    planned = await tx.runs.get(run.request.plan_id)
+async def _from_plan(tx: Transaction, task: Task, reach: AccessScope) -> Task:
+    """Return the task, set to do exactly what an earlier dry run planned."""
+    planned = await tx.tasks.get(task.request.plan_id)
     if planned is None or planned.outcome is None or not planned.outcome.dry_run:
         raise NotFound("There is no such plan in this namespace. Make one with dry_run.")
     work = replace(planned.work, expected=planned.outcome.digest)
     if any(one.draft for one in work.proposals):
         work = replace(work, next=0, proposals=(), drafts=work.proposals)
     return replace(
-        run,
-        # Where the plan was made with a wider access scope than is left, it is outdated.
-        request=replace(planned.request, dry_run=False, plan_id=planned.id).held_to(reach),
+        task,
+        # If the plan was made with a wider access scope, it is outdated.
+        request=replace(planned.request, dry_run=False, plan_id=planned.id).limited_to(reach),
         work=work,
     )
 
 
-def _ended(run: Task, plan: Plan, now: datetime) -> Task:
+def _ended(task: Task, plan: Plan, now: datetime) -> Task:
     changes = plan.changes
     outcome = Outcome(
-        dry_run=run.request.dry_run,
+        dry_run=task.request.dry_run,
         created=tuple(change.memory for change in changes if isinstance(change, Add)),
         superseded=tuple(change.memory_id for change in changes if isinstance(change, Supersede)),
         reinforced=tuple(change.memory_id for change in changes if isinstance(change, Reinforce)),
-        groups_found=len(run.work.groups or ()),
+        groups_found=len(task.work.groups or ()),
         questions=plan.questions,
         resolutions=tuple(decision.resolution for decision in plan.decisions),
         digest=plan.digest(),
-        rejected=run.work.rejected,
+        rejected=task.work.rejected,
     )
-    return replace(run, status=Status(TaskState.COMPLETED, now), outcome=outcome)
+    return replace(task, status=Status(TaskState.COMPLETED, now), outcome=outcome)

@@ -1,5 +1,5 @@
-"""Similar memories of a topic become one that says all they say: those of one container, so that it
-is in the same one. A dry run asks no model: it shows drafts, and applying it has them written.
+"""Merges similar memories of a topic and container into one that states all of them. A dry run asks
+no model: it shows drafts, and applying the plan has them written.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,13 +23,13 @@ from recall_server.services.memory.embedding import ItemEmbedder
 from recall_server.storage.index.codes import Floats
 from recall_server.storage.store import Store, Transaction
 
-# Clustering compares each with each; a larger topic is merged by its oldest memories first.
+# Clustering is quadratic; of a larger topic the oldest memories are merged first.
 MEMORIES_MAX = 5_000
 
 
 @dataclass(frozen=True)
 class Merging:
-    """Finds the groups and asks for their texts; what comes of it is planned by `plan`."""
+    """Finds the groups and asks for their texts; `plan` makes the changes."""
 
     store: Store
     merger: Merger
@@ -39,8 +39,9 @@ class Merging:
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
     ) -> AsyncIterator[Work]:
-        """`work` as it grows, group by group. The merger is asked once for each; in a dry run, only
-        for what it can say without a model.
+        """Yield `work` as it grows, group by group; the merger is asked once for each.
+
+        A dry run asks no model.
         """
         if work.groups is None:
             work = replace(work, groups=await self._groups(namespace, request))
@@ -75,7 +76,9 @@ class Merging:
     async def _sources(
         self, namespace: Namespace, request: Request, ids: Sequence[str]
     ) -> list[Memory]:
-        async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+        async with self.store.transaction(
+            namespace, write=False, reach=request.effective_scope
+        ) as tx:
             found = await tx.memories.get(ids)
         return [found[i] for i in ids if i in found]
 
@@ -88,11 +91,13 @@ class Merging:
         return merged
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
-        async with self.store.transaction(namespace, write=False, reach=request.seen) as tx:
+        async with self.store.transaction(
+            namespace, write=False, reach=request.effective_scope
+        ) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])
             witnesses = await tx.memories.witnesses([memory.id for memory in memories])
-        # Of one container, and trusted alike: what a program fetched does not get a person's word.
+        # Same container and same trust: fetched content must not become a person's statement.
         alike: dict[tuple[str, Trust], list[Memory]] = {}
         for memory in memories:
             key = memory.container, trust(witnesses.get(memory.id, ()))
@@ -110,7 +115,7 @@ class Merging:
 
 
 async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:
-    """One canonical memory for each group that still stands; the others give way to it."""
+    """Plan one canonical memory for each group that is still active; it supersedes the others."""
     changes: list[Change] = []
     for proposal in proposals:
         found = await tx.memories.get(proposal.source_ids)
@@ -118,8 +123,8 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
         if not _stand(sources, proposal.source_ids):
             continue
         citations = await tx.memories.citations(proposal.source_ids)
-        heard = await tx.memories.witnesses(proposal.source_ids)
-        witnesses = [one for source in sources for one in heard[source.id]]
+        by_memory = await tx.memories.witnesses(proposal.source_ids)
+        witnesses = [one for source in sources for one in by_memory[source.id]]
         merged = _canonical(sources, proposal, corroborations(witnesses), now)
         also = tuple(
             citation
@@ -167,8 +172,8 @@ def _canonical(
 
 
 def _leading_fact(sources: Sequence[Memory]) -> Fact | None:
-    """The fact that a later contradiction must find: one that has a single value at a time (a
-    cluster has at most one such), else the newest.
+    """Return the fact that a later contradiction must find: a single-valued one (a cluster has one
+    at most), else the newest.
     """
     newest_first = sorted(sources, key=lambda memory: (memory.said_at, memory.id), reverse=True)
     facts = [source.fact for source in newest_first if source.fact is not None]

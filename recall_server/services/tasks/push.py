@@ -1,7 +1,7 @@
-"""Tell a receiver what happens to a run: configure where, and deliver.
+"""Push notifications: configures receivers of a task's events and delivers the events.
 
-The run's events are the outbox: what must be told is written with the change itself. A job for each
-config sends them in order; where one is given up, the job of a later event sends its events too.
+The task's events are the outbox: they are written with the change itself. One job per config sends
+them in order; if a job is given up, the job of a later event sends its events too.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.errors import Invalid, LimitReached, OutOfReach, TaskNotFound
+from recall_server.domain.errors import Invalid, LimitReached, OutsideAccessScope, TaskNotFound
 from recall_server.domain.external_errors import (
     PushConfigNotFound,
     PushFailed,
@@ -35,13 +35,13 @@ PUSH_END = "push_end"
 
 CONTENT_TYPE = "application/a2a+json"
 SECRET_CHARS_MAX = 1_024
-# A run that has ended says nothing more; what has not arrived by then is given up.
+# After its end a task has no further events; undelivered ones are given up after this time.
 KEPT_AFTER_END = timedelta(hours=24)
-# Longer than a sender can take for one event: only a lost one loses its claim.
+# Longer than the delivery of one event can take: only a lost sender loses its claim.
 CLAIM_MARGIN = timedelta(seconds=30)
-# After a failure no job sends for the config, whatever its event: 2 s, 16 s, 2 min, then 17 min.
-RESTS = tuple(timedelta(seconds=seconds) for seconds in (2, 16, 128, 1_024))
-REST_MAX = timedelta(minutes=30)
+# Pauses after a failure, during which no job sends for the config.
+PAUSES = tuple(timedelta(seconds=seconds) for seconds in (2, 16, 128, 1_024))
+PAUSE_MAX = timedelta(minutes=30)
 
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,64}", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
@@ -50,8 +50,8 @@ _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 
 @dataclass(frozen=True)
 class PushRequest:
-    """Where somebody wants to be told. Without an `id` a new one is made; `token` comes back in a
-    header of each push, `scheme` and `credentials` are its Authorization.
+    """A receiver. Without an `id` a new one is made. `token` is sent in a header of each push;
+    `scheme` and `credentials` become its Authorization header.
     """
 
     url: str
@@ -63,7 +63,7 @@ class PushRequest:
 
 @dataclass(frozen=True)
 class PushEvent:
-    """Something that happened to a run, as it is sent; `seq` counts from 1, `final` is the last."""
+    """An event of a task in the form that is sent; `seq` counts from 1, `final` is the last."""
 
     seq: int
     final: bool
@@ -72,19 +72,19 @@ class PushEvent:
 
 @dataclass(frozen=True)
 class PushPage:
-    """One page of configs, by id; `next` is the cursor of the one behind it."""
+    """One page of configs, by id; `next` is the cursor of the next page."""
 
     configs: tuple[PushConfig, ...]
     next: str | None
 
 
 Events = Callable[[Transaction, str, int], Awaitable[Sequence[PushEvent]]]
-"""What happened to a run after its event of that number, in order."""
+"""The events of a task after the event of this number, in order."""
 
 
 @dataclass(frozen=True)
 class Push:
-    """Both halves of telling."""
+    """Configures and delivers."""
 
     store: Store
     webhook: Webhook
@@ -97,8 +97,8 @@ class Push:
     cursors: Cursors
 
     async def check(self, wanted: PushRequest) -> None:
-        """Raise `Invalid` (`PushUrlRefused`, `SecretKeyMissing`) on what cannot be kept. Looks up
-        the host, so it must not be called in a transaction.
+        """Raise `Invalid` (`PushUrlRefused`, `SecretKeyMissing`) on an unacceptable config.
+        Resolves the host, so do not call it in a transaction.
         """
         if wanted.id and not _ID.fullmatch(wanted.id):
             raise Invalid("The id of a push configuration is 1 to 64 of A-Z a-z 0-9 . _ ~ : and -.")
@@ -113,26 +113,26 @@ class Push:
             self.sealer.require()
         await self.webhook.check_url(wanted.url)
 
-    async def keep(
+    async def add(
         self,
         tx: Transaction,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         wanted: PushRequest,
         *,
         after: int,
     ) -> PushConfig:
-        """Keep what has passed `check`, for a run that is new or locked in `tx`; it is told what
-        happens after the run's event `after`. Raises `LimitReached`.
+        """Store a checked config for a task that is new or locked in `tx`; it receives the events
+        after `after`. Raises `LimitReached`.
         """
         config_id = wanted.id or self.new_id("push")
-        there = await tx.pushes.page(run_id, limit=CONFIGS_MAX)
-        if len(there) >= CONFIGS_MAX and config_id not in {config.id for config in there}:
+        stored = await tx.pushes.page(task_id, limit=CONFIGS_MAX)
+        if len(stored) >= CONFIGS_MAX and config_id not in {config.id for config in stored}:
             raise LimitReached(
                 f"A task may have {CONFIGS_MAX} push configurations. Delete one of them."
             )
         config = PushConfig(
-            run_id=run_id,
+            task_id=task_id,
             id=config_id,
             url=wanted.url,
             scheme=wanted.scheme,
@@ -148,54 +148,57 @@ class Push:
     async def configure(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         wanted: PushRequest,
         *,
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> PushConfig:
-        """Tell `wanted.url` what happens to the run from now on; a config of this id is replaced,
-        and what it has not been told yet goes to the new address.
+        """Push the task's events from now on to `wanted.url`. An existing config of this id is
+        replaced; its undelivered events go to the new address.
 
-        Raises what `check` and `keep` raise, `TaskNotFound`, and `OutOfReach` where the run may
-        come to tell more than is in reach.
+        Raises what `check` and `add` raise, `TaskNotFound`, and `OutsideAccessScope` if the task
+        may show more than the token may access.
         """
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            if not (await _existing(tx, run_id)).request.seen.within(reach):
-                raise OutOfReach("Not everything that this task may tell is in this token's reach.")
+            if not (await _existing(tx, task_id)).request.effective_scope.within(reach):
+                raise OutsideAccessScope(
+                    "This task may show more than this token may access. Use a token with wider "
+                    "access."
+                )
         await self.check(wanted)
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
-            # Locked, so that no event falls between those before the config and those after it.
-            run = await tx.runs.locked(run_id)
-            if run is None:
+            # Locked, so that every event is either before the config or after it.
+            task = await tx.tasks.locked(task_id)
+            if task is None:
                 raise TaskNotFound
-            config = await self.keep(tx, namespace, run_id, wanted, after=run.events)
-            if config.delivered_seq < run.events:
+            config = await self.add(tx, namespace, task_id, wanted, after=task.events)
+            if config.delivered_seq < task.events:
                 await tx.pushes.promise_one(config, self.now(), self.new_id)
-            await self._promise_end(tx, run)
-            entry.ids += [run_id, config.id]
+            await self._promise_end(tx, task)
+            entry.ids += [task_id, config.id]
         self.wake()
         return config
 
-    async def announce(self, tx: Transaction, run: Task) -> None:
-        """Promise to tell what has happened to the run; to be called in the transaction that
-        writes it.
+    async def announce(self, tx: Transaction, task: Task) -> None:
+        """Enqueue the delivery of the task's new events; call it in the transaction that writes
+        them.
         """
-        await tx.pushes.promise(run.id, self.new_id("job"), self.now())
-        await self._promise_end(tx, run)
+        await tx.pushes.promise(task.id, self.new_id("job"), self.now())
+        await self._promise_end(tx, task)
 
-    async def _promise_end(self, tx: Transaction, run: Task) -> None:
-        if run.status.state.final:
+    async def _promise_end(self, tx: Transaction, task: Task) -> None:
+        if task.status.state.final:
             now = self.now()
             await tx.pushes.promise_end(
-                run.id, self.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
+                task.id, self.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
             )
 
     async def get(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         config_id: str,
         *,
         reach: AccessScope = FULL_ACCESS,
@@ -203,30 +206,32 @@ class Push:
     ) -> PushConfig:
         """Raises `TaskNotFound` and `PushConfigNotFound`."""
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            await _existing(tx, run_id)
-            config = await tx.pushes.get(run_id, config_id) if _ID.fullmatch(config_id) else None
+            await _existing(tx, task_id)
+            config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
             raise PushConfigNotFound
-        entry.ids += [run_id, config_id]
+        entry.ids += [task_id, config_id]
         return config
 
     async def page(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         *,
         limit: int = CONFIGS_MAX,
         cursor: str = "",
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> PushPage:
-        """The configs of a run, from `cursor` on. Raises `InvalidCursor`, `TaskNotFound`."""
-        listing = Listing("pushes", namespace, entry.accessor or "", {"run_id": run_id})
+        """Return the configs of a task, from `cursor` on. Raises `InvalidCursor`,
+        `TaskNotFound`.
+        """
+        listing = Listing("pushes", namespace, entry.accessor or "", {"run_id": task_id})
         [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            await _existing(tx, run_id)
-            found = await tx.pushes.page(run_id, after=after, limit=limit + 1)
-        entry.ids.append(run_id)
+            await _existing(tx, task_id)
+            found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
+        entry.ids.append(task_id)
         entry.counts["configs"] = len(found[:limit])
         place = [found[limit - 1].id] if len(found) > limit else None
         return PushPage(tuple(found[:limit]), self.cursors.sealed(listing, place))
@@ -234,61 +239,63 @@ class Push:
     async def remove(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         config_id: str,
         *,
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> bool:
-        """Tell it nothing more; False where there is no such config. Raises `TaskNotFound`."""
+        """Remove a config; False if there is none. Raises `TaskNotFound`."""
         async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
-            await _existing(tx, run_id)
-            entry.ids.append(run_id)
+            await _existing(tx, task_id)
+            entry.ids.append(task_id)
             if not _ID.fullmatch(config_id):
                 return False
             entry.ids.append(config_id)
-            return await tx.pushes.remove(run_id, config_id)
+            return await tx.pushes.remove(task_id, config_id)
 
     async def deliver(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler that tells one config all that it has not been told, in order. An event may
-        arrive twice (where the answer was lost), never in the wrong order.
+        """Handle a job: send one config all undelivered events, in order. An event may arrive twice
+        (if the response was lost), never out of order.
 
         Raises `PushFailed`, `PushUrlRefused`, `SecretKeyMissing` or `SecretUnreadable`, which count
-        against the job; `PushWaits` where another job is sending, or the receiver rests.
+        against the job; `PushWaits` if another job is sending, or the receiver is paused.
         """
         config, events = await self._claimed(job)
         try:
             while config is not None and events:
                 if await self._send(job, config, events[0]):
-                    events = await self._arrived(job, config, events, entry(PUSH))
+                    events = await self._delivered(job, config, events, entry(PUSH))
                     config = replace(config, failures=0)
                 else:
-                    events = await self._unwanted(job, config, entry(PUSH))
+                    events = await self._remove_gone(job, config, entry(PUSH))
         except asyncio.CancelledError:
-            await asyncio.shield(self._let_go(job, config, None))
+            await asyncio.shield(self._release(job, config, None))
             raise
         except (PushFailed, PushUrlRefused, SecretKeyMissing, SecretUnreadable) as error:
-            await self._let_go(job, config, error)
+            await self._release(job, config, error)
             raise
 
     async def _claimed(self, job: Job) -> tuple[PushConfig | None, Sequence[PushEvent]]:
-        """The config and what it has not been told; with nothing to do, the job is finished."""
-        run_id, config_id = job.payload["run_id"], job.payload["config_id"]
+        """Claim the config and return its undelivered events; finishes the job if there
+        are none.
+        """
+        task_id, config_id = job.payload["run_id"], job.payload["config_id"]
         async with self.store.transaction(job.namespace) as tx:
             now = self.now()
             config = await tx.pushes.claim(
-                run_id, config_id, _holder(job), now=now, until=self._claim_until(now)
+                task_id, config_id, _holder(job), now=now, until=self._claim_until(now)
             )
-            if config is None and await tx.pushes.get(run_id, config_id) is not None:
+            if config is None and await tx.pushes.get(task_id, config_id) is not None:
                 raise PushWaits
-            events = await self.events(tx, run_id, config.delivered_seq) if config else ()
+            events = await self.events(tx, task_id, config.delivered_seq) if config else ()
             if not events:
                 await self._finish(tx, job, config)
         return config, events
 
     async def _send(self, job: Job, config: PushConfig, event: PushEvent) -> bool:
-        """Send one event; False where the receiver says that it is gone for good."""
+        """Send one event; False if the receiver answers that it is gone for good."""
         answer = await self.webhook.post(config.url, event.body, self._headers(job, config))
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return True
@@ -308,14 +315,14 @@ class Push:
                 headers["X-A2A-Notification-Token"] = secrets["token"]
         return headers
 
-    async def _arrived(
-        self, job: Job, config: PushConfig, events: Sequence[PushEvent], line: AuditEntry
+    async def _delivered(
+        self, job: Job, config: PushConfig, events: Sequence[PushEvent], record: AuditEntry
     ) -> Sequence[PushEvent]:
-        """Remember that the first of `events` was delivered; what is to be told next, and where
-        that is nothing, the job is finished.
+        """Record the delivery of the first of `events` and return the rest; finishes the job if
+        none is left.
         """
         event = events[0]
-        async with self.store.transaction(job.namespace, entry=line) as tx:
+        async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             now = self.now()
             if not await tx.pushes.advance(
@@ -325,14 +332,14 @@ class Push:
                 final=event.final,
                 until=self._claim_until(now),
             ):
-                raise PushWaits  # it was replaced or removed meanwhile
-            left = events[1:] or await self.events(tx, config.run_id, event.seq)
+                raise PushWaits  # the config was replaced or removed meanwhile
+            left = events[1:] or await self.events(tx, config.task_id, event.seq)
             if not left:
                 await self._finish(tx, job, config)
             else:
                 await tx.jobs.advance(job, job.payload, now + self.lease)
-            line.ids += [job.id, config.run_id, config.id]
-            line.counts["seq"] = event.seq
+            record.ids += [job.id, config.task_id, config.id]
+            record.counts["seq"] = event.seq
         return left
 
     async def _finish(self, tx: Transaction, job: Job, config: PushConfig | None) -> None:
@@ -340,26 +347,26 @@ class Push:
             await tx.pushes.release(config, _holder(job), rest_until=None, failed=False)
         await tx.jobs.finish(job, self.now())
 
-    async def _unwanted(
-        self, job: Job, config: PushConfig, line: AuditEntry
+    async def _remove_gone(
+        self, job: Job, config: PushConfig, record: AuditEntry
     ) -> Sequence[PushEvent]:
-        """Remove the config, with which nothing is left to be told."""
-        async with self.store.transaction(job.namespace, entry=line) as tx:
+        """Remove the config of a receiver that is gone for good."""
+        async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             if not await tx.pushes.remove_held(config, _holder(job)):
-                raise PushWaits  # another address was given meanwhile
+                raise PushWaits  # the config was replaced meanwhile
             await self._finish(tx, job, None)
-            line.ids += [job.id, config.run_id, config.id]
-            line.counts["removed"] = 1
+            record.ids += [job.id, config.task_id, config.id]
+            record.counts["removed"] = 1
         return ()
 
-    async def _let_go(self, job: Job, config: PushConfig | None, error: Exception | None) -> None:
-        """Let other jobs have the config, after a rest where it failed."""
+    async def _release(self, job: Job, config: PushConfig | None, error: Exception | None) -> None:
+        """Release the config for other jobs, after a pause if it failed."""
         if config is None:
             return
         rest = None
         if error is not None:
-            rest = self.now() + _rest(config.failures, error)
+            rest = self.now() + _pause(config.failures, error)
         async with self.store.transaction(job.namespace) as tx:
             await tx.pushes.release(config, _holder(job), rest_until=rest, failed=error is not None)
 
@@ -367,19 +374,19 @@ class Push:
         return now + timedelta(seconds=self.webhook.timeout_s) + CLAIM_MARGIN
 
     async def end(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler that removes the configs of a run some time after it has ended."""
-        line = entry(PUSH_END)
-        async with self.store.transaction(job.namespace, entry=line) as tx:
+        """Handle a job: remove the configs of a task some time after its end."""
+        record = entry(PUSH_END)
+        async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             await tx.pushes.clear(job.payload["run_id"])
             await self._finish(tx, job, None)
-            line.ids += [job.id, job.payload["run_id"]]
+            record.ids += [job.id, job.payload["run_id"]]
 
 
-def _rest(failures: int, error: Exception) -> timedelta:
-    grown = RESTS[min(failures, len(RESTS) - 1)]
+def _pause(failures: int, error: Exception) -> timedelta:
+    grown = PAUSES[min(failures, len(PAUSES) - 1)]
     asked = error.retry_after_s if isinstance(error, PushFailed) else None
-    return max(grown, timedelta(seconds=min(asked or 0.0, REST_MAX.total_seconds())))
+    return max(grown, timedelta(seconds=min(asked or 0.0, PAUSE_MAX.total_seconds())))
 
 
 def _secrets(wanted: PushRequest) -> dict[str, str]:
@@ -388,16 +395,16 @@ def _secrets(wanted: PushRequest) -> dict[str, str]:
 
 
 def _place(namespace: Namespace, config: PushConfig) -> tuple[str, ...]:
-    """What a secret is sealed for: neither row nor address can be exchanged under it."""
-    return namespace, config.run_id, config.id, config.url
+    """Return what a secret is sealed for: a changed row or address makes it unreadable."""
+    return namespace, config.task_id, config.id, config.url
 
 
 def _holder(job: Job) -> str:
     return f"{job.id}/{job.attempt}"
 
 
-async def _existing(tx: Transaction, run_id: str) -> Task:
-    run = await tx.runs.get(run_id)
-    if run is None:
+async def _existing(tx: Transaction, task_id: str) -> Task:
+    task = await tx.tasks.get(task_id)
+    if task is None:
         raise TaskNotFound
-    return run
+    return task

@@ -1,6 +1,4 @@
-"""Tasks that are not over, and show a memory which is taken back: they lose it, and what waits for
-an answer about it is thought over and, where it must be, asked again.
-"""
+"""Removes retracted memories from unfinished tasks, and starts those again that asked about one."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +12,7 @@ from recall_server.storage.store import Transaction
 
 
 def mentions(value: Any, ids: Collection[str]) -> bool:
-    """Whether a document holds one of these ids, anywhere in it."""
+    """Whether a JSON document contains one of these ids anywhere."""
     if isinstance(value, str):
         return value in ids
     if isinstance(value, Mapping):
@@ -22,49 +20,53 @@ def mentions(value: Any, ids: Collection[str]) -> bool:
     return isinstance(value, list) and any(mentions(one, ids) for one in value)
 
 
-async def ask_again(
+async def requeue(
     tx: Transaction,
-    runs: TaskTransitions,
-    run_ids: Sequence[str],
+    transitions: TaskTransitions,
+    task_ids: Sequence[str],
     memory_ids: Collection[str],
     now: datetime,
 ) -> list[Task]:
-    """Take these memories out of these runs: of what they ask, have asked, were answered and
-    propose. The runs, of which `TaskTransitions.told` is to hear after the commit.
+    """Remove these memories from the questions, answers and proposals of these tasks. Return the
+    changed tasks; call `TaskTransitions.notify` for them after the commit.
     """
     return [
-        await _without(tx, runs, run, memory_ids, now)
-        for run_id in run_ids
-        if (run := await tx.runs.locked(run_id)) is not None and not run.status.state.final
+        await _without(tx, transitions, task, memory_ids, now)
+        for task_id in task_ids
+        if (task := await tx.tasks.locked(task_id)) is not None and not task.status.state.final
     ]
 
 
 async def _without(
-    tx: Transaction, runs: TaskTransitions, run: Task, memory_ids: Collection[str], now: datetime
+    tx: Transaction,
+    transitions: TaskTransitions,
+    task: Task,
+    memory_ids: Collection[str],
+    now: datetime,
 ) -> Task:
-    events = await tx.runs.events(run.id, 0)
+    events = await tx.tasks.events(task.id, 0)
     asked = [question for one in events if one.status for question in one.status.questions]
     gone = {*memory_ids, *(one.id for one in asked if _about(one, memory_ids))}
     await tx.sources.forget_events(
-        run.id, [one.seq for one in events if _asks(one.status, memory_ids)]
+        task.id, [one.seq for one in events if _asks(one.status, memory_ids)]
     )
     after = replace(
-        run,
-        work=_work(run.work, gone),
-        messages=tuple(one for one in run.messages if not mentions(one.document, gone)),
+        task,
+        work=_work(task.work, gone),
+        messages=tuple(one for one in task.messages if not mentions(one.document, gone)),
     )
-    again = run.status.state is TaskState.INPUT_REQUIRED and _asks(run.status, memory_ids)
+    again = task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, memory_ids)
     if again:
         status = Status(TaskState.WORKING, now)
-        after = replace(after, round=run.round + 1, status=status, expires_at=None)
-    saved = await runs.change(tx, run, after)
+        after = replace(after, round=task.round + 1, status=status, expires_at=None)
+    saved = await transitions.change(tx, task, after)
     if again:
-        await runs.promise(tx, CONSOLIDATE, after, now)
+        await transitions.promise(tx, CONSOLIDATE, after, now)
     return saved
 
 
 def _work(work: Work, gone: Collection[str]) -> Work:
-    """What was answered, without the answers about it; what is merged is begun anew."""
+    """Return the work without answers about the removed memories; a merge starts again."""
     answered = tuple(one for one in work.resolutions if one.question_id not in gone)
     work = replace(work, resolutions=answered)
     if any(one in gone for group in work.groups or () for one in group):

@@ -1,5 +1,5 @@
-"""Who waits for news of a run, within this process. What other processes change is found by
-looking now and then.
+"""Wakes those who wait for changes of a task in this process. Changes of other processes are found
+by polling.
 """
 
 import asyncio
@@ -13,61 +13,59 @@ Key = tuple[Namespace, str]
 
 
 class TaskEvents:
-    """Wakes those who wait for a run; nothing is kept of runs that nobody waits for. `closed` once
-    this process stops: then nobody is to wait any longer.
+    """Publishes changes of tasks to subscribers; keeps nothing about tasks without one. `closed`
+    once the process stops: nobody may wait then.
     """
 
     def __init__(self, *, poll_s: float) -> None:
         self._poll_s = poll_s
-        self._waiting: dict[Key, set[Subscription]] = {}
+        self._subscriptions: dict[Key, set[Subscription]] = {}
         self.closed = False
 
-    def ring(self, namespace: Namespace, run: Task) -> None:
-        """Something happened to the run, as it is now, and is committed."""
-        for ear in self._waiting.get((namespace, run.id), ()):
-            ear.hear(run)
+    def publish(self, namespace: Namespace, task: Task) -> None:
+        """Wake the task's subscribers. Call it after the commit, with the task as committed."""
+        for subscription in self._subscriptions.get((namespace, task.id), ()):
+            subscription.deliver(task)
 
     def close(self) -> None:
-        """Wake everybody, for the last time."""
+        """Wake all subscribers for the last time."""
         self.closed = True
-        for ears in self._waiting.values():
-            for ear in ears:
-                ear.hear(None)
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.deliver(None)
 
     @asynccontextmanager
-    async def listening(self, namespace: Namespace, run_id: str) -> AsyncIterator["Subscription"]:
-        """Hear every ring from here on."""
-        key, ear = (namespace, run_id), Subscription(self._poll_s)
-        self._waiting.setdefault(key, set()).add(ear)
+    async def subscribe(self, namespace: Namespace, task_id: str) -> AsyncIterator["Subscription"]:
+        """Receive every publication from here on."""
+        key, subscription = (namespace, task_id), Subscription(self._poll_s)
+        self._subscriptions.setdefault(key, set()).add(subscription)
         try:
-            yield ear
+            yield subscription
         finally:
-            self._waiting[key].discard(ear)
-            if not self._waiting[key]:
-                del self._waiting[key]
+            self._subscriptions[key].discard(subscription)
+            if not self._subscriptions[key]:
+                del self._subscriptions[key]
 
 
 class Subscription:
-    """One who waits. Look first, then wait: what happened in between is not missed."""
+    """One waiter. Read first, then wait: changes in between are not missed."""
 
     def __init__(self, poll_s: float) -> None:
-        self._rung = asyncio.Event()
-        self._heard: Task | None = None
+        self._delivered = asyncio.Event()
+        self._latest: Task | None = None
         self._poll_s = poll_s
 
-    def hear(self, run: Task | None) -> None:
-        if run is None or self._heard is None or run.version > self._heard.version:
-            self._heard = run
-        self._rung.set()
+    def deliver(self, task: Task | None) -> None:
+        if task is None or self._latest is None or task.version > self._latest.version:
+            self._latest = task
+        self._delivered.set()
 
     async def wait(self) -> Task | None:
-        """Until the next ring, which brings the run; or, with None, until it is time to look what
-        other processes did.
-        """
+        """Wait for the next publication and return the task; None when it is time to poll."""
         try:
             async with asyncio.timeout(self._poll_s):
-                await self._rung.wait()
+                await self._delivered.wait()
         except TimeoutError:
             return None
-        self._rung.clear()
-        return self._heard
+        self._delivered.clear()
+        return self._latest

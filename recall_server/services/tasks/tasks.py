@@ -1,4 +1,4 @@
-"""Runs from outside: answer their questions, cancel, look at them, watch them."""
+"""Answers the questions of tasks, cancels, lists and watches them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,49 +21,51 @@ from recall_server.domain.plan import Choice, Policy, Question, Resolution
 from recall_server.domain.task import Event, Expiry, Message, Status, Task, TaskState
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.cursors import Cursors, Listing
-from recall_server.services.memory.redaction import Masking
+from recall_server.services.memory.redaction import Redaction
 from recall_server.services.tasks.transitions import CONSOLIDATE, EXPIRE, TaskTransitions
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import Cursor, Filter
 
 MESSAGES_MAX = 200
-# How long the removal of a task rests while its namespace is on hold.
-HELD_REST = timedelta(days=1)
+# How long the removal of a task is postponed while its namespace is on hold.
+HOLD_DELAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class RunsPage:
-    """One page of runs, the last changed first; `next` begins the one behind it."""
+class TaskPage:
+    """One page of tasks, the last changed first; `next` is the cursor of the next page."""
 
-    runs: tuple[Task, ...]
+    tasks: tuple[Task, ...]
     total: int
     next: str | None
 
 
 @dataclass(frozen=True)
-class Open:
-    """A question that waits, and the run that asks it."""
+class OpenQuestion:
+    """An unanswered question and its task."""
 
-    run: Task
+    task: Task
     question: Question
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """The verbs of those who did not start the run, or come back to it."""
+    """Operations on existing tasks."""
 
-    runs: TaskTransitions
-    masking: Masking
+    transitions: TaskTransitions
+    redaction: Redaction
     cursors: Cursors
 
     async def get(
-        self, namespace: Namespace, run_id: str, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task_id: str, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
-        """Raises `TaskNotFound`, for another tenant's run too, and for one out of reach."""
-        run = await self.runs.store.autocommit(namespace, reach=reach).runs.get(run_id)
-        if run is None:
+        """Return a task. Raises `TaskNotFound`, also for one of another tenant or outside the
+        access scope.
+        """
+        task = await self.transitions.store.autocommit(namespace, reach=reach).tasks.get(task_id)
+        if task is None:
             raise TaskNotFound
-        return run
+        return task
 
     async def page(
         self,
@@ -74,78 +76,80 @@ class Tasks:
         cursor: str,
         limit: int,
         reach: AccessScope = FULL_ACCESS,
-    ) -> RunsPage:
-        """Those that are wanted, or those on the pages behind `cursor`. Raises `InvalidCursor`."""
+    ) -> TaskPage:
+        """Return the matching tasks on the page at `cursor`. Raises `InvalidCursor`."""
         listing = Listing("tasks", namespace, accessor, asdict(wanted))
         place = self.cursors.place(listing, cursor)
         after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
-        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-            found = await tx.runs.page(wanted, after=after, limit=limit + 1)
-            total = await tx.runs.count(wanted)
+        async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
+            found = await tx.tasks.page(wanted, after=after, limit=limit + 1)
+            total = await tx.tasks.count(wanted)
         shown = found[:limit]
         last = shown[-1] if len(found) > limit else None
         more = [last.status.at.astimezone(UTC).isoformat(), last.id] if last else None
-        return RunsPage(tuple(shown), total, self.cursors.sealed(listing, more))
+        return TaskPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(
         self, namespace: Namespace, *, limit: int, reach: AccessScope = FULL_ACCESS
-    ) -> list[Open]:
-        """All that waits for an answer, of the run that has waited longest first."""
-        async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-            waiting = await tx.runs.page(
+    ) -> list[OpenQuestion]:
+        """Return all unanswered questions; those of the task that has waited longest come first."""
+        async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
+            waiting = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
             )
         return [
-            Open(run, question) for run in reversed(waiting) for question in run.status.questions
+            OpenQuestion(task, question)
+            for task in reversed(waiting)
+            for question in task.status.questions
         ]
 
     async def answer(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         given: str | Sequence[Any],
         *,
         messages: Callable[[Task], Sequence[Message]] | None = None,
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Take an answer to what a paused run asks; see `answers.resolutions` for its forms.
-        `messages` makes what is kept of the words, given the run as it asks.
+        """Answer a paused task; `answers.resolutions` describes the forms. `messages` makes the
+        client's messages to store, given the task as it asks.
 
-        The answer to the last open question sets the run going again; an earlier one is kept. Of
-        several at once one is taken at a time. What cannot be understood leaves the run paused,
-        with a note that says why. Raises `TaskNotFound`, and `NotWaiting` where it does not ask.
+        The answer to the last open question starts the task again; an earlier one is stored.
+        Concurrent answers are accepted one at a time. An unclear answer leaves the task paused,
+        with a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks nothing.
         """
-        given = await self.masking.value(given, entry)
-        async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        given = await self.redaction.value(given, entry)
+        async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
-            run = await _locked(tx, run_id)
-            if run.status.state is not TaskState.INPUT_REQUIRED:
-                raise _not_waiting(run)
-            now = self.runs.now()
+            task = await _locked(tx, task_id)
+            if task.status.state is not TaskState.INPUT_REQUIRED:
+                raise _not_waiting(task)
+            now = self.transitions.now()
             by = entry.accessor or "operator"
             try:
-                found = resolutions(given, run.status.questions, by=by, at=now)
+                found = resolutions(given, task.status.questions, by=by, at=now)
             except AnswerUnclear as error:
-                status = replace(run.status, at=now, note=error.message)
-                after = replace(run, status=status)
+                status = replace(task.status, at=now, note=error.message)
+                after = replace(task, status=status)
                 entry.code = error.code
             else:
-                after = _answered(run, found, now)
+                after = _answered(task, found, now)
                 entry.counts["answered"] = len(found)
             if messages:
-                said = [await self.masking.message(one, entry) for one in messages(run)]
-                kept = (*run.messages, *said)[-MESSAGES_MAX:]
+                said = [await self.redaction.message(one, entry) for one in messages(task)]
+                kept = (*task.messages, *said)[-MESSAGES_MAX:]
                 after = replace(after, messages=kept)
-            saved = await self._go_on(tx, run, after)
-            entry.ids.append(run.id)
-        self.runs.told(namespace, saved)
+            saved = await self._save_and_requeue(tx, task, after)
+            entry.ids.append(task.id)
+        self.transitions.notify(namespace, saved)
         return saved
 
-    async def _go_on(self, tx: Transaction, before: Task, after: Task) -> Task:
-        saved = await self.runs.change(tx, before, after)
+    async def _save_and_requeue(self, tx: Transaction, before: Task, after: Task) -> Task:
+        saved = await self.transitions.change(tx, before, after)
         if after.status.state is TaskState.WORKING:
-            await self.runs.promise(tx, CONSOLIDATE, after, after.status.at)
+            await self.transitions.promise(tx, CONSOLIDATE, after, after.status.at)
         return saved
 
     async def resolve(
@@ -158,66 +162,70 @@ class Tasks:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Answer one question by its id, whichever run asks it. Raises `TaskNotFound` where none
-        does, `AnswerUnclear` where the answer is not acceptable.
+        """Answer one question by its id, in any task. Raises `TaskNotFound` if no task asks it, and
+        `AnswerUnclear` if the answer is not acceptable.
         """
         storable(question_id)
-        run_id = await self.runs.store.autocommit(namespace, reach=reach).runs.asking(question_id)
-        if run_id is None:
+        task_id = await self.transitions.store.autocommit(namespace, reach=reach).tasks.asking(
+            question_id
+        )
+        if task_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
-        run = await self.answer(namespace, run_id, [given], reach=reach, entry=entry)
-        if run.status.note and run.status.state is TaskState.INPUT_REQUIRED and entry.code:
-            raise AnswerUnclear(run.status.note)
-        return run
+        task = await self.answer(namespace, task_id, [given], reach=reach, entry=entry)
+        if task.status.note and task.status.state is TaskState.INPUT_REQUIRED and entry.code:
+            raise AnswerUnclear(task.status.note)
+        return task
 
     async def policy(self, namespace: Namespace) -> Policy | None:
-        """Who settles contradictions in the namespace; None where nobody has said."""
-        return await self.runs.store.autocommit(namespace).access.policy()
+        """Return the namespace's policy for contradictions; None if it is not set."""
+        return await self.transitions.store.autocommit(namespace).access.policy()
 
     async def set_policy(
         self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
     ) -> None:
-        """Say so for all requests that do not say it themselves, and for background extraction,
-        which cannot ask and so takes *ask* for *decide*. Raises `NamespaceNotFound`.
+        """Set the policy for requests without one and for background extraction, which cannot ask
+        and treats *ask* as *decide*. Raises `NamespaceNotFound`.
         """
-        async with self.runs.store.transaction(namespace, entry=entry) as tx:
+        async with self.transitions.store.transaction(namespace, entry=entry) as tx:
             if not await tx.access.set_policy(policy):
                 raise NamespaceNotFound
 
     async def cancel(
         self,
         namespace: Namespace,
-        run_id: str,
+        task_id: str,
         *,
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Task:
-        """Stop a run; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
-        async with self.runs.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
+        async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
             await tx.lock()
-            run = await _locked(tx, run_id)
-            if run.status.state.final:
+            task = await _locked(tx, task_id)
+            if task.status.state.final:
                 raise TaskEnded
-            status = Status(TaskState.CANCELED, self.runs.now(), "Canceled on request.")
-            saved = await self.runs.change(tx, run, replace(run, status=status))
-            entry.ids.append(run_id)
-        self.runs.told(namespace, saved)
+            status = Status(TaskState.CANCELED, self.transitions.now(), "Canceled on request.")
+            saved = await self.transitions.change(tx, task, replace(task, status=status))
+            entry.ids.append(task_id)
+        self.transitions.notify(namespace, saved)
         return saved
 
     async def watch(
-        self, namespace: Namespace, run_id: str, after: int, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task_id: str, after: int, *, reach: AccessScope = FULL_ACCESS
     ) -> AsyncGenerator[Event]:
-        """What happens to the run after its event `after`, in order, until it has ended, is gone or
-        goes out of reach, or this process stops.
+        """Yield the events of a task after the event `after`, in order, until the task ends, is
+        removed or leaves the access scope, or this process stops.
 
-        Every watcher sees the same, whichever process changes the run.
+        Every watcher sees the same events, whichever process changes the task.
         """
-        async with self.runs.bell.listening(namespace, run_id) as ear:
-            while not self.runs.bell.closed:
-                async with self.runs.store.transaction(namespace, write=False, reach=reach) as tx:
-                    events = await tx.runs.events(run_id, after)
-                    gone = not events and await tx.runs.get(run_id) is None
+        async with self.transitions.events.subscribe(namespace, task_id) as subscription:
+            while not self.transitions.events.closed:
+                async with self.transitions.store.transaction(
+                    namespace, write=False, reach=reach
+                ) as tx:
+                    events = await tx.tasks.events(task_id, after)
+                    gone = not events and await tx.tasks.get(task_id) is None
                 for event in events:
                     after = event.seq
                     yield event
@@ -225,86 +233,92 @@ class Tasks:
                         return
                 if gone:
                     return
-                await ear.wait()
+                await subscription.wait()
 
-    async def rested(
-        self, namespace: Namespace, run: Task, *, reach: AccessScope = FULL_ACCESS
+    async def wait_until_idle(
+        self, namespace: Namespace, task: Task, *, reach: AccessScope = FULL_ACCESS
     ) -> Task:
-        """The run once it has ended or asks something; as it is, where this process stops. `run` as
-        it was just committed: nothing can have happened to it unheard.
+        """Wait until the task has ended or asks something; return it unchanged if this process
+        stops. `task` must be as just committed, so that no change is missed.
         """
-        async with self.runs.bell.listening(namespace, run.id) as ear:
-            while not run.status.state.resting and not self.runs.bell.closed:
-                run = await ear.wait() or await self.get(namespace, run.id, reach=reach)
-        return run
+        async with self.transitions.events.subscribe(namespace, task.id) as subscription:
+            while not task.status.state.idle and not self.transitions.events.closed:
+                task = await subscription.wait() or await self.get(namespace, task.id, reach=reach)
+        return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """The handler that ends the waiting of one round, as the request said."""
-        line = entry(EXPIRE)
-        async with self.runs.store.transaction(job.namespace, entry=line) as tx:
+        """Handle a job: end the waiting of one round as the request says."""
+        record = entry(EXPIRE)
+        async with self.transitions.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
-            run = await tx.runs.locked(job.payload["run_id"])
-            now = self.runs.now()
+            task = await tx.tasks.locked(job.payload["run_id"])
+            now = self.transitions.now()
             if (
-                run is not None
-                and run.status.state is TaskState.INPUT_REQUIRED
-                and run.round == job.payload["round"]
+                task is not None
+                and task.status.state is TaskState.INPUT_REQUIRED
+                and task.round == job.payload["round"]
             ):
-                run = await self._go_on(tx, run, _expired(run, now))
-                line.ids.append(run.id)
+                task = await self._save_and_requeue(tx, task, _expired(task, now))
+                record.ids.append(task.id)
             await tx.jobs.finish(job, now)
-        if run is not None:
-            self.runs.told(job.namespace, run)
+        if task is not None:
+            self.transitions.notify(job.namespace, task)
 
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
-        """The handler that removes a run some time after it has ended."""
-        async with self.runs.store.transaction(job.namespace) as tx:
+        """Handle a job: remove a task some time after its end."""
+        async with self.transitions.store.transaction(job.namespace) as tx:
             await tx.lock()
             if await tx.erasures.hold() is not None:
-                await tx.jobs.release(job, self.runs.now() + HELD_REST, OnHold.code, failed=False)
+                await tx.jobs.release(
+                    job, self.transitions.now() + HOLD_DELAY, OnHold.code, failed=False
+                )
                 return
             await tx.pushes.clear(job.payload["run_id"])
-            await tx.runs.remove(job.payload["run_id"])
-            await tx.jobs.finish(job, self.runs.now())
+            await tx.tasks.remove(job.payload["run_id"])
+            await tx.jobs.finish(job, self.transitions.now())
 
 
-async def _locked(tx: Transaction, run_id: str) -> Task:
-    run = await tx.runs.locked(run_id)
-    if run is None:
+async def _locked(tx: Transaction, task_id: str) -> Task:
+    task = await tx.tasks.locked(task_id)
+    if task is None:
         raise TaskNotFound
-    return run
+    return task
 
 
-def _not_waiting(run: Task) -> NotWaiting:
-    if run.work.resolutions:
-        last = run.work.resolutions[-1]
+def _not_waiting(task: Task) -> NotWaiting:
+    if task.work.resolutions:
+        last = task.work.resolutions[-1]
         return NotWaiting(
             f"The task is not waiting for an answer: {last.decided_by} answered it at "
-            f"{last.decided_at:%Y-%m-%dT%H:%M:%SZ}. Get the task to see where it stands."
+            f"{last.decided_at:%Y-%m-%dT%H:%M:%SZ}. Get the task to see its state."
         )
     return NotWaiting()
 
 
-def _answered(run: Task, found: Sequence[Resolution], now: datetime) -> Task:
-    """The run with the answers: at work again, or asking what is left."""
+def _answered(task: Task, found: Sequence[Resolution], now: datetime) -> Task:
+    """Return the task with the answers: working again, or with the remaining questions."""
     answered = {one.question_id for one in found}
-    left = tuple(q for q in run.status.questions if q.id not in answered)
-    work = replace(run.work, resolutions=(*run.work.resolutions, *found))
+    left = tuple(q for q in task.status.questions if q.id not in answered)
+    work = replace(task.work, resolutions=(*task.work.resolutions, *found))
     if left:
         note = f"{len(found)} answered, {len(left)} still open."
         return replace(
-            run, work=work, status=replace(run.status, at=now, note=note, questions=left)
+            task, work=work, status=replace(task.status, at=now, note=note, questions=left)
         )
     return replace(
-        run, work=work, round=run.round + 1, status=Status(TaskState.WORKING, now), expires_at=None
+        task,
+        work=work,
+        round=task.round + 1,
+        status=Status(TaskState.WORKING, now),
+        expires_at=None,
     )
 
 
-def _expired(run: Task, now: datetime) -> Task:
-    if run.request.on_expiry is Expiry.CANCEL:
+def _expired(task: Task, now: datetime) -> Task:
+    if task.request.on_expiry is Expiry.CANCEL:
         status = Status(TaskState.CANCELED, now, "Nobody answered in time.")
-        return replace(run, status=status, expires_at=None)
-    choice = Choice(run.request.on_expiry)
+        return replace(task, status=status, expires_at=None)
+    choice = Choice(task.request.on_expiry)
     return _answered(
-        run, [Resolution(q.id, choice, "expiry", now) for q in run.status.questions], now
+        task, [Resolution(q.id, choice, "expiry", now) for q in task.status.questions], now
     )

@@ -1,4 +1,4 @@
-"""What every change of a run brings with it: its events, those who wait, push, and its end."""
+"""The effects of every change of a task: events, subscribers, push notifications, and removal."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -20,32 +20,34 @@ LIVE = (TaskState.SUBMITTED, TaskState.WORKING)
 
 @dataclass(frozen=True)
 class TaskTransitions:
-    """The keeper of runs. `announce` promises to push what happened, in the same transaction."""
+    """Stores changes of tasks. `announce` enqueues the push notifications in the same
+    transaction.
+    """
 
     store: Store
     now: Callable[[], datetime]
-    chance: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     retention: timedelta
     wake: Callable[[], None]
-    bell: TaskEvents
+    events: TaskEvents
     announce: Callable[[Transaction, Task], Awaitable[None]]
-    accepted: TaskCache = field(default_factory=TaskCache)
+    cache: TaskCache = field(default_factory=TaskCache)
 
     def new_id(self, prefix: str) -> str:
-        return new_id(prefix, self.now(), self.chance(10))
+        return new_id(prefix, self.now(), self.random_bytes(10))
 
-    async def add(self, tx: Transaction, run: Task) -> Task:
-        """Keep a new run, with the promise to work on it."""
-        run = await tx.runs.add(run)
-        await self.promise(tx, CONSOLIDATE, run, run.created_at)
-        return run
+    async def add(self, tx: Transaction, task: Task) -> Task:
+        """Store a new task and enqueue its work."""
+        task = await tx.tasks.add(task)
+        await self.promise(tx, CONSOLIDATE, task, task.created_at)
+        return task
 
     async def change(self, tx: Transaction, before: Task, after: Task) -> Task:
-        """Put `after` in the place of `before`, tell whoever watches, and see to its removal once
-        it has ended. Raises `Stale` where somebody else has changed it meanwhile.
+        """Replace `before` by `after`, write its events, and enqueue its removal once it has ended.
+        Raises `Stale` if it was changed meanwhile.
         """
         if tx.handle.namespace is not None:
-            self.accepted.take(tx.handle.namespace, before.id)
+            self.cache.take(tx.handle.namespace, before.id)
         happened: list[Status | Outcome] = []
         worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
         if before.status.state is TaskState.SUBMITTED and worked_on:
@@ -54,26 +56,26 @@ class TaskTransitions:
             happened.append(after.outcome)
         if after.status != before.status:
             happened.append(after.status)
-        saved = await tx.runs.save(after, *happened)
+        saved = await tx.tasks.save(after, *happened)
         if happened:
             await self.announce(tx, after)
         if after.status.state.final:
             await self.promise(tx, DISCARD, after, after.status.at + self.retention)
         return saved
 
-    async def promise(self, tx: Transaction, kind: str, run: Task, due_at: datetime) -> None:
-        """A job about this round of the run, not before `due_at`."""
-        payload = {"run_id": run.id, "round": run.round}
+    async def promise(self, tx: Transaction, kind: str, task: Task, due_at: datetime) -> None:
+        """Enqueue a job about this round of the task, not before `due_at`."""
+        payload = {"run_id": task.id, "round": task.round}
         await tx.jobs.add(self.new_id("job"), kind, payload, due_at)
 
-    def told(self, namespace: Namespace, run: Task) -> None:
-        """After the commit: wake who waits for the run, and who works."""
-        self.bell.ring(namespace, run)
+    def notify(self, namespace: Namespace, task: Task) -> None:
+        """Wake the task's subscribers and the worker. Call it after the commit."""
+        self.events.publish(namespace, task)
         self.wake()
 
 
-def working(run: Task, at: datetime) -> Task:
-    """The run, at work since `at`, or since it was."""
-    if run.status.state is TaskState.WORKING:
-        return run
-    return replace(run, status=Status(TaskState.WORKING, at))
+def working(task: Task, at: datetime) -> Task:
+    """Return the task as working since `at`, or since it was."""
+    if task.status.state is TaskState.WORKING:
+        return task
+    return replace(task, status=Status(TaskState.WORKING, at))

@@ -76,7 +76,7 @@ class PostgresDriver:
             },
         )
         self._url = url
-        self._turns = FairSemaphore(POOL_SIZE, each=EACH_MAX)
+        self._turns = FairSemaphore(POOL_SIZE, per_key=EACH_MAX)
 
     async def open(self) -> None:
         with translated():
@@ -113,7 +113,7 @@ class PostgresDriver:
     ) -> AsyncIterator["Connected"]:
         try:
             async with asyncio.timeout(POOL_WAIT_S):
-                await self._turns.take(namespace)
+                await self._turns.acquire(namespace)
         except TimeoutError:
             raise DatabaseUnavailable(
                 "All connections to Postgres that one namespace may use are in use. Try again."
@@ -129,7 +129,7 @@ class PostgresDriver:
                     await connection.send(_ENTER_READING, {**entered, "query_ms": query_ms})
                 yield connection
         finally:
-            self._turns.give_back(namespace)
+            self._turns.release(namespace)
 
     async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
         role = _role(namespace)

@@ -14,7 +14,7 @@ JOURNAL_WARN_BYTES = 268_435_456
 FREE_WARN_BYTES = 536_870_912
 
 
-def room(path: Path) -> Iterator[Finding]:
+def space_findings(path: Path) -> Iterator[Finding]:
     """The checks `disk_space` and `journal` of a database file, which is there."""
     disk = os.statvfs(path)
     free, size = disk.f_bavail * disk.f_frsize, path.stat().st_size

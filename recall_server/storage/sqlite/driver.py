@@ -80,9 +80,9 @@ class SqliteDriver:
     @asynccontextmanager
     async def _write(self, namespace: str | None) -> AsyncIterator[Transaction]:
         assert self._writer is not None
-        async with self._writing.of(namespace):
+        async with self._writing.slot(namespace):
             # Where others wait to write, the disk is waited for behind the commit, together.
-            shared = namespace is not None and self._writing.crowded
+            shared = namespace is not None and self._writing.contended
             begin = [self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE]
             transaction = Transaction(self._writer, self._path, begin)
             try:
@@ -111,7 +111,7 @@ class SqliteDriver:
     @asynccontextmanager
     async def _reader(self, namespace: str | None) -> AsyncIterator[SqliteConnection]:
         """One of the connections that read, for as long as the block lasts."""
-        async with self._reading.of(namespace):
+        async with self._reading.slot(namespace):
             reader = self._readers.get_nowait()
             try:
                 yield reader
@@ -166,8 +166,8 @@ class SqliteDriver:
         del tables  # a file is rewritten as a whole
         async with AsyncExitStack() as stack:
             for _ in range(READERS):
-                await stack.enter_async_context(self._reading.of(None))
-            await stack.enter_async_context(self._writing.of(None))
+                await stack.enter_async_context(self._reading.slot(None))
+            await stack.enter_async_context(self._writing.slot(None))
             with translated(self._path):
                 await run_uncancelled(self._rewrite())
         return ""

@@ -36,7 +36,7 @@ class AuditRecord:
     namespace: Namespace
     id: str
     at: datetime
-    door: str
+    protocol: str
     operation: str
     accessor: str | None
     request_id: str
@@ -59,7 +59,7 @@ class AuditRecord:
             "prev": self.link.prev,
             "id": self.id,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds"),
-            "door": self.door,
+            "door": self.protocol,
             "operation": self.operation,
             "accessor": self.accessor,
             "request_id": self.request_id,
@@ -199,7 +199,7 @@ class Audit:
         """How many records are from before there was a chain."""
         return int((await self._handle.fetch("unchained_records"))[0]["records"])
 
-    async def vouched(self, seq: int) -> None:
+    async def checkpointed(self, seq: int) -> None:
         """A checkpoint for `seq` is in its place."""
         await self._handle.send("mark_checkpoint", seq=seq)
 
@@ -221,7 +221,7 @@ def _of(entry: AuditEntry, link: Link) -> AuditRecord:
         namespace=entry.namespace,
         id=entry.id,
         at=entry.started_at,
-        door=entry.door,
+        protocol=entry.protocol,
         operation=entry.operation,
         accessor=entry.accessor,
         request_id=entry.request_id,
@@ -242,7 +242,7 @@ def _row(record: AuditRecord, digest: str, mac: str) -> dict[str, Any]:
     return {
         "id": record.id,
         "at": record.at,
-        "door": record.door,
+        "door": record.protocol,
         "operation": record.operation,
         "accessor": record.accessor,
         "request_id": record.request_id,
@@ -275,7 +275,7 @@ def _record(row: Row) -> AuditRecord:
         namespace=Namespace(row["namespace"]),
         id=row["id"],
         at=moment(row["at"]),
-        door=row["door"],
+        protocol=row["door"],
         operation=row["operation"],
         accessor=row["accessor"],
         request_id=row["request_id"],

@@ -9,7 +9,7 @@ from recall_server.domain.episode import Citation
 from recall_server.domain.memory import Memory, MemoryType, Status
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
-from recall_server.domain.security.trust import Witness, least
+from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Row
 from recall_server.storage.rows import accesses, fact, moment, moment_or_none, span
@@ -118,7 +118,7 @@ class Memories:
             of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
         found: dict[str, list[Witness]] = {}
         for memory_id, position in sorted(spoken):
-            found.setdefault(memory_id, []).append(least(spoken[memory_id, position]))
+            found.setdefault(memory_id, []).append(least_trusted(spoken[memory_id, position]))
         return found
 
     async def retire(

@@ -22,7 +22,7 @@ class PushConfig:
     `delivered_seq` is the last event that arrived, `failures` the attempts that failed since.
     """
 
-    run_id: str
+    task_id: str
     id: str
     url: str
     scheme: str
@@ -46,7 +46,7 @@ class Pushes:
         """
         rows = await self._handle.fetch(
             "put_push",
-            run_id=config.run_id,
+            run_id=config.task_id,
             id=config.id,
             url=config.url,
             scheme=config.scheme,
@@ -56,62 +56,62 @@ class Pushes:
         )
         return _config(rows[0])
 
-    async def get(self, run_id: str, config_id: str) -> PushConfig | None:
-        rows = await self._handle.fetch("push", run_id=run_id, id=config_id)
+    async def get(self, task_id: str, config_id: str) -> PushConfig | None:
+        rows = await self._handle.fetch("push", run_id=task_id, id=config_id)
         return _config(rows[0]) if rows else None
 
-    async def page(self, run_id: str, *, after: str = "", limit: int) -> list[PushConfig]:
+    async def page(self, task_id: str, *, after: str = "", limit: int) -> list[PushConfig]:
         """The configs of a task behind the id `after`, by id."""
-        rows = await self._handle.fetch("pushes", run_id=run_id, after=after, limit=limit)
+        rows = await self._handle.fetch("pushes", run_id=task_id, after=after, limit=limit)
         return [_config(row) for row in rows]
 
     async def any_sealed(self) -> bool:
         """Whether a secret is kept."""
         return bool(await self._handle.fetch("sealed_secret"))
 
-    async def remove(self, run_id: str, config_id: str) -> bool:
+    async def remove(self, task_id: str, config_id: str) -> bool:
         """False where there is none."""
-        return bool(await self._handle.fetch("remove_push", run_id=run_id, id=config_id))
+        return bool(await self._handle.fetch("remove_push", run_id=task_id, id=config_id))
 
     async def remove_held(self, config: PushConfig, holder: str) -> bool:
         """Remove the config that `holder` holds; False where it no longer does."""
         return bool(
             await self._handle.fetch(
-                "remove_held_push", run_id=config.run_id, id=config.id, holder=holder
+                "remove_held_push", run_id=config.task_id, id=config.id, holder=holder
             )
         )
 
-    async def clear(self, run_id: str) -> None:
+    async def clear(self, task_id: str) -> None:
         """Remove all configs of a task."""
-        await self._handle.send("remove_pushes", run_id=run_id)
+        await self._handle.send("remove_pushes", run_id=task_id)
 
-    async def promise(self, run_id: str, job_id: str, now: datetime) -> None:
+    async def promise(self, task_id: str, job_id: str, now: datetime) -> None:
         """Add a job for each config of the task, named after `job_id`; to be called in the
         transaction that writes the event.
         """
-        await self._handle.send("promise_pushes", run_id=run_id, job_id=job_id, kind=PUSH, now=now)
+        await self._handle.send("promise_pushes", run_id=task_id, job_id=job_id, kind=PUSH, now=now)
 
     async def promise_end(
-        self, run_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
+        self, task_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
     ) -> None:
         """Add one job of that kind, where the task has any config."""
         await self._handle.send(
-            "promise_push_end", run_id=run_id, job_id=job_id, kind=kind, due_at=due_at, now=now
+            "promise_push_end", run_id=task_id, job_id=job_id, kind=kind, due_at=due_at, now=now
         )
 
     async def promise_one(
         self, config: PushConfig, now: datetime, new_id: Callable[[str], str]
     ) -> None:
         """Add a job for one config."""
-        payload = {"run_id": config.run_id, "config_id": config.id}
+        payload = {"run_id": config.task_id, "config_id": config.id}
         await Jobs(self._handle).add(new_id("job"), PUSH, payload, now)
 
     async def claim(
-        self, run_id: str, config_id: str, holder: str, *, now: datetime, until: datetime
+        self, task_id: str, config_id: str, holder: str, *, now: datetime, until: datetime
     ) -> PushConfig | None:
         """Hold the config until `until`; None where it is held, at rest, or not there."""
         rows = await self._handle.fetch(
-            "claim_push", run_id=run_id, id=config_id, holder=holder, now=now, until=until
+            "claim_push", run_id=task_id, id=config_id, holder=holder, now=now, until=until
         )
         return _config(rows[0]) if rows else None
 
@@ -124,7 +124,7 @@ class Pushes:
         return bool(
             await self._handle.fetch(
                 "advance_push",
-                run_id=config.run_id,
+                run_id=config.task_id,
                 id=config.id,
                 holder=holder,
                 seq=seq,
@@ -139,7 +139,7 @@ class Pushes:
         """Let go of the config; it is not claimed before `rest_until`."""
         await self._handle.send(
             "release_push",
-            run_id=config.run_id,
+            run_id=config.task_id,
             id=config.id,
             holder=holder,
             until=rest_until,
@@ -149,7 +149,7 @@ class Pushes:
 
 def _config(row: Row) -> PushConfig:
     return PushConfig(
-        run_id=row["run_id"],
+        task_id=row["run_id"],
         id=row["id"],
         url=row["url"],
         scheme=row["scheme"],

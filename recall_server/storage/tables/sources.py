@@ -83,7 +83,7 @@ class Sources:
         rows = await self._handle.fetch("uncover_turns", ids=sorted(turn_ids))
         return [row["id"] for row in rows]
 
-    async def forget_events(self, run_id: str, seqs: Collection[int]) -> None:
+    async def forget_events(self, task_id: str, seqs: Collection[int]) -> None:
         """Remove these events of a task."""
         if seqs:
-            await self._handle.send("forget_run_events", id=run_id, seqs=sorted(seqs))
+            await self._handle.send("forget_run_events", id=task_id, seqs=sorted(seqs))

@@ -33,7 +33,7 @@ class Cursor:
     """Where a page of runs begins: behind this one."""
 
     changed_at: datetime
-    run_id: str
+    task_id: str
 
 
 @dataclass(frozen=True)
@@ -51,51 +51,51 @@ class TaskTable:
     def __init__(self, handle: BoundConnection) -> None:
         self._handle = handle
 
-    async def add(self, run: Task) -> Task:
+    async def add(self, task: Task) -> Task:
         """Keep a new run, with the event that it is there. Raises `QuotaExceeded`."""
-        run = replace(run, events=1)
-        size = await take_quota(self._handle, run.request.text or "")
+        task = replace(task, events=1)
+        size = await take_quota(self._handle, task.request.text or "")
         await self._handle.send(
             "add_run",
-            id=run.id,
-            context_id=run.context_id,
-            accessor=run.accessor,
-            created_at=run.created_at,
-            request=_document(Request, run.request),
+            id=task.id,
+            context_id=task.context_id,
+            accessor=task.accessor,
+            created_at=task.created_at,
+            request=_document(Request, task.request),
             stored_bytes=size,
-            **(written := _changing(run)),
+            **(written := _changing(task)),
         )
-        await self._happened(run, 1, [run.status], written)
-        return run
+        await self._happened(task, 1, [task.status], written)
+        return task
 
-    async def get(self, run_id: str) -> Task | None:
-        rows = await self._handle.fetch("run", id=run_id)
+    async def get(self, task_id: str) -> Task | None:
+        rows = await self._handle.fetch("run", id=task_id)
         return _run(rows[0]) if rows else None
 
-    async def locked(self, run_id: str) -> Task | None:
+    async def locked(self, task_id: str) -> Task | None:
         """The run, locked: no other transaction changes it before this one ends."""
-        rows = await self._handle.fetch("locked_run", id=run_id)
+        rows = await self._handle.fetch("locked_run", id=task_id)
         return _run(rows[0]) if rows else None
 
-    async def save(self, run: Task, *happened: Status | Outcome) -> Task:
-        """Put `run` in the place of the version it was made from, with what happened to it.
+    async def save(self, task: Task, *happened: Status | Outcome) -> Task:
+        """Put `task` in the place of the version it was made from, with what happened to it.
 
         Where it was changed meanwhile, `Stale` is raised (see `Connection.expect`).
         """
-        saved = replace(run, events=run.events + len(happened))
+        saved = replace(task, events=task.events + len(happened))
         await self._handle.expect(
             "change_run",
             Stale(),
-            id=run.id,
-            version=run.version,
+            id=task.id,
+            version=task.version,
             **(written := _changing(saved)),
         )
-        await self._happened(run, run.events + 1, happened, written)
-        return replace(saved, version=run.version + 1)
+        await self._happened(task, task.events + 1, happened, written)
+        return replace(saved, version=task.version + 1)
 
     async def _happened(
         self,
-        run: Task,
+        task: Task,
         first: int,
         what: Sequence[Status | Outcome],
         written: Mapping[str, Any],
@@ -104,18 +104,18 @@ class TaskTable:
         rows: list[dict[str, Any]] = []
         for seq, one in enumerate(what, first):
             name = "outcome" if isinstance(one, Outcome) else "status"
-            known = written[name] if one is getattr(run, name) else _document(type(one), one)
+            known = written[name] if one is getattr(task, name) else _document(type(one), one)
             rows.append(
-                {"run_id": run.id, "seq": seq, "status": None, "outcome": None} | {name: known}
+                {"run_id": task.id, "seq": seq, "status": None, "outcome": None} | {name: known}
             )
         await self._handle.many("add_run_event", rows)
 
-    async def events(self, run_id: str, after: int) -> list[Event]:
+    async def events(self, task_id: str, after: int) -> list[Event]:
         """The events of the run after `after`, in order."""
-        rows = await self._handle.fetch("run_events", run_id=run_id, after=after)
+        rows = await self._handle.fetch("run_events", run_id=task_id, after=after)
         return [
             Event(
-                run_id,
+                task_id,
                 row["context_id"],
                 row["seq"],
                 _read(Status, row["status"]),
@@ -129,7 +129,7 @@ class TaskTable:
         rows = await self._handle.fetch(
             "runs",
             before=after.changed_at if after else _NEVER,
-            before_id=after.run_id if after else "",
+            before_id=after.task_id if after else "",
             limit=limit,
             **_filtering(wanted),
         )
@@ -144,15 +144,15 @@ class TaskTable:
         rows = await self._handle.fetch("count_of_runs", **_filtering(wanted))
         return int(rows[0]["runs"])
 
-    async def hand_over(self, run_id: str) -> None:
+    async def hand_over(self, task_id: str) -> None:
         """The text of the run becomes an episode, which takes its part of the quota."""
-        await self._handle.send("return_quota_of_run", id=run_id)
-        await self._handle.send("empty_run", id=run_id)
+        await self._handle.send("return_quota_of_run", id=task_id)
+        await self._handle.send("empty_run", id=task_id)
 
-    async def remove(self, run_id: str) -> None:
+    async def remove(self, task_id: str) -> None:
         """Forget the run and all that happened to it."""
-        await self._handle.send("delete_run_events", id=run_id)
-        for row in await self._handle.fetch("delete_run", id=run_id):
+        await self._handle.send("delete_run_events", id=task_id)
+        for row in await self._handle.fetch("delete_run", id=task_id):
             await return_quota(self._handle, row["stored_bytes"])
 
 
@@ -164,20 +164,20 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
     }
 
 
-def _changing(run: Task) -> dict[str, Any]:
+def _changing(task: Task) -> dict[str, Any]:
     return {
-        "state": run.status.state,
-        "round": run.round,
-        "events": run.events,
-        "changed_at": run.status.at,
-        "expires_at": run.expires_at,
-        "work": _document(Work, run.work),
-        "status": _document(Status, run.status),
-        "messages": _document(_Messages, run.messages),
-        "outcome": _document(Outcome, run.outcome),
-        "topic": _only(run.request.topic, (memory.topic for memory in run.shown())),
-        "agent_id": _only(run.request.source.agent_id, (one.agent_id for one in run.shown())),
-        "container": _only(run.request.container, (one.container for one in run.shown())),
+        "state": task.status.state,
+        "round": task.round,
+        "events": task.events,
+        "changed_at": task.status.at,
+        "expires_at": task.expires_at,
+        "work": _document(Work, task.work),
+        "status": _document(Status, task.status),
+        "messages": _document(_Messages, task.messages),
+        "outcome": _document(Outcome, task.outcome),
+        "topic": _only(task.request.topic, (memory.topic for memory in task.memories())),
+        "agent_id": _only(task.request.source.agent_id, (one.agent_id for one in task.memories())),
+        "container": _only(task.request.container, (one.container for one in task.memories())),
     }
 
 

@@ -12,7 +12,9 @@ async def take_quota(handle: BoundConnection, *texts: str) -> int:
     """
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     if size:
-        await handle.expect("take_quota", QuotaExceeded(), bytes=size, bytes_max=handle.room)
+        await handle.expect(
+            "take_quota", QuotaExceeded(), bytes=size, bytes_max=handle.quota_bytes_max
+        )
     return size
 
 

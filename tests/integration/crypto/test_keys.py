@@ -29,7 +29,7 @@ def test_who_comes_second_gets_the_key_of_who_came_first(tmp_path: Path) -> None
 
 
 def test_what_it_signs_is_verified_with_its_public_half_and_no_other() -> None:
-    key, other = (ServerKey.of(Ed25519PrivateKey.generate()) for _ in range(2))
+    key, other = (ServerKey.from_private(Ed25519PrivateKey.generate()) for _ in range(2))
 
     signed = key.sign({"a": 1}, "x+jwt")
 
@@ -40,14 +40,14 @@ def test_what_it_signs_is_verified_with_its_public_half_and_no_other() -> None:
 
 
 def test_derived_secrets_differ_by_purpose_and_by_key() -> None:
-    key, other = (ServerKey.of(Ed25519PrivateKey.generate()) for _ in range(2))
+    key, other = (ServerKey.from_private(Ed25519PrivateKey.generate()) for _ in range(2))
 
-    assert key.derive("a") == ServerKey.of(key.private).derive("a")
+    assert key.derive("a") == ServerKey.from_private(key.private).derive("a")
     assert len({key.derive("a"), key.derive("b"), other.derive("a")}) == 3
 
 
 def test_the_private_half_is_not_shown_by_printing() -> None:
-    key = ServerKey.of(Ed25519PrivateKey.generate())
+    key = ServerKey.from_private(Ed25519PrivateKey.generate())
 
     assert key.private.private_bytes_raw().hex() not in repr(key)
     assert "private" not in repr(key)

@@ -35,7 +35,7 @@ async def application(open_app: Open) -> Application:  # type: ignore[misc]
         yield built
 
 
-async def run(application: Application, text: str = "", **given: object) -> Task:
+async def task(application: Application, text: str = "", **given: object) -> Task:
     """A run of a text (or of what is given), as far as it comes by itself."""
     request = Request(
         **{"mode": Mode.INGEST if text else Mode.MERGE, "topic": "life", "text": text, **given}  # type: ignore[arg-type]
@@ -69,8 +69,8 @@ def question(paused: Task) -> Question:
 async def test_another_value_of_a_single_valued_attribute_is_asked_about(
     application: Application,
 ) -> None:
-    await run(application, LISBON)
-    asked = question(await run(application, PORTO))
+    await task(application, LISBON)
+    asked = question(await task(application, PORTO))
 
     assert asked.existing[0].citation.quote == "I live in Lisbon."
     assert asked.new.citation.quote == "I live in Porto."
@@ -81,8 +81,8 @@ async def test_another_value_of_a_single_valued_attribute_is_asked_about(
 async def test_a_statement_that_denies_a_stored_one_is_asked_about(
     application: Application,
 ) -> None:
-    await run(application, "User: I like sushi.")
-    asked = question(await run(application, "User: I don't like sushi."))
+    await task(application, "User: I like sushi.")
+    asked = question(await task(application, "User: I don't like sushi."))
 
     assert asked.new.fact is not None
     assert asked.new.fact.negated
@@ -99,8 +99,8 @@ async def test_a_statement_that_denies_a_stored_one_is_asked_about(
 async def test_what_is_clear_settles_itself(
     application: Application, text: str, left: list[str]
 ) -> None:
-    await run(application, LISBON)
-    done = await run(application, text)
+    await task(application, LISBON)
+    done = await task(application, text)
 
     assert done.status.state is TaskState.COMPLETED
     assert await values(application) == left
@@ -118,9 +118,9 @@ async def test_what_is_clear_settles_itself(
 async def test_a_policy_answers_without_asking(
     application: Application, clock: Clock, policy: Policy, left: list[str]
 ) -> None:
-    await run(application, LISBON)
+    await task(application, LISBON)
     clock.pass_(timedelta(minutes=1))
-    done = await run(application, PORTO, policy=policy)
+    done = await task(application, PORTO, policy=policy)
 
     assert done.status.state is TaskState.COMPLETED
     assert await values(application) == left
@@ -130,13 +130,13 @@ async def test_a_policy_of_the_namespace_holds_where_a_request_says_nothing(
     application: Application,
 ) -> None:
     tasks = application.services.tasks
-    await run(application, LISBON)
+    await task(application, LISBON)
     await tasks.set_policy(ALICE, Policy.KEEP_BOTH, entry=entry(application))
-    done = await run(application, PORTO)
+    done = await task(application, PORTO)
     assert done.status.state is TaskState.COMPLETED
     assert await values(application) == ["Lisbon", "Porto"]
 
-    asked = await run(application, "User: I live in Madrid.", policy=Policy.ASK)
+    asked = await task(application, "User: I live in Madrid.", policy=Policy.ASK)
     assert asked.status.state is TaskState.INPUT_REQUIRED
 
     await tasks.set_policy(ALICE, Policy.KEEP_EXISTING, entry=entry(application))
@@ -175,8 +175,8 @@ async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(
 async def test_an_answer_takes_effect_and_says_who_gave_it(
     application: Application, choice: str, left: list[str]
 ) -> None:
-    await run(application, LISBON)
-    paused = await run(application, PORTO)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
     asked = question(paused)
     done = await answered(application, paused, choice)
 
@@ -189,8 +189,8 @@ async def test_an_answer_takes_effect_and_says_who_gave_it(
 
 
 async def test_a_merged_text_takes_the_place_of_both(application: Application) -> None:
-    await run(application, LISBON)
-    paused = await run(application, PORTO)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
     text = "Lives in Lisbon on weekdays and in Porto at weekends."
     given = [{"id": question(paused).id, "choice": "merge", "text": text}]
     done = await answered(application, paused, given)
@@ -205,8 +205,8 @@ async def test_a_merged_text_takes_the_place_of_both(application: Application) -
 async def test_a_part_of_the_answers_is_kept_and_the_rest_is_asked_again(
     application: Application,
 ) -> None:
-    await run(application, "User: I live in Lisbon. I work at Acme.")
-    paused = await run(application, "User: I live in Porto. I work at Globex.")
+    await task(application, "User: I live in Lisbon. I work at Acme.")
+    paused = await task(application, "User: I live in Porto. I work at Globex.")
     first, second = paused.status.questions
     half = await answered(application, paused, [{"id": second.id, "choice": "keep_new"}])
 
@@ -232,8 +232,8 @@ async def test_a_part_of_the_answers_is_kept_and_the_rest_is_asked_again(
 async def test_an_unclear_answer_leaves_the_task_paused_and_says_why(
     application: Application, given: object
 ) -> None:
-    await run(application, LISBON)
-    paused = await run(application, PORTO)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
     still = await answered(application, paused, given)
 
     assert question(still) == question(paused)
@@ -244,8 +244,8 @@ async def test_an_unclear_answer_leaves_the_task_paused_and_says_why(
 
 
 async def test_of_several_answers_at_once_one_is_taken(application: Application) -> None:
-    await run(application, LISBON)
-    paused = await run(application, PORTO)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
 
     async def one(choice: str) -> Task | BaseException:
         return await application.services.tasks.answer(
@@ -264,8 +264,8 @@ async def test_of_several_answers_at_once_one_is_taken(application: Application)
 async def test_facts_that_moved_while_it_was_paused_are_asked_about_anew(
     application: Application, clock: Clock
 ) -> None:
-    await run(application, LISBON)
-    paused = await run(application, PORTO)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
     clock.pass_(timedelta(days=1))
     await remember(application, "User: I live in Madrid.")
     await drained(application)
@@ -283,9 +283,9 @@ async def test_facts_that_moved_while_it_was_paused_are_asked_about_anew(
 
 
 async def test_a_paused_or_cancelled_run_leaves_memory_as_it_was(application: Application) -> None:
-    await run(application, LISBON)
+    await task(application, LISBON)
     before = await memories(application)
-    paused = await run(application, "User: I live in Porto. I like chess.")
+    paused = await task(application, "User: I live in Porto. I like chess.")
     assert await memories(application) == before
 
     await application.services.tasks.cancel(ALICE, paused.id, entry=entry(application))
@@ -300,11 +300,11 @@ async def test_a_paused_or_cancelled_run_leaves_memory_as_it_was(application: Ap
 async def test_a_dry_run_shows_the_plan_and_applying_it_does_exactly_that(
     application: Application,
 ) -> None:
-    planned = await run(application, LISBON, dry_run=True)
+    planned = await task(application, LISBON, dry_run=True)
     assert planned.outcome is not None
     assert await memories(application) == []
 
-    done = await run(application, mode=Mode.APPLY, plan_id=planned.id)
+    done = await task(application, mode=Mode.APPLY, plan_id=planned.id)
 
     assert done.outcome is not None
     assert [m.id for m in done.outcome.created] == [m.id for m in planned.outcome.created]
@@ -312,15 +312,15 @@ async def test_a_dry_run_shows_the_plan_and_applying_it_does_exactly_that(
 
 
 async def test_a_plan_whose_ground_has_moved_is_refused(application: Application) -> None:
-    planned = await run(application, LISBON, dry_run=True, policy=Policy.DECIDE)
-    await run(application, PORTO)
-    stale = await run(application, mode=Mode.APPLY, plan_id=planned.id)
+    planned = await task(application, LISBON, dry_run=True, policy=Policy.DECIDE)
+    await task(application, PORTO)
+    stale = await task(application, mode=Mode.APPLY, plan_id=planned.id)
 
     assert stale.status.failure is not None
     assert stale.status.failure.code == "PLAN_OUTDATED"
     assert await values(application) == ["Porto"]
     with pytest.raises(NotFound):
-        await run(application, mode=Mode.APPLY, plan_id="task_unknown")
+        await task(application, mode=Mode.APPLY, plan_id="task_unknown")
 
 
 # --- time ---
@@ -337,8 +337,8 @@ async def test_a_plan_whose_ground_has_moved_is_refused(application: Application
 async def test_what_nobody_answers_in_time_ends_as_was_said(
     application: Application, clock: Clock, on_expiry: Expiry, state: TaskState, left: list[str]
 ) -> None:
-    await run(application, LISBON)
-    paused = await run(application, PORTO, expires_in_s=3600.0, on_expiry=on_expiry)
+    await task(application, LISBON)
+    paused = await task(application, PORTO, expires_in_s=3600.0, on_expiry=on_expiry)
     clock.pass_(timedelta(minutes=59))
     await drained(application)
     assert (await application.services.tasks.get(ALICE, paused.id)).status == paused.status
@@ -353,7 +353,7 @@ async def test_what_nobody_answers_in_time_ends_as_was_said(
 async def test_an_ended_run_is_removed_after_its_time(
     application: Application, clock: Clock
 ) -> None:
-    done = await run(application, LISBON)
+    done = await task(application, LISBON)
     clock.pass_(timedelta(days=29))
     await drained(application)
     assert (await application.services.tasks.get(ALICE, done.id)).id == done.id
@@ -374,7 +374,7 @@ async def test_a_model_that_is_away_is_waited_for(open_app: Open, clock: Clock) 
     extractor.fails = [ModelUnavailable()]
     async with open_app(extractor=extractor) as application:
         await enter(application)
-        waiting = await run(application, LISBON)
+        waiting = await task(application, LISBON)
         assert not waiting.status.state.final
 
         clock.pass_(timedelta(minutes=1))
@@ -422,7 +422,7 @@ async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
             async with application.store.transaction(None) as tx:
                 await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
             clock.pass_(timedelta(minutes=2))
-        waiting = asyncio.create_task(application.services.tasks.rested(ALICE, started))
+        waiting = asyncio.create_task(application.services.tasks.wait_until_idle(ALICE, started))
         await asyncio.sleep(0)
         await drained(application)
         async with asyncio.timeout(5):
@@ -438,7 +438,7 @@ async def test_a_defect_ends_the_run_with_a_reference_and_nothing_else(open_app:
     extractor.fails = [RuntimeError("secret at /etc/passwd: SELECT")]
     async with open_app(extractor=extractor) as application:
         await enter(application)
-        failed = await run(application, LISBON)
+        failed = await task(application, LISBON)
 
     assert failed.status.state is TaskState.FAILED
     assert failed.status.note.startswith("internal error (ref req_")
@@ -446,7 +446,7 @@ async def test_a_defect_ends_the_run_with_a_reference_and_nothing_else(open_app:
 
 
 async def test_fifty_paused_runs_hold_no_task_of_the_loop(application: Application) -> None:
-    await run(application, LISBON)
+    await task(application, LISBON)
     before = len(asyncio.all_tasks())
     for _ in range(50):
         request = Request(Mode.INGEST, "life", PORTO)
@@ -461,8 +461,8 @@ async def test_fifty_paused_runs_hold_no_task_of_the_loop(application: Applicati
 async def test_another_tenant_finds_nothing(application: Application) -> None:
     mallory = Namespace("mallory")
     await enter(application, mallory)
-    await run(application, LISBON)
-    paused = await run(application, PORTO)
+    await task(application, LISBON)
+    paused = await task(application, PORTO)
     tasks = application.services.tasks
 
     with pytest.raises(TaskNotFound):
@@ -488,10 +488,10 @@ async def test_similar_memories_of_a_topic_become_one_that_says_all_they_say(
         await remember(application, text)
         await drained(application)
     sources = await memories(application)
-    planned = await run(application, dry_run=True, similarity_threshold=0.6)
+    planned = await task(application, dry_run=True, similarity_threshold=0.6)
     assert await memories(application) == sources
 
-    done = await run(application, similarity_threshold=0.6)
+    done = await task(application, similarity_threshold=0.6)
 
     assert planned.outcome is not None
     assert done.outcome is not None
@@ -539,18 +539,18 @@ async def test_a_dry_run_of_a_merge_pays_no_model_and_applying_it_pays_once(
             await drained(application)
         sources = sorted(m.id for m in await memories(application))
         assert len(sources) == 2
-        planned = await run(application, dry_run=True, similarity_threshold=0.6)
+        planned = await task(application, dry_run=True, similarity_threshold=0.6)
         assert planned.outcome is not None
         assert (model.asked, planned.work.usage.input_tokens) == (0, 0)
         assert [m.text for m in planned.outcome.created] == ["To be written from 2."]
         assert sorted(planned.outcome.superseded) == sources
 
-        done = await run(application, mode=Mode.APPLY, plan_id=planned.id)
+        done = await task(application, mode=Mode.APPLY, plan_id=planned.id)
         assert done.outcome is not None, done.status
         assert (model.asked, done.work.usage.input_tokens) == (1, 10)
         assert [m.text for m in await memories(application)] == ["All 2 at once."]
         assert sorted(done.outcome.superseded) == sources
 
-        again = await run(application, mode=Mode.APPLY, plan_id=planned.id)
+        again = await task(application, mode=Mode.APPLY, plan_id=planned.id)
         assert again.status.failure is not None
         assert (again.status.failure.code, model.asked) == ("PLAN_OUTDATED", 1)

@@ -82,7 +82,7 @@ async def alike(database: Database) -> AsyncIterator[Application]:
         settings_for(database, extractor="rules"),
         embedder=HashEmbedder(),
         now=clock,
-        chance=RandomBytes(),
+        random_bytes=RandomBytes(),
     ) as built:
         await enter(built)
         for number, text in enumerate(3 * CONVERSATIONS):

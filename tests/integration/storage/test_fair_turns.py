@@ -19,8 +19,8 @@ from tests.support.runtime import NOON
 async def test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another(
     database: Path | str, monkeypatch: pytest.MonkeyPatch, *, write: bool
 ) -> None:
-    monkeypatch.setattr("recall_server.domain.fair_semaphore.WAY_S", 3_600.0)
-    calls = FairSemaphore(16, each=2, beside=1)
+    monkeypatch.setattr("recall_server.domain.fair_semaphore.YIELD_MAX_S", 3_600.0)
+    calls = FairSemaphore(16, per_key=2, per_key_contended=1)
     driver = driver_for(database)
     await driver.open()
     await migrate(driver, shipped("migrations"), NOON)
@@ -33,12 +33,12 @@ async def test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another(
             return True
 
     for name in (ALICE, ALICE, BOB):
-        await calls.take(name)
+        await calls.acquire(name)
     crowd = asyncio.create_task(begun(ALICE))
     # The control: longer than a transaction takes that waits for nobody.
     others = [await begun(namespace) for namespace in (BOB, None, BOB)]
     waited = not crowd.done()
-    calls.give_back(BOB)
+    calls.release(BOB)
     after = await crowd
     await driver.close()
 

@@ -41,10 +41,10 @@ KEY = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
 LONG = timedelta(hours=1)
 
 
-async def events_of(tx: Transaction, run_id: str, after: int) -> Sequence[PushEvent]:
+async def events_of(tx: Transaction, task_id: str, after: int) -> Sequence[PushEvent]:
     return [
         PushEvent(one.seq, one.final, json.dumps({"seq": one.seq}).encode())
-        for one in await tx.runs.events(run_id, after)
+        for one in await tx.tasks.events(task_id, after)
     ]
 
 
@@ -69,16 +69,16 @@ class Desk:
             await tx.access.add_token(
                 TokenInfo(f"acc_{namespace}", namespace, NOON), f"hash of {namespace}"
             )
-            await tx.runs.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
+            await tx.tasks.add(Task(TASK, "ctx_1", None, NOON, request, Work("ep_1", NOON), status))
 
     async def happen(self, state: TaskState = TaskState.WORKING, *, fail: bool = False) -> None:
         """One more event; `fail` rolls it back."""
         async with self.store.transaction(ALICE) as tx:
-            run = await tx.runs.locked(TASK)
-            assert run is not None
+            task = await tx.tasks.locked(TASK)
+            assert task is not None
             status = Status(state, self.clock())
-            await tx.runs.save(replace(run, status=status), status)
-            await self.push.announce(tx, replace(run, status=status))
+            await tx.tasks.save(replace(task, status=status), status)
+            await self.push.announce(tx, replace(task, status=status))
             if fail:
                 raise RuntimeError
 
@@ -113,12 +113,12 @@ class Desk:
 @pytest.fixture
 async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk]]:
     """Makes desks on the store of the test: as many as there are processes."""
-    chance = RandomBytes()
+    random_bytes = RandomBytes()
     webhook = Webhook(allowed=["127.0.0.0/8"], timeout_s=5)
 
     def make(*keys: str) -> Desk:
         def id_of(prefix: str) -> str:
-            return new_id(prefix, clock(), chance(10))
+            return new_id(prefix, clock(), random_bytes(10))
 
         cursors = Cursors(bytes(32), clock)
         audit = Audit(store, clock, id_of, cursors, ReadLog(store))
@@ -179,7 +179,7 @@ async def test_a_config_that_comes_with_the_run_is_told_its_first_event_too(desk
         wanted = PushRequest(receiver.url, id="mine")
         await desk.push.check(wanted)
         async with desk.store.transaction(ALICE) as tx:
-            await desk.push.keep(tx, ALICE, TASK, wanted, after=0)
+            await desk.push.add(tx, ALICE, TASK, wanted, after=0)
         await desk.happen()
         await desk.drain()
 
@@ -536,18 +536,18 @@ async def test_another_namespace_sees_no_config_and_is_told_nothing(desk: Desk) 
 
 async def test_a_run_that_is_not_there_or_anothers_cannot_be_watched(desk: Desk) -> None:
     request = PushRequest("http://127.0.0.1:9/")
-    for namespace, run_id in ((BOB, TASK), (ALICE, "task_2")):
+    for namespace, task_id in ((BOB, TASK), (ALICE, "task_2")):
         entry = desk.entry(namespace)
         for url in (request.url, "not a url"):
             with pytest.raises(TaskNotFound):
-                await desk.push.configure(namespace, run_id, PushRequest(url), entry=entry)
+                await desk.push.configure(namespace, task_id, PushRequest(url), entry=entry)
         with pytest.raises(TaskNotFound):
-            await desk.push.get(namespace, run_id, "mine", entry=entry)
+            await desk.push.get(namespace, task_id, "mine", entry=entry)
         with pytest.raises(TaskNotFound):
-            await desk.push.page(namespace, run_id, entry=entry)
+            await desk.push.page(namespace, task_id, entry=entry)
         with pytest.raises(TaskNotFound):
-            await desk.push.remove(namespace, run_id, "mine", entry=entry)
-    assert (await desk.push.configure(ALICE, TASK, request, entry=desk.entry())).run_id == TASK
+            await desk.push.remove(namespace, task_id, "mine", entry=entry)
+    assert (await desk.push.configure(ALICE, TASK, request, entry=desk.entry())).task_id == TASK
 
 
 async def test_configs_come_in_pages_by_id_and_are_limited(desk: Desk) -> None:
@@ -624,5 +624,5 @@ async def test_each_event_that_left_the_house_is_in_the_book(desk: Desk) -> None
         await desk.drain(after=timedelta(seconds=1))
     newest = (await desk.audit.newest(ALICE, 1))[0]
 
-    assert (newest.operation, newest.door, newest.counts) == ("push", "worker", {"seq": 2})
+    assert (newest.operation, newest.protocol, newest.counts) == ("push", "worker", {"seq": 2})
     assert newest.ids[1:] == (TASK, "mine")

@@ -1,4 +1,4 @@
-"""Every word we say to a model, as text: read from the `.md` files here and filled in."""
+"""Prompts for models, read from the `.md` files in this folder and filled in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PART = re.compile(r"^# (System|User)$", re.MULTILINE)
 
 
 class Filled(NamedTuple):
-    """What is sent: our words, and the message that carries what others said."""
+    """The system text, and the user message with the text of others."""
 
     system: str
     user: str
@@ -22,7 +22,7 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt; `version` goes into the provenance of whatever it brought forth."""
+    """One prompt; `version` goes into the provenance of its results."""
 
     name: str
     version: str
@@ -34,13 +34,13 @@ class Prompt:
         return frozenset(_PLACEHOLDER.findall(self.system + self.user))
 
     def fill(self, **values: str) -> Filled:
-        """Put a value in each placeholder; ValueError when one is missing or unknown."""
+        """Fill in every placeholder. Raises `ValueError` if one is missing or unknown."""
         if values.keys() != self.placeholders:
             missing = ", ".join(sorted(self.placeholders - values.keys())) or "none"
             unknown = ", ".join(sorted(values.keys() - self.placeholders)) or "none"
             raise ValueError(f"prompt {self.name}: missing {missing}; unknown {unknown}")
 
-        # One pass, so that a value which itself looks like a placeholder is not filled in again.
+        # One pass, so that a value that looks like a placeholder is not filled in again.
         def value(found: re.Match[str]) -> str:
             return values[found[1]]
 
@@ -48,15 +48,15 @@ class Prompt:
 
 
 def load(name: str) -> Prompt:
-    """Read the prompt of this name; ValueError says what is wrong with its file."""
+    """Read the prompt of this name. Raises `ValueError` with the fault of its file."""
     file = resources.files(__name__).joinpath(f"{name}.md")
     return parse(name, file.read_text(encoding="utf-8"))
 
 
 def parse(name: str, text: str) -> Prompt:
-    """Read a prompt: lines `name:` and `version:`, then `# System` and `# User`, each once.
+    """Parse a prompt: lines `name:` and `version:`, then `# System` and `# User`, each once.
 
-    Raises ValueError when a part or a header line is missing, strange or there twice.
+    Raises `ValueError` if a part or a header line is missing, unknown or duplicate.
     """
     head, *parts = _PART.split(text)
     if parts[::2] != ["System", "User"]:
