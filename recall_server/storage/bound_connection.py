@@ -1,12 +1,12 @@
-"""One open transaction, through which the shelves run their named queries."""
+"""Through which tables run their named queries: an open transaction, or none around each query."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.storage.driver import Connection, Row
+from recall_server.storage.driver import Connection, Driver, Params, Row
 from recall_server.storage.queries import Query
 
 ANY = 2**62
@@ -71,3 +71,32 @@ def _spelled(reach: AccessScope) -> dict[str, Any]:
         "any_container": reach.containers is None,
         "containers": sorted(reach.containers or ()),
     }
+
+
+class Autocommit:
+    """A `Connection` each of whose statements is a transaction by itself, reads, and gives its
+    rows. What is sent to be seen with something else cannot be sent here.
+    """
+
+    def __init__(self, driver: Driver, namespace: str | None) -> None:
+        self._driver = driver
+        self._namespace = namespace
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        return await self._driver.autocommit(sql, params, namespace=self._namespace)
+
+    async def send(self, sql: str, params: Params) -> NoReturn:
+        raise LookupError(_why(sql, params))
+
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> NoReturn:
+        raise LookupError(_why(sql, params)) from otherwise
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> NoReturn:
+        raise LookupError(_why(sql, *rows))
+
+    async def script(self, sql: str) -> NoReturn:
+        raise LookupError(_why(sql))
+
+
+def _why(sql: str, *given: Params) -> str:
+    return f"it takes a transaction to send this, with {len(given)} sets of parameters: {sql}"

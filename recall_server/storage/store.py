@@ -9,8 +9,7 @@ from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import queries
-from recall_server.storage.autocommit import Autocommit
-from recall_server.storage.bound_connection import ANY, BoundConnection
+from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.vectors import Vectors

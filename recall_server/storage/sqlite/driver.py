@@ -14,9 +14,15 @@ from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, R
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
 from recall_server.storage.run_uncancelled import run_uncancelled
-from recall_server.storage.sqlite.connection import BUSY_TIMEOUT_MS, SqliteConnection, connected
+from recall_server.storage.sqlite.connection import (
+    BUSY_TIMEOUT_MS,
+    SqliteConnection,
+    Transaction,
+    connected,
+    step_of,
+    translated,
+)
 from recall_server.storage.sqlite.group_sync import GroupSync, Sync, sync_file
-from recall_server.storage.sqlite.transaction import Transaction, step_of, translated
 
 READERS = 4
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
