@@ -1,4 +1,4 @@
-"""How much of a language model a namespace may use in a day (SECURITY LLM-13): what a call may
+"""How much of a language model a namespace may use in a day: what a call may
 cost at most is reserved before it, and what it cost is settled after it. So any number of workers
 at once spend no more than there is.
 """

@@ -92,7 +92,7 @@ class Recall:
         each with the exact words it rests on, and its scores.
 
         Every findable item in reach is a candidate, whatever its age. Without an embedder
-        the words alone decide, and the answer says so (FEATURES D23).
+        the words alone decide, and the answer says so.
         """
         clean_text(query.text, chars_max=self.query_chars_max)
         reach = reach.inside(_checked(query.containers))
@@ -135,7 +135,7 @@ class Recall:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> Page:
-        """One page of the active memories, newest first (FEATURES D12)."""
+        """One page of the active memories, newest first."""
         storable(topic)
         reach = reach.inside(_checked(containers))
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
@@ -154,7 +154,7 @@ class Recall:
         entry: AuditEntry,
     ) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites (FEATURES H10), and who decided what no rule could. Raises `MemoryNotFound`.
+        words it cites, and who decided what no rule could. Raises `MemoryNotFound`.
         """
         storable(memory_id)
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
@@ -168,7 +168,7 @@ class Recall:
     async def stats(
         self, namespace: Namespace, *, reach: AccessScope = FULL_ACCESS, entry: AuditEntry
     ) -> Counts:
-        """Active memories by type, and what is still to be extracted (FEATURES B09)."""
+        """Active memories by type, and what is still to be extracted."""
         async with self.store.transaction(namespace, write=False, reach=reach) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
@@ -184,7 +184,7 @@ class Recall:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> None:
-        """Never recall this memory (or turn) again; the record of it stays (FEATURES C02, H07).
+        """Never recall this memory (or turn) again; the record of it stays.
 
         Raises `MemoryNotFound` where this namespace has no active one of that id.
         """
@@ -209,7 +209,7 @@ class Recall:
         reach: AccessScope = FULL_ACCESS,
         entry: AuditEntry,
     ) -> None:
-        """Undo `forget` of a memory, as long as the window lasts (FEATURES H07).
+        """Undo `forget` of a memory, as long as the window lasts.
 
         Raises `MemoryNotFound` where there is no memory of that id, and `NotRestorable`.
         """

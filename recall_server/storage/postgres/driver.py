@@ -1,5 +1,5 @@
 """Postgres: a pool, one connection a transaction, and a role per transaction that row-level
-security binds to one namespace (HOUSE: the second wall).
+security binds to one namespace (the second barrier behind the bound namespace).
 """
 
 import asyncio
