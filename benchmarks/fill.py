@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.importance import importance
 from recall_server.domain.memory import Memory, MemoryType
@@ -26,7 +27,7 @@ async def tenant(
     """A new namespace with a memory of each of `texts`; its token."""
     ns = namespace(name)
     entry = built.services.audit.begin(ns, "create_token", "benchmark", None)
-    token, _ = await built.services.access.issue(ns, label="benchmark", entry=entry)
+    token, _ = await built.services.access.issue(Context(entry), label="benchmark")
     await fill(built, ns, texts, lambda done: say(f"{name}: {done:,} of {len(texts):,} memories"))
     return token
 

@@ -20,6 +20,7 @@ from benchmarks.retrieval_data import UNANSWERABLE, DataSet, Question, Session, 
 from benchmarks.retrieval_metrics import Estimate, auc, estimates, measures, weak_share
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Source, Span
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
@@ -291,7 +292,7 @@ class _Conversations:
             await self._count(session, episode_id, counts)
         for owner in self._tenants.values():
             entry = self._built.services.audit.begin(owner, "get_memory_stats", "benchmark", None)
-            stats = await self._built.services.recall.stats(owner, entry=entry)
+            stats = await self._built.services.recall.stats(Context(entry))
             if any(vars(stats.backlog).values()):
                 raise Invalid(f"The worker has not finished: {stats.backlog}.")
             counts["memories"] += stats.total
@@ -302,7 +303,7 @@ class _Conversations:
         self._clock.at += TICK
         submission = Submission(session.text, "general", source=Source(session_id=session.id))
         entry = services.audit.begin(owner, "store_memory", "benchmark", None)
-        return (await services.ingest.remember(owner, submission, entry=entry)).episode_id
+        return (await services.ingest.remember(Context(entry), submission)).episode_id
 
     async def _count(self, session: Session, episode_id: str, counts: dict[str, int]) -> None:
         owner = self._tenants[session.corpus]
@@ -366,7 +367,7 @@ class _Conversations:
         services, owner = self._built.services, self._tenants[question.corpus]
         entry = services.audit.begin(owner, "search_memories", "benchmark", None)
         asked = replace(query, text=question.text)
-        return await services.recall.search(owner, asked, cite=True, entry=entry)
+        return await services.recall.search(Context(entry), asked, cite=True)
 
     async def _with_delivered(self, answer: Answer, query: Query) -> Answer:
         self._say(f"the turns around the hits of {answer.question.id}")

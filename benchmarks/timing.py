@@ -18,6 +18,7 @@ from benchmarks.report import Check, Report
 from benchmarks.servers import target
 from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.domain.security.tokens import new_token
 from recall_server.services.auth.access import TokenRequest
@@ -85,10 +86,10 @@ async def _prepared(database: Path | str) -> tuple[dict[str, str], tuple[str, st
         guest = namespace("guest")
         entry = services.audit.begin(guest, "create_token", "benchmark", None)
         wanted = TokenRequest(expires_in=timedelta(milliseconds=1))
-        expired, _ = await services.access.issue(guest, wanted=wanted, entry=entry)
+        expired, _ = await services.access.issue(Context(entry), wanted=wanted)
         info = await services.access.verify(revoked)
         entry = services.audit.begin(guest, "revoke_token", "benchmark", None)
-        await services.access.revoke(info, force=True, entry=entry)
+        await services.access.revoke(Context(entry), info, force=True)
         writers = await tenant(built, "first"), await tenant(built, "second")
     tokens = {
         PREFIX: "hvs_" + good[4:],

@@ -5,6 +5,8 @@ from datetime import datetime
 
 from starlette.types import Scope
 
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import InsufficientScope, Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, TokenInfo
@@ -25,6 +27,10 @@ class Caller:
     expires_at: datetime | None = None
     refused: list[InsufficientScope] = field(default_factory=list, compare=False)
     token: TokenInfo | None = field(default=None, compare=False)
+
+    def context(self, entry: AuditEntry) -> Context:
+        """On whose behalf a service acts for the operation that `entry` records."""
+        return Context(entry, self.reach)
 
     @property
     def reach(self) -> AccessScope:

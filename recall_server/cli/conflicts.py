@@ -17,6 +17,7 @@ from recall_server.cli.shared import (
     print_json,
     print_table,
 )
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.text.cleaning import visible
@@ -97,7 +98,7 @@ def resolve(
     async def act(built: Application) -> None:
         services, ns = built.services, await existing(built, name)
         entry = services.audit.begin(ns, operations.conflicts.RESOLVE_CONFLICT.name, PROTOCOL, None)
-        task = await services.tasks.resolve(ns, question_id, choice, text, entry=entry)
+        task = await services.tasks.resolve(Context(entry), question_id, choice, text)
         left = len(task.status.questions)
         echo(
             f"Task {task.id}: {task.status.state}" + (f", {left} left to answer." if left else ".")
@@ -123,7 +124,7 @@ def policy(
             entry = built.services.audit.begin(
                 ns, operations.conflicts.SET_POLICY.name, PROTOCOL, None
             )
-            await tasks.set_policy(ns, policy, entry=entry)
+            await tasks.set_policy(Context(entry), policy)
         else:
             await built.services.audit.observed(ns, operations.conflicts.GET_POLICY.name, PROTOCOL)
         said = await tasks.policy(ns)

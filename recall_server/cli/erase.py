@@ -22,6 +22,7 @@ from recall_server.cli.shared import (
     progress,
 )
 from recall_server.domain.audit import Outcome
+from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
 from recall_server.domain.namespace import Namespace, namespace
@@ -100,12 +101,12 @@ async def _erase(
     entry = services.audit.begin(ns, operation, PROTOCOL, None)
     try:
         if kind == "memory":
-            return await services.erase.memory(ns, named, dry_run=dry_run, entry=entry)
+            return await services.erase.memory(Context(entry), named, dry_run=dry_run)
         if kind == "subject":
-            return await services.erase.subject(ns, named, dry_run=dry_run, entry=entry)
+            return await services.erase.subject(Context(entry), named, dry_run=dry_run)
         if kind == "container":
-            return await services.erase.container(ns, named, dry_run=dry_run, entry=entry)
-        return await services.erase.namespace(ns, CONFIRMATION, entry=entry)
+            return await services.erase.container(Context(entry), named, dry_run=dry_run)
+        return await services.erase.namespace(Context(entry), CONFIRMATION)
     except OnHold as error:
         # A refused erasure is recorded in the audit log.
         refused = services.audit.begin(ns, operation, PROTOCOL, None)
@@ -123,7 +124,7 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
             entry = services.audit.begin(
                 noted.namespace, operations.erasure.ERASE_AGAIN.name, PROTOCOL, None
             )
-            erased = await services.erase.again(noted, entry=entry)
+            erased = await services.erase.again(Context(entry), noted)
             done.append((noted.namespace, erased))
         shown = []
         for ns, erased in done:
@@ -183,7 +184,7 @@ def restore(
         entry = built.services.audit.begin(
             ns, operations.memories.RESTORE_MEMORY.name, PROTOCOL, None
         )
-        await built.services.recall.restore(ns, memory_id, entry=entry)
+        await built.services.recall.restore(Context(entry), memory_id)
         typer.echo(f"{memory_id} is remembered again.")
 
     in_application(db, act)
@@ -205,7 +206,7 @@ def erase_allow(
 
     async def act(built: Application) -> None:
         entry = built.services.audit.begin(ns, operations.erasure.ALLOW_ERASED.name, PROTOCOL, None)
-        freed = await built.services.erase.allow(ns, text, entry=entry)
+        freed = await built.services.erase.allow(Context(entry), text)
         typer.echo(
             f"{freed} of its texts were refused, and are taken again from now on."
             if freed

@@ -16,6 +16,7 @@ from recall_server.cli.shared import (
     print_json,
     print_table,
 )
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 
 app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
@@ -36,7 +37,7 @@ def set_(
     async def act(built: Application) -> None:
         ns = namespace(name)
         entry = built.services.audit.begin(ns, operations.erasure.SET_HOLD.name, PROTOCOL, None)
-        await built.services.holds.place(ns, reason, entry=entry)
+        await built.services.holds.place(Context(entry), reason)
         echo(f"{ns} is on hold: nothing of it is erased.")
 
     in_application(db, act)
@@ -49,7 +50,7 @@ def lift(name: Name, db: Db = None) -> None:
     async def act(built: Application) -> None:
         ns = await existing(built, name)
         entry = built.services.audit.begin(ns, operations.erasure.LIFT_HOLD.name, PROTOCOL, None)
-        await built.services.holds.lift(ns, entry=entry)
+        await built.services.holds.lift(Context(entry))
         echo(f"{ns} is not on hold any more.")
 
     in_application(db, act)

@@ -24,6 +24,7 @@ from recall_server.cli.shared import (
     progress,
 )
 from recall_server.domain import export_format
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.services.transfer import importing
 
@@ -52,7 +53,7 @@ def export_(
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name)
         entry = services.audit.begin(ns, operations.transfer.EXPORT_NAMESPACE.name, PROTOCOL, None)
-        pieces = services.export.stream(ns, subject=subject, entry=entry)
+        pieces = services.export.stream(Context(entry), subject=subject)
         with written(out) as file, progress("lines written") as on_progress:
             lines = 0
             async with aclosing(pieces):

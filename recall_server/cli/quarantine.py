@@ -15,6 +15,7 @@ from recall_server.cli.shared import (
     in_application,
     print_json,
 )
+from recall_server.domain.context import Context
 from recall_server.domain.security.quarantine import Held
 from recall_server.services.memory.quarantine import LISTED_MAX
 
@@ -43,7 +44,7 @@ def list_(  # noqa: PLR0917  # each is an option
             ns, operations.quarantine.LIST_QUARANTINE.name, PROTOCOL, None
         )
         found = await built.services.quarantine.list(
-            ns, state=state, limit=limit, offset=offset, entry=entry
+            Context(entry), state=state, limit=limit, offset=offset
         )
         await built.services.audit.write(entry)
         if as_json:
@@ -70,7 +71,7 @@ def release(name: Name, item_id: ItemId, db: Db = None) -> None:
         entry = built.services.audit.begin(
             ns, operations.quarantine.RELEASE_QUARANTINED.name, PROTOCOL, None
         )
-        await built.services.quarantine.release(ns, item_id, entry=entry)
+        await built.services.quarantine.release(Context(entry), item_id)
         echo(f"Released {item_id}.")
 
     in_application(db, act)
@@ -85,7 +86,7 @@ def reject(name: Name, item_id: ItemId, db: Db = None) -> None:
         entry = built.services.audit.begin(
             ns, operations.quarantine.REJECT_QUARANTINED.name, PROTOCOL, None
         )
-        await built.services.quarantine.reject(ns, item_id, entry=entry)
+        await built.services.quarantine.reject(Context(entry), item_id)
         echo(f"Rejected {item_id}.")
 
     in_application(db, act)

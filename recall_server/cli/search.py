@@ -15,6 +15,7 @@ from recall_server.cli.shared import (
     in_application,
     print_json,
 )
+from recall_server.domain.context import Context
 from recall_server.domain.query import Query, SearchMode
 
 LIMIT_MAX = 50
@@ -41,7 +42,7 @@ def search(  # noqa: PLR0917  # options, each by its name
         )
         containers = frozenset(container) if container else None
         asked = Query(query, limit=limit, mode=mode, containers=containers)
-        found = await built.services.recall.search(ns, asked, cite=as_json, entry=entry)
+        found = await built.services.recall.search(Context(entry), asked, cite=as_json)
         await built.services.audit.note(entry)
         # What is shown is in the audit log before.
         await built.services.audit.reads.flush()

@@ -9,6 +9,7 @@ from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.cli.erase import Name, namespace_or_fail
 from recall_server.cli.shared import PROTOCOL, AsJson, Db, echo, fail, in_application, print_json
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory
 from recall_server.services.erasure.purge_source import BadSource, Purged
@@ -40,7 +41,7 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
 
     async def act(built: Application) -> None:
         entry = built.services.audit.begin(ns, operations.erasure.PURGE_SOURCE.name, PROTOCOL, None)
-        found = await built.services.sources.purge(ns, source, dry_run=dry_run, entry=entry)
+        found = await built.services.sources.purge(Context(entry), source, dry_run=dry_run)
         if as_json:
             print_json(_shown(found, dry_run=dry_run))
             return

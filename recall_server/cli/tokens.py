@@ -18,6 +18,7 @@ from recall_server.cli.shared import (
     print_json,
     print_table,
 )
+from recall_server.domain.context import Context
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
@@ -81,7 +82,7 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         lasts = by_default if life is None else life
         entry = services.audit.begin(ns, operations.tokens.CREATE_TOKEN.name, PROTOCOL, None)
         token, info = await services.access.issue(
-            ns, label=label, wanted=TokenRequest(rights, lasts, uses), entry=entry
+            Context(entry), label=label, wanted=TokenRequest(rights, lasts, uses)
         )
         _print_new(token, info, as_json=as_json)
 
@@ -128,7 +129,7 @@ def delegate(  # noqa: PLR0917  # options, each by its name
             ),
         )
         token, info = await services.delegation.mint(
-            parent.namespace, accessor, TokenRequest(rights, life), entry=entry
+            Context(entry), accessor, TokenRequest(rights, life)
         )
         _print_new(token, info, as_json=as_json)
 
@@ -210,7 +211,7 @@ def revoke(
             named = name or (await services.access.find(parent)).namespace
             ns = await existing(built, named)
             entry = services.audit.begin(ns, operations.tokens.REVOKE_CHILD.name, PROTOCOL, None)
-            await services.delegation.revoke(ns, parent, jti, entry=entry)
+            await services.delegation.revoke(Context(entry), parent, jti)
             typer.echo(f"Revoked {accessor} of {ns}.")
             return
         info = await services.access.find(accessor)
@@ -218,7 +219,7 @@ def revoke(
             info.namespace, operations.tokens.REVOKE_TOKEN.name, PROTOCOL, None
         )
         revoked = await services.access.revoke(
-            info, children_only=children_only, force=force, entry=entry
+            Context(entry), info, children_only=children_only, force=force
         )
         owner = f"of {info.namespace}"
         if not revoked and children_only:
@@ -249,7 +250,7 @@ def rotate(
         entry = services.audit.begin(
             info.namespace, operations.tokens.ROTATE_TOKEN.name, PROTOCOL, None
         )
-        token, new = await services.access.rotate(info, lasts, entry=entry)
+        token, new = await services.access.rotate(Context(entry), info, lasts)
         _print_new(token, new, as_json=as_json)
 
     in_application(db, act)

@@ -24,6 +24,7 @@ from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
 from recall_server.demo import clients
 from recall_server.demo.clients import Json, McpAgent
+from recall_server.domain.context import Context
 from recall_server.domain.errors import EmptyText, Invalid, RecallError, TextTooLong, Unavailable
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import Rights, Scope
@@ -251,7 +252,7 @@ async def _token(built: Application, owner: Namespace, *scopes: Scope) -> str:
     services = built.services
     entry = services.audit.begin(owner, "create_token", "demo", None)
     wanted = TokenRequest(Rights(frozenset(scopes))) if scopes else None
-    token, _ = await services.access.issue(owner, label="demo", wanted=wanted, entry=entry)
+    token, _ = await services.access.issue(Context(entry), label="demo", wanted=wanted)
     return token
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from recall_server.api.http import download
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import ALICE
@@ -88,7 +89,7 @@ async def test_while_one_export_is_made_another_is_told_to_wait(running: Running
     token = await running.token()
     services = running.application.services
     open_one = services.export.stream(
-        ALICE, entry=line_of(running.application, ALICE, "export_namespace")
+        Context(line_of(running.application, ALICE, "export_namespace"))
     )
     await anext(open_one)
     async with running.http(token) as http:
@@ -122,7 +123,7 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     for number in range(12):
         submission = Submission(f"{number} " + "\U0001f9e0\u200d" * 130_000, "life")
         entry = line_of(running.application, ALICE, "store_memory")
-        await services.ingest.remember(ALICE, submission, entry=entry)
+        await services.ingest.remember(Context(entry), submission)
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", int(running.address.rpartition(":")[2])
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, Rights, Scope
 from recall_server.services.auth.access import TokenRequest
@@ -57,7 +58,7 @@ async def test_revoking_children_alone_never_ends_their_parent_by_mistake(
     access = running.application.services.access
     _, parent = await running.issued("alice", ADMIN)
     entry = running.application.services.audit.begin(ALICE, "issue_token", "http", parent.accessor)
-    _, child = await access.issue(ALICE, wanted=TokenRequest(), by=parent.accessor, entry=entry)
+    _, child = await access.issue(Context(entry), wanted=TokenRequest(), by=parent.accessor)
     path = f"/v1/tokens/{parent.accessor}"
     async with running.http(await running.token("alice", ADMIN)) as http:
         refused = await http.delete(f"{path}?{query}")

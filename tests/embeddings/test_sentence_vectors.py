@@ -14,7 +14,7 @@ from recall_server.domain.external_errors import EmbedderUnavailable
 from recall_server.domain.query import Query, SearchMode
 from recall_server.integrations.embeddings.sentence_vectors import SentenceEmbedder
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import context, drained, enter, remember
 
 MINILM = "all-MiniLM-L6-v2"
 TEXTS = [
@@ -146,9 +146,7 @@ async def test_a_search_by_meaning_finds_what_shares_no_word(open_app: Open) -> 
         )
         await drained(application)
         found = await application.services.recall.search(
-            ALICE,
-            Query("the flat where she resides", mode=SearchMode.VECTOR),
-            entry=entry(application),
+            context(application), Query("the flat where she resides", mode=SearchMode.VECTOR)
         )
 
     assert found.degraded is None

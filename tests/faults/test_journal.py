@@ -18,7 +18,7 @@ from recall_server.domain.findings import Level
 from recall_server.storage.sqlite import disk_space
 from recall_server.storage.sqlite.connection import JOURNAL_BYTES
 from tests.support.application import Open
-from tests.support.conversation import ALICE, enter, entry, remember
+from tests.support.conversation import ALICE, context, enter, remember
 from tests.support.engines import on_sqlite
 from tests.support.server import Serve
 
@@ -93,10 +93,10 @@ async def test_an_export_that_takes_too_long_is_broken_off_and_can_be_made_again
         await remember(application, TEXT)
 
         async def lines() -> bytes:
-            pieces = application.services.export.stream(ALICE, entry=entry(application))
+            pieces = application.services.export.stream(context(application))
             return b"".join([piece async for piece in pieces])
 
-        pieces = application.services.export.stream(ALICE, entry=entry(application))
+        pieces = application.services.export.stream(context(application))
         await anext(pieces)
         await _let_go(application)
         with pytest.raises(QueryTimeout, match="RECALL_EXPORT_S"):

@@ -11,6 +11,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnavailable, Unauthenticated
 from tests.support.application import settings_for
 from tests.support.cluster import WITHIN_S, Cluster, cluster
@@ -48,7 +49,7 @@ async def test_a_standby_that_lags_is_asked_nothing_and_alone_it_is_refused(
         await remember(built, TEXT)
         own = await found(built, "Where does Alice live?")
         line = built.services.audit.begin(ALICE, "revoke_token", "test", None)
-        assert await built.services.access.revoke(info, force=True, entry=line)
+        assert await built.services.access.revoke(Context(line), info, force=True)
         with pytest.raises(Unauthenticated):
             await built.services.access.verify(token)
     with psycopg.connect(lagging.two) as behind:

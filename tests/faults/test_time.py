@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.ids import new_id
 from recall_server.domain.job import JobState
@@ -99,7 +100,7 @@ async def test_a_token_ends_when_its_time_has_come_and_not_before(
     async with open_app() as application:
         line = entry(application)
         token, _ = await application.services.access.issue(
-            ALICE, wanted=TokenRequest(expires_in=2 * MONTH), entry=line
+            Context(line), wanted=TokenRequest(expires_in=2 * MONTH)
         )
         for jump in (MONTH, -MONTH, -HOUR, HOUR, 3 * MONTH, -3 * MONTH):
             clock.pass_(jump)

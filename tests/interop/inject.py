@@ -17,6 +17,7 @@ from recall_server.api.mcp.server import McpServer
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.server import bound, listening
 
@@ -56,7 +57,7 @@ async def open_to_all(
 async def _token(built: Application) -> str:
     ours = namespace("interop")
     entry = built.services.audit.begin(ours, "create_token", "cli", None)
-    token, _ = await built.services.access.issue(ours, label="", entry=entry)
+    token, _ = await built.services.access.issue(Context(entry), label="")
     return token
 
 

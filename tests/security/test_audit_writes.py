@@ -18,6 +18,7 @@ import pytest
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
+from recall_server.domain.context import Context
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnusable
 from recall_server.domain.query import Query
 from recall_server.integrations.checkpoints import verified_checkpoint
@@ -258,12 +259,11 @@ async def test_details_stand_beside_the_book_and_words_nowhere(open_app: Open) -
         await enter(built, ALICE)
         audit, recall_ = built.services.audit, built.services.recall
         await built.services.ingest.remember(
-            ALICE,
+            Context(audit.begin(ALICE, "store_memory", "test", None)),
             Submission("The canary sang.", "birds"),
-            entry=audit.begin(ALICE, "store_memory", "test", None),
         )
         searched = audit.begin(ALICE, "search_memories", "test", None, read_only=True)
-        await recall_.search(ALICE, Query(text="which canary sang"), entry=searched)
+        await recall_.search(Context(searched), Query(text="which canary sang"))
         await audit.note(searched)
         await audit.reads.flush()
         async with built.store.transaction(ALICE, write=False) as tx:

@@ -20,7 +20,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
 from tests.support import models
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.rows import enter as entered
 from tests.support.runtime import NOON, Clock
 
@@ -52,7 +52,7 @@ def claude(model: models.ScriptedModel) -> ClaudeExtractor:
 
 async def hand_in(application: Application, namespace: Namespace, text: str) -> None:
     await application.services.ingest.remember(
-        namespace, Submission(text, "life"), entry=entry(application, namespace)
+        context(application, namespace), Submission(text, "life")
     )
 
 
@@ -75,10 +75,8 @@ async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
             await hand_in(application, ALICE, f"Ana: I live in Lisbon, house {number}.")
         await hand_in(application, BOB, "Ana: I live in Lisbon.")
         await drained(application)
-        found = await application.services.recall.search(
-            ALICE, Query("house 3"), entry=entry(application)
-        )
-        stats = await application.services.recall.stats(ALICE, entry=entry(application))
+        found = await application.services.recall.search(context(application), Query("house 3"))
+        stats = await application.services.recall.stats(context(application))
 
         assert len(model.requests) == 3
         assert await spent(application.store, ALICE) == 2 * CALL
@@ -94,7 +92,7 @@ async def test_who_has_used_up_a_day_waits_for_the_next_and_others_do_not(
         model.script += [ANSWER] * 2
         clock.pass_(timedelta(days=1))
         await drained(application)
-        stats = await application.services.recall.stats(ALICE, entry=entry(application))
+        stats = await application.services.recall.stats(context(application))
         assert stats.backlog.pending_extractions == 0
         assert await memories(application)
 
@@ -106,9 +104,7 @@ async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -
     ):
         await enter(application)
         request = Request(Mode.INGEST, "life", text="Ana: I live in Lisbon.")
-        task = await application.services.consolidate.start(
-            ALICE, request, entry=entry(application)
-        )
+        task = await application.services.consolidate.start(context(application), request)
         await drained(application)
         now = await application.services.tasks.get(ALICE, task.id)
 
@@ -195,9 +191,7 @@ async def test_what_was_spent_is_erased_with_the_namespace(open_app: Open) -> No
         await enter(application)
         async with application.services.ingest.budget.call(ALICE, Part()):
             pass
-        erased = await application.services.erase.namespace(
-            ALICE, "DELETE MY DATA", entry=entry(application)
-        )
+        erased = await application.services.erase.namespace(context(application), "DELETE MY DATA")
 
         assert erased.counts["model_spend"] == 1
         assert await spent(application.store, ALICE) == 0

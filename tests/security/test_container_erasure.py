@@ -24,7 +24,7 @@ from recall_server.services.erasure.targets import Batch
 from tests.support.application import Open
 from tests.support.audit import recall
 from tests.support.containers import BLUE, OTTER, RED, everything, put, start
-from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.erasure import found, rows, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import Clock
@@ -46,7 +46,7 @@ async def erase(
     reach: AccessScope = FULL_ACCESS,
 ) -> Erased:
     return await application.services.erase.container(
-        ALICE, container, dry_run=dry_run, reach=reach, entry=entry(application)
+        context(application, scope=reach), container, dry_run=dry_run
     )
 
 
@@ -88,9 +88,7 @@ async def test_a_container_goes_with_all_that_rests_on_it_and_nothing_else(
         assert [task["id"] for task in await select(application.store, "SELECT id FROM runs")] == [
             kept.id
         ]
-        async with aclosing(
-            application.services.export.stream(ALICE, entry=entry(application))
-        ) as parts:
+        async with aclosing(application.services.export.stream(context(application))) as parts:
             exported = b"".join([part async for part in parts])
         assert (CANARY.encode() in exported, b"otter" in exported) == (False, True)
         again = await erase(application)
@@ -135,7 +133,7 @@ async def test_what_was_in_an_erased_container_is_refused_until_it_is_allowed(
         with pytest.raises(ErasedContent):
             await start(application, "Cid: I row on the river daily.", RED)
         await put(application, "Bea: I prefer the owl.", RED)  # the positive control
-        await application.services.erase.allow(ALICE, HERON, entry=entry(application))
+        await application.services.erase.allow(context(application), HERON)
         await put(application, HERON, RED, key="key")
         assert (await rows(application.store))["episodes"] == 2
 
@@ -205,7 +203,7 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
                 await erase(application, reach=reach)
         assert (await rows(application.store))["episodes"] == 3
         assert (await erase(application, reach=ONLY_RED)).targets.task_ids == ()
-        await application.services.erase.allow(ALICE, said, entry=entry(application))
+        await application.services.erase.allow(context(application), said)
         await put(application, said, RED)
         assert (await erase(application)).targets.task_ids == (other.id,)
 
@@ -235,9 +233,9 @@ async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -
         ]
         empty = {"container": "", "confirm": "DELETE MY DATA"}
         wrong.append(await whole.post("/v1/erasure", json=empty))
-        await application.services.holds.place(ALICE, "a court", entry=entry(application))
+        await application.services.holds.place(context(application), "a court")
         held = await http.post("/v1/erasure", json=body)
-        await application.services.holds.lift(ALICE, entry=entry(application))
+        await application.services.holds.lift(context(application))
         planned = await http.post("/v1/erasure", json={**body, "dry_run": True})
         erased = await http.post("/v1/erasure", json=body)
         book = await application.services.audit.newest(ALICE, 50)
@@ -369,9 +367,9 @@ async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
         await drained(application)
         task = await start(application, "Cid: I row with Zora.", "")
         planned = await application.services.erase.subject(
-            ALICE, "Zora", dry_run=True, entry=entry(application)
+            context(application), "Zora", dry_run=True
         )
-        erased = await application.services.erase.subject(ALICE, "Zora", entry=entry(application))
+        erased = await application.services.erase.subject(context(application), "Zora")
         assert planned.counts == erased.counts
         assert (erased.counts["episodes"], erased.targets.task_ids) == (6, (task.id,))
         (row,) = await select(application.store, "SELECT state FROM erasures")
@@ -397,7 +395,7 @@ async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
         with pytest.raises(ErasedContent):
             await put(application, "Bea: I work with Ann1 and Zora every day.", "")
         assert any("otter" in text for text in await found(application, "otter"))
-        again = await application.services.erase.subject(ALICE, "Zora", entry=entry(application))
+        again = await application.services.erase.subject(context(application), "Zora")
         assert set(again.counts.values()) == {0}
 
 

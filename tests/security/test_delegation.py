@@ -11,6 +11,7 @@ import jwt
 import pytest
 from jwt.utils import base64url_decode
 
+from recall_server.domain.context import Context
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
@@ -79,7 +80,7 @@ async def calls(running: Running, token: str, tool: str, **given: Any) -> Json:
 async def revoked(running: Running, info: TokenInfo, **given: Any) -> list[str]:
     services = running.application.services
     entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
-    return await services.access.revoke(info, force=True, entry=entry, **given)
+    return await services.access.revoke(Context(entry), force=True, **given)
 
 
 async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: Running) -> None:
@@ -221,7 +222,7 @@ async def test_a_child_ends_with_the_overlap_of_its_parent(running: Running, clo
     made = await child(running, parent, expires_in_s=3_600)
     services = running.application.services
     entry = services.audit.begin(info.namespace, "rotate_token", "cli", None)
-    await services.access.rotate(info, MINUTE, entry=entry)
+    await services.access.rotate(Context(entry), info, MINUTE)
     clock.pass_(MINUTE - SECOND)
     assert await status(running, made["token"]) == 200
 

@@ -22,7 +22,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.push import PushConfig
 from recall_server.storage.tables.registry import DELETED
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.erasure import (
     CONFIRM,
     NOTHING,
@@ -74,15 +74,13 @@ async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) ->
         await enter(application, BOB)
         for tenant in (ALICE, BOB):
             await application.services.ingest.remember(
-                tenant, Submission(LISBON, "life", "key"), entry=entry(application, tenant)
+                context(application, tenant), Submission(LISBON, "life", "key")
             )
             task = await application.services.consolidate.start(
-                tenant,
-                Request(Mode.INGEST, "life", text="Ben: tea."),
-                entry=entry(application, tenant),
+                context(application, tenant), Request(Mode.INGEST, "life", text="Ben: tea.")
             )
             await application.services.ingest.remember(
-                tenant, Submission(HOSTILE, "life", "hostile"), entry=entry(application, tenant)
+                context(application, tenant), Submission(HOSTILE, "life", "hostile")
             )
             await drained(application)
             async with application.store.transaction(tenant) as tx:
@@ -119,7 +117,7 @@ async def test_nothing_is_erased_without_the_exact_words(open_app: Open, confirm
         await remember(application, LISBON)
         before = await rows(application.store)
         with pytest.raises(ConfirmRequired):
-            await application.services.erase.namespace(ALICE, confirm, entry=entry(application))
+            await application.services.erase.namespace(context(application), confirm)
 
         assert await rows(application.store) == before
 
@@ -145,7 +143,7 @@ async def test_a_job_from_before_the_erasure_brings_nothing_back(open_app: Open)
         await erase_all(application)
         await drained(application)
 
-        await application.services.erase.allow(ALICE, LISBON, entry=entry(application))
+        await application.services.erase.allow(context(application), LISBON)
         await remember(application, LISBON)
         extractor = application.extractor
         assert isinstance(extractor, Scripted)
@@ -178,12 +176,12 @@ async def test_erased_text_is_refused_until_it_is_allowed(open_app: Open) -> Non
                 await remember(application, text, key="key")
             with pytest.raises(ErasedContent):
                 await application.services.consolidate.start(
-                    ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(application)
+                    context(application), Request(Mode.INGEST, "life", text=text)
                 )
         assert (await rows(application.store))["episodes"] == 0
         await remember(application, "Ben: My dog is called Rex.")  # the positive control
         for text in again:
-            await application.services.erase.allow(ALICE, text, entry=entry(application))
+            await application.services.erase.allow(context(application), text)
             await remember(application, text)
 
         assert (await rows(application.store))["episodes"] == 4
@@ -196,7 +194,7 @@ async def test_another_namespace_may_say_what_was_erased_here(open_app: Open) ->
         await remember(application, LISBON)
         await erase_all(application)
         await application.services.ingest.remember(
-            BOB, Submission(LISBON, "life"), entry=entry(application, BOB)
+            context(application, BOB), Submission(LISBON, "life")
         )
 
         assert (await rows(application.store, BOB))["episodes"] == 1
@@ -212,10 +210,10 @@ async def test_an_erased_memory_takes_its_words_along_and_leaves_the_others(
         await drained(application)
         anna = next(m for m in await memories(application) if "Anna" in m.text)
         planned = await application.services.erase.memory(
-            ALICE, anna.id, dry_run=True, entry=entry(application)
+            context(application), anna.id, dry_run=True
         )
         assert (await rows(application.store))["memories"] == 2
-        erased = await application.services.erase.memory(ALICE, anna.id, entry=entry(application))
+        erased = await application.services.erase.memory(context(application), anna.id)
 
         assert planned.targets == erased.targets
         assert erased.targets.memory_ids == (anna.id,)
@@ -236,9 +234,9 @@ async def test_an_erased_memory_takes_its_words_along_and_leaves_the_others(
         with pytest.raises(ErasedContent):
             await remember(application, LISBON, key="key")
         with pytest.raises(MemoryNotFound):
-            await application.services.erase.memory(ALICE, anna.id, entry=entry(application))
+            await application.services.erase.memory(context(application), anna.id)
         with pytest.raises(MemoryNotFound):
-            await application.services.erase.memory(BOB, left.id, entry=entry(application, BOB))
+            await application.services.erase.memory(context(application, BOB), left.id)
 
 
 async def test_what_rests_on_the_same_words_goes_too(open_app: Open) -> None:
@@ -253,10 +251,10 @@ async def test_what_rests_on_the_same_words_goes_too(open_app: Open) -> None:
         await drained(application)
         first = next(m for m in await memories(application) if "cat" not in m.text)
         planned = await application.services.erase.memory(
-            ALICE, first.id, dry_run=True, entry=entry(application)
+            context(application), first.id, dry_run=True
         )
         assert len(planned.targets.memory_ids) == 2
-        await application.services.erase.memory(ALICE, first.id, entry=entry(application))
+        await application.services.erase.memory(context(application), first.id)
 
         assert (await rows(application.store))["memories"] == 0
         (episode,) = await select(application.store, "SELECT text FROM episodes")
@@ -269,15 +267,13 @@ async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_app: 
         await remember(application, LISBON)
         await remember(application, "Ben: ÄNNA and I met Annabel on Monday.\nBen: It rained a lot.")
         await application.services.consolidate.start(
-            ALICE, Request(Mode.INGEST, "life", text="Ben: Anna's key."), entry=entry(application)
+            context(application), Request(Mode.INGEST, "life", text="Ben: Anna's key.")
         )
         kept = await application.services.consolidate.start(
-            ALICE,
-            Request(Mode.INGEST, "life", text="Ben: Annabel called."),
-            entry=entry(application),
+            context(application), Request(Mode.INGEST, "life", text="Ben: Annabel called.")
         )
         await drained(application)
-        erased = await application.services.erase.subject(ALICE, "anna", entry=entry(application))
+        erased = await application.services.erase.subject(context(application), "anna")
         await drained(application)
 
         texts = [r["text"] for r in await select(application.store, "SELECT text FROM episodes")]
@@ -300,7 +296,7 @@ async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: 
     async with open_app() as application:
         await enter(application)
         await remember(application, LISBON)
-        erased = await application.services.erase.subject(ALICE, "Zoe", entry=entry(application))
+        erased = await application.services.erase.subject(context(application), "Zoe")
 
     assert set(erased.counts.values()) == {0}
     assert erased.receipt
@@ -315,7 +311,7 @@ async def test_a_struck_job_is_begun_again_from_what_is_left(open_app: Open) -> 
 
         async def meanwhile() -> None:
             extractor.meanwhile = None
-            await application.services.erase.subject(ALICE, "Anna", entry=entry(application))
+            await application.services.erase.subject(context(application), "Anna")
 
         extractor.meanwhile = meanwhile
         await drained(application)
@@ -374,24 +370,24 @@ async def test_what_was_forgotten_can_be_taken_back_for_a_while(
         await remember(application, LISBON)
         await drained(application)
         one = next(m for m in await memories(application) if "Anna" in m.text)
-        await recall.forget(ALICE, one.id, entry=entry(application))
+        await recall.forget(context(application), one.id)
         assert "Anna lives in Lisbon" not in await found(application, "Lisbon")
         # No list shows it any more, so whoever mistypes its id is not sent to one.
         with pytest.raises(MemoryNotFound, match="audit tail"):
-            await recall.restore(ALICE, "mem_mistyped", entry=entry(application))
-        await recall.restore(ALICE, one.id, entry=entry(application))
+            await recall.restore(context(application), "mem_mistyped")
+        await recall.restore(context(application), one.id)
         assert "Anna lives in Lisbon" in await found(application, "Lisbon")
         with pytest.raises(NotRestorable):
-            await recall.restore(ALICE, one.id, entry=entry(application))
-        await recall.forget(ALICE, one.id, entry=entry(application))
+            await recall.restore(context(application), one.id)
+        await recall.forget(context(application), one.id)
         clock.pass_(timedelta(days=2))
         with pytest.raises(NotRestorable):
-            await recall.restore(ALICE, one.id, entry=entry(application))
+            await recall.restore(context(application), one.id)
         with pytest.raises(MemoryNotFound):
-            await recall.restore(BOB, one.id, entry=entry(application, BOB))
-        await application.services.erase.memory(ALICE, one.id, entry=entry(application))
+            await recall.restore(context(application, BOB), one.id)
+        await application.services.erase.memory(context(application), one.id)
         with pytest.raises(MemoryNotFound):
-            await recall.restore(ALICE, one.id, entry=entry(application))
+            await recall.restore(context(application), one.id)
 
 
 def test_confirmation_is_what_the_papers_say() -> None:

@@ -19,7 +19,7 @@ from recall_server.services.erasure.targets import Container, Named, TargetScan
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.erasure import candidate, found, rows, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import NOON
@@ -57,7 +57,7 @@ def between(monkeypatch: pytest.MonkeyPatch, write: Between) -> None:
 
 
 async def erase(application: Application, name: str = NAME) -> Erased:
-    return await application.services.erase.subject(ALICE, name, entry=entry(application))
+    return await application.services.erase.subject(context(application), name)
 
 
 async def imported(application: Application, text: str, *, id_: str) -> None:
@@ -89,9 +89,7 @@ async def test_what_is_said_of_somebody_meanwhile_is_erased_with_them(
         await drained(application)
         (lisbon,) = [one for one in await memories(application) if "Lisbon" in one.text]
         asked = Request(Mode.INGEST, "life", text="Ann: Tell me of her.")
-        changed = await application.services.consolidate.start(
-            ALICE, asked, entry=entry(application)
-        )
+        changed = await application.services.consolidate.start(context(application), asked)
 
         async def write() -> None:
             await remember(application, f"Ann: {NAME} plays chess on Mondays.")
@@ -102,7 +100,7 @@ async def test_what_is_said_of_somebody_meanwhile_is_erased_with_them(
                 cited = Citation(told.episode_id, Span(5, 34))
                 await tx.memories.cite(lisbon.id, cited)
             request = Request(Mode.INGEST, "life", text=f"Ann: {NAME} has a boat.")
-            await application.services.consolidate.start(ALICE, request, entry=entry(application))
+            await application.services.consolidate.start(context(application), request)
             async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
                 await raw.fetch(
                     f"UPDATE runs SET messages = '[\"{NAME}\"]', version = version + 1 "
@@ -141,7 +139,7 @@ async def test_as_many_that_come_as_go_meanwhile_are_seen(
         before = await rows(application.store)
 
         async def write() -> None:
-            await application.services.erase.container(ALICE, RED, entry=entry(application))
+            await application.services.erase.container(context(application), RED)
             await imported(application, f"Ann: {NAME} has a boat.\nAnn: It is red.", id_="ep_0")
 
         between(monkeypatch, write)
@@ -166,7 +164,7 @@ async def test_what_is_put_into_a_container_meanwhile_is_erased_with_it(
             await start(application, "Cleo: The kite is blue and white.", RED)
 
         between(monkeypatch, write)
-        erased = await application.services.erase.container(ALICE, RED, entry=entry(application))
+        erased = await application.services.erase.container(context(application), RED)
         assert (erased.counts["episodes"], erased.counts["runs"]) == (2, 1)
         after = await rows(application.store)
         assert (after["episodes"], before["episodes"]) == (1, 2)

@@ -10,7 +10,7 @@ from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import MemoryType
 from recall_server.integrations.extraction.extractor import Passage
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import context, drained, enter, remember
 from tests.support.erasure import NOTHING, erase_all, rows, select
 
 SEED = 20260301
@@ -112,6 +112,4 @@ async def test_a_store_and_an_erasure_at_once_leave_the_text_whole_or_not_at_all
             (stats,) = await select(application.store, "SELECT documents FROM namespaces")
             assert texts in ([], [f"Cleo: kite number {number} flew over the old mill."])
             assert left["turns"] == len(texts) == stats["documents"]
-            await application.services.erase.namespace(
-                ALICE, "DELETE MY DATA", entry=entry(application)
-            )
+            await application.services.erase.namespace(context(application), "DELETE MY DATA")

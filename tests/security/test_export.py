@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain import export_format
+from recall_server.domain.context import Context
 from recall_server.domain.errors import (
     ExportBusy,
     ExportDamaged,
@@ -67,9 +68,7 @@ async def answers(built: Application) -> list[list[tuple[str, float]]]:
     for text in QUESTIONS:
         for mode in SearchMode:
             entry = line_of(built, ALICE, "search_memories")
-            hits = (
-                await built.services.recall.search(ALICE, Query(text, mode=mode), entry=entry)
-            ).hits
+            hits = (await built.services.recall.search(Context(entry), Query(text, mode=mode))).hits
             found.append([(hit.item.id, round(hit.scores.final, 6)) for hit in hits])
     return found
 
@@ -127,9 +126,8 @@ async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open
         for name in (BOB, other):
             await enter(built, name)
             await built.services.ingest.remember(
-                name,
+                Context(line_of(built, name, "store_memory")),
                 Submission("User: My favourite word is bobcanary.", "bobcanary", "bobcanary"),
-                entry=line_of(built, name, "store_memory"),
             )
         await drained(built)
         alices, bobs = await exported(built), await exported(built, BOB)
@@ -147,12 +145,11 @@ async def test_it_is_of_one_moment_while_writes_go_on(open_app: Open) -> None:
         await lived(built)
         before = carried(await exported(built))
         entry = line_of(built, ALICE, "export_namespace")
-        async with aclosing(built.services.export.stream(ALICE, entry=entry)) as pieces:
+        async with aclosing(built.services.export.stream(Context(entry))) as pieces:
             file = await anext(pieces)
             await built.services.ingest.remember(
-                ALICE,
+                Context(line_of(built, ALICE, "store_memory")),
                 Submission("--- 1 May 2024 ---\nCaroline: I live in Braga.", "life"),
-                entry=line_of(built, ALICE, "store_memory"),
             )
             await drained(built)
             file += b"".join([piece async for piece in pieces])
@@ -170,7 +167,7 @@ async def test_a_namespace_is_exported_once_at_a_time_and_again_afterwards(
     async with open_app() as built:
         for name in (ALICE, BOB):
             await enter(built, name)
-        first = built.services.export.stream(ALICE, entry=line_of(built, ALICE, "export_namespace"))
+        first = built.services.export.stream(Context(line_of(built, ALICE, "export_namespace")))
         await anext(first)
         with pytest.raises(ExportBusy):
             await exported(built)
@@ -250,7 +247,7 @@ async def test_what_is_left_after_an_erasure_can_be_taken_in_elsewhere(open_app:
         await lived(built)
         (memory, *_) = await memories(built)
         entry = line_of(built, ALICE, "erase_memory")
-        await built.services.erase.memory(ALICE, memory.id, entry=entry)
+        await built.services.erase.memory(Context(entry), memory.id)
         file = await exported(built)
         assert "" in [one["request_digest"] for one in records(file, "episode")]
 
@@ -269,7 +266,7 @@ async def test_what_has_become_of_a_memory_since_is_not_undone_by_its_export(
         file = await exported(built)
         active = next(m for m in records(file, "memory") if m["status"] == "active")
         await built.services.recall.forget(
-            ALICE, active["id"], entry=line_of(built, ALICE, "delete_memory")
+            Context(line_of(built, ALICE, "delete_memory")), active["id"]
         )
         report = await taken_in(built, file)
         now = {m["id"]: m for m in records(await exported(built), "memory")}
@@ -365,7 +362,7 @@ async def test_vectors_are_promised_until_they_are_there_and_then_no_more(open_a
             done = await tx.jobs.counts()
         entry = line_of(built, BOB, "search_memories")
         question = Query("favourite colour", mode=SearchMode.VECTOR)
-        found = await built.services.recall.search(BOB, question, entry=entry)
+        found = await built.services.recall.search(Context(entry), question)
 
     episodes = len(records(file, "episode"))
     assert 0 < sum(waiting.values()) <= episodes
@@ -556,7 +553,7 @@ async def test_memory_does_not_grow_with_what_is_carried(open_app: Open) -> None
 async def _counted(built: Application, namespace: Namespace) -> None:
     entry = line_of(built, namespace, "export_namespace")
     lines = 0
-    async for piece in built.services.export.stream(namespace, entry=entry):
+    async for piece in built.services.export.stream(Context(entry)):
         lines += piece.count(b"\n")
     assert lines > 400
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NotFound, OnHold
 from recall_server.domain.namespace import Namespace
 from recall_server.services.tasks.tasks import HOLD_DELAY
 from tests.support.a2a_bindings import Wire
 from tests.support.application import Open
 from tests.support.audit import recall
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.erasure import CONFIRM, erase_all, rows
 from tests.support.mcp_clients import LEGACY, told
 from tests.support.runtime import Clock
@@ -28,12 +29,12 @@ REASON = "Case 17 K 4"
 
 async def hold(application: Application, namespace: Namespace = ALICE) -> None:
     line = application.services.audit.begin(namespace, "set_hold", "cli", None)
-    await application.services.holds.place(namespace, REASON, entry=line)
+    await application.services.holds.place(Context(line), REASON)
 
 
 async def lift(application: Application, namespace: Namespace = ALICE) -> None:
     line = application.services.audit.begin(namespace, "lift_hold", "cli", None)
-    await application.services.holds.lift(namespace, entry=line)
+    await application.services.holds.lift(Context(line))
 
 
 async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
@@ -48,9 +49,9 @@ async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
         before = await rows(application.store)
         erasing = application.services.erase
         for refused in (
-            erasing.namespace(ALICE, CONFIRM, entry=entry(application)),
-            erasing.memory(ALICE, memory.id, entry=entry(application)),
-            erasing.subject(ALICE, "Lisbon", entry=entry(application)),
+            erasing.namespace(context(application), CONFIRM),
+            erasing.memory(context(application), memory.id),
+            erasing.subject(context(application), "Lisbon"),
         ):
             with pytest.raises(OnHold, match=REASON):
                 await refused
@@ -58,7 +59,7 @@ async def test_nothing_of_a_namespace_on_hold_is_erased(open_app: Open) -> None:
             **before,
             "audit_details": 0,
         }
-        shown = await erasing.memory(ALICE, memory.id, dry_run=True, entry=entry(application))
+        shown = await erasing.memory(context(application), memory.id, dry_run=True)
         assert shown.counts["memories"] == 1
         assert [(one.namespace, one.because) for one in await application.services.holds.all()] == [
             (ALICE, REASON)
@@ -80,7 +81,7 @@ async def test_a_hold_needs_a_namespace_and_a_reason(open_app: Open) -> None:
         with pytest.raises(NotFound):
             await lift(application)
         with pytest.raises(Invalid):
-            await application.services.holds.place(ALICE, " ", entry=entry(application))
+            await application.services.holds.place(context(application), " ")
         await hold(application)
         await hold(application)  # again is no harm
 

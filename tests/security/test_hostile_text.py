@@ -18,6 +18,7 @@ from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.cli.shared import echo, print_table
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import NotFound, Stale
 from recall_server.domain.extraction import Candidate, Extraction
@@ -29,7 +30,7 @@ from recall_server.domain.task import Mode, Outcome, Request
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.quarantine import Suspects
 from tests.support.application import Open, settings_for
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.logs import real_logs
 from tests.support.runtime import NOON
 
@@ -84,7 +85,7 @@ def line(application: Application, operation: str) -> AuditEntry:
 
 
 async def found(application: Application, query: str) -> list[str]:
-    answer = await application.services.recall.search(ALICE, Query(query), entry=entry(application))
+    answer = await application.services.recall.search(context(application), Query(query))
     return [hit.item.text for hit in answer.hits]
 
 
@@ -92,7 +93,7 @@ async def held(
     application: Application, state: Held = Held.HELD, owner: Namespace = ALICE
 ) -> Suspects:
     return await application.services.quarantine.list(
-        owner, state=state, limit=10, offset=0, entry=entry(application, owner)
+        context(application, owner), state=state, limit=10, offset=0
     )
 
 
@@ -134,7 +135,7 @@ async def test_no_extractor_is_shown_a_suspect_on_any_path(open_app: Open) -> No
         await remember(application, TALK)
         await drained(application)
         request = Request(Mode.INGEST, "life", text=TALK)
-        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await application.services.consolidate.start(context(application), request)
         await drained(application)
 
         assert len(reading.shown) == 2
@@ -155,8 +156,8 @@ async def test_released_it_is_an_ordinary_turn_and_rejected_it_stays_away(
             first, second = second, first
         quarantine = application.services.quarantine
         for _ in range(2):
-            await quarantine.release(ALICE, first.item_id, entry=line(application, "release"))
-            await quarantine.reject(ALICE, second.item_id, entry=line(application, "reject"))
+            await quarantine.release(Context(line(application, "release")), first.item_id)
+            await quarantine.reject(Context(line(application, "reject")), second.item_id)
         await drained(application)
 
         assert any("tungsten" in text for text in await found(application, "tungsten"))
@@ -165,9 +166,9 @@ async def test_released_it_is_an_ordinary_turn_and_rejected_it_stays_away(
         assert (await held(application, Held.RELEASED)).found[0].decided.by == "acc_test"
         assert sorted(c["released"] for c in await counted(application, "release")) == [0, 1]
         with pytest.raises(Stale, match="acc_test has rejected it"):
-            await quarantine.release(ALICE, second.item_id, entry=line(application, "release"))
+            await quarantine.release(Context(line(application, "release")), second.item_id)
         with pytest.raises(NotFound):
-            await quarantine.reject(ALICE, "ep_unknown.0", entry=line(application, "reject"))
+            await quarantine.reject(Context(line(application, "reject")), "ep_unknown.0")
 
 
 async def test_a_model_that_obeys_gets_nothing_but_its_good_proposals(open_app: Open) -> None:
@@ -229,7 +230,7 @@ async def test_a_secret_is_written_over_before_anything_is_kept(open_app: Open) 
             first = await remember(application, text, key=f"k{masked}")
             again = await remember(application, text, key=f"k{masked}")
             request = Request(Mode.INGEST, "life", text=text)
-            await application.services.consolidate.start(ALICE, request, entry=entry(application))
+            await application.services.consolidate.start(context(application), request)
             kept = await everything(application, "episodes", "runs", "postings", "turns")
 
             assert again.cached

@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from recall_server.application import Application
 from recall_server.cli.commands import app
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.quarantine import Held
 from recall_server.domain.task import Mode, Request
@@ -90,16 +91,16 @@ def _furnish(database: Database) -> dict[str, str]:
         await drained(built)
         for text in (LISBON, PORTO):
             wanted = Request(Mode.INGEST, "life", text)
-            await services.consolidate.start(ALICE, wanted, entry=line(built))
+            await services.consolidate.start(Context(line(built)), wanted)
             await drained(built)
         async with built.store.transaction(ALICE, write=False) as tx:
             kept = await tx.memories.page(limit=50, offset=0, type_="", topic="")
             suspects = await built.services.tasks.questions(ALICE, limit=5)
         jam = next(one for one in kept if "jam" in one.text)
         other = next(one for one in kept if "teal" in one.text)
-        await services.recall.forget(ALICE, jam.id, entry=line(built))
+        await services.recall.forget(Context(line(built)), jam.id)
         held = await services.quarantine.list(
-            ALICE, state=Held.HELD, limit=5, offset=0, entry=line(built)
+            Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
         return {
             "question": suspects[0].question.id,
@@ -115,7 +116,7 @@ def _furnish(database: Database) -> dict[str, str]:
 
 
 async def _remember(built: Application, text: str) -> None:
-    await built.services.ingest.remember(ALICE, Submission(text, "life"), entry=line(built))
+    await built.services.ingest.remember(Context(line(built)), Submission(text, "life"))
 
 
 def _rows(database: Database) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.namespace import namespace
 from recall_server.services.memory.ingest import Submission
@@ -135,7 +136,7 @@ async def test_anothers_words_and_vectors_move_no_score(running: Running) -> Non
                 f"Bob: The quokka of number {number} likes quokka jam.\nBob: quokka jam {number}."
             )
             await running.application.services.ingest.remember(
-                namespace("bob"), Submission(text, "life", None, Source()), entry=entry
+                Context(entry), Submission(text, "life", None, Source())
             )
         await running.extract()
         theirs = await call(his, "search_memories", query="quokka jam", limit=50)

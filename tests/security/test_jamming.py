@@ -6,7 +6,7 @@ from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.episodes import episode_of
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.conversation import context, drained, enter
 from tests.support.extractors import Scripted
 
 WORDS = "where does ana live and which city did ana move to this year and last"
@@ -15,13 +15,13 @@ CITIES = ("Lisbon", "Porto", "Faro", "Braga", "Evora", "Aveiro", "Beja", "Viseu"
 
 async def told(application: Application, text: str, *, session: str | None = None) -> str:
     accepted = await application.services.ingest.remember(
-        ALICE, Submission(text, "life", source=Source(session)), entry=entry(application)
+        context(application), Submission(text, "life", source=Source(session))
     )
     return accepted.episode_id
 
 
 async def sources(application: Application, query: Query) -> list[str]:
-    found = await application.services.recall.search(ALICE, query, entry=entry(application))
+    found = await application.services.recall.search(context(application), query)
     return [episode_of(hit.item.id) for hit in found.hits]
 
 

@@ -17,6 +17,7 @@ from jwt.utils import base64url_encode
 from structlog.testing import capture_logs
 
 from recall_server.api.app import create_app
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.integrations.crypto import key_set
 from recall_server.integrations.crypto.jwt import NotValid, read
@@ -413,7 +414,7 @@ async def test_a_token_can_be_revoked_by_its_name(corp: Provider, trusting: Trus
         accessor = (await asks(running, corp.token())).json()["accessor"]
         services = running.application.services
         entry = services.audit.begin(ALICE, "revoke_child", "cli", None)
-        assert await services.delegation.revoke(ALICE, accessor, "token-1", entry=entry)
+        assert await services.delegation.revoke(Context(entry), accessor, "token-1")
 
         assert await status(running, corp.token()) == 401
         assert await status(running, corp.token() + "==") == 401

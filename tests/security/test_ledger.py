@@ -22,7 +22,7 @@ from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open, settings_for
 from tests.support.audit import recall
-from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.engines import KEY_FILE, Postgres, on_sqlite
 from tests.support.erasure import erase_all, found, select
 
@@ -42,9 +42,7 @@ async def remember(
     application: Application, owner: Namespace, text: str, container: str = ""
 ) -> str:
     submission = Submission(text, "life", None, container=container)
-    accepted = await application.services.ingest.remember(
-        owner, submission, entry=entry(application, owner)
-    )
+    accepted = await application.services.ingest.remember(context(application, owner), submission)
     return accepted.episode_id
 
 
@@ -65,10 +63,10 @@ async def erase(application: Application) -> None:
     erasing = application.services.erase
     kept = await select(application.store, "SELECT id, text FROM memories")
     (memory,) = [one for one in kept if CANARIES[ALICE] in one["text"]]
-    await erasing.memory(ALICE, memory["id"], entry=entry(application))
-    await erasing.subject(BOB, SUBJECT, entry=entry(application, BOB))
+    await erasing.memory(context(application), memory["id"])
+    await erasing.subject(context(application, BOB), SUBJECT)
     await erase_all(application, CAROL)
-    await erasing.container(ERIN, "red", entry=entry(application, ERIN))
+    await erasing.container(context(application, ERIN), "red")
     await drained(application)
 
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Unauthenticated
 from recall_server.domain.job import Job
 from recall_server.domain.security.quarantine import Held
@@ -20,7 +21,7 @@ from recall_server.services.tasks.transitions import EXPIRE
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.push import PushConfig
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import ALICE, context, drained, enter, entry, remember
 from tests.support.erasure import erase_all
 from tests.support.extractors import Scripted
 from tests.support.runtime import NOON, Clock
@@ -34,7 +35,7 @@ Prepared = Callable[[Application, Clock], Awaitable[Operation]]
 
 async def started(application: Application) -> Task:
     request = Request(Mode.INGEST, "life", text="Ben: I keep a heron in the garden.")
-    return await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    return await application.services.consolidate.start(context(application), request)
 
 
 async def claimed(application: Application, kind: str, **payload: object) -> Job:
@@ -73,7 +74,7 @@ async def a_job_that_is_given_up(application: Application, _: Clock) -> Operatio
 
 async def a_task_that_is_cancelled(application: Application, _: Clock) -> Operation:
     run = await started(application)
-    return lambda: application.services.tasks.cancel(ALICE, run.id, entry=entry(application))
+    return lambda: application.services.tasks.cancel(context(application), run.id)
 
 
 async def a_round_that_expires(application: Application, _: Clock) -> Operation:
@@ -87,17 +88,17 @@ async def a_push_config_that_is_removed(application: Application, _: Clock) -> O
     run = await started(application)
     async with application.store.transaction(ALICE) as tx:
         await tx.pushes.put(PushConfig(run.id, "p", "https://example.com", "", None, 0, NOON))
-    return lambda: application.services.push.remove(ALICE, run.id, "p", entry=entry(application))
+    return lambda: application.services.push.remove(context(application), run.id, "p")
 
 
 async def a_turn_that_is_released(application: Application, _: Clock) -> Operation:
     (item,) = await held(application)
-    return lambda: application.services.quarantine.release(ALICE, item, entry=entry(application))
+    return lambda: application.services.quarantine.release(context(application), item)
 
 
 async def a_turn_that_is_rejected(application: Application, _: Clock) -> Operation:
     (item,) = await held(application)
-    return lambda: application.services.quarantine.reject(ALICE, item, entry=entry(application))
+    return lambda: application.services.quarantine.reject(context(application), item)
 
 
 async def held(application: Application) -> list[str]:
@@ -109,7 +110,7 @@ async def held(application: Application) -> list[str]:
 async def a_token_that_is_refused(application: Application, clock: Clock) -> Operation:
     line = application.services.audit.begin(ALICE, "create_token", "test", None)
     token, _ = await application.services.access.issue(
-        ALICE, wanted=TokenRequest(expires_in=timedelta(minutes=1)), entry=line
+        Context(line), wanted=TokenRequest(expires_in=timedelta(minutes=1))
     )
     clock.pass_(timedelta(hours=1))
 
@@ -133,9 +134,7 @@ async def a_purge(application: Application, _: Clock) -> Operation:
 async def a_source_that_is_purged(application: Application, _: Clock) -> Operation:
     told = await remember(application, "Ben: I keep a heron in the garden.")
     source = BadSource(episode_id=told.episode_id)
-    return lambda: application.services.sources.purge(
-        ALICE, source, dry_run=False, entry=entry(application)
-    )
+    return lambda: application.services.sources.purge(context(application), source, dry_run=False)
 
 
 PREPARED: list[Prepared] = [

@@ -21,7 +21,7 @@ from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.erasure import Erasures
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.erasure import NOTHING, erase_all, found, rows, select
 from tests.support.runtime import Clock
 
@@ -48,7 +48,7 @@ async def furnish(application: Application) -> str:
     for text in SAID:
         await remember(application, text)
     await application.services.ingest.remember(
-        BOB, Submission("User: I keep a heron.", "life", None), entry=entry(application, BOB)
+        context(application, BOB), Submission("User: I keep a heron.", "life", None)
     )
     await drained(application)
     return token
@@ -111,9 +111,7 @@ async def test_others_write_between_the_batches(
 
         async def store_one(number: int) -> None:
             await application.services.ingest.remember(
-                BOB,
-                Submission(f"User: I own {number} books.", "life", None),
-                entry=entry(application, BOB),
+                context(application, BOB), Submission(f"User: I own {number} books.", "life", None)
             )
             written.append(f"{number} {(await rows(application.store))['memories']}")
 

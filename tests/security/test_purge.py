@@ -16,7 +16,7 @@ from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.storage.postgres import purge
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import context, drained, enter, remember
 from tests.support.engines import on_sqlite
 from tests.support.erasure import erase_all, select
 from tests.support.runtime import Clock
@@ -44,12 +44,7 @@ async def long_reader(database: Path | str) -> AsyncIterator[None]:
 
 
 async def collect(application: Application, erased: Erased) -> Collected:
-    return await application.services.erase.collect(
-        await application.services.erase.find_receipt(erased.id, erased.secret),
-        erased.id,
-        erased.secret,
-        entry=entry(application),
-    )
+    return await application.services.erase.collect(context(application), erased.id, erased.secret)
 
 
 async def test_while_somebody_reads_an_older_state_the_purge_waits(
@@ -88,7 +83,7 @@ async def test_a_receipt_tells_what_where_when_and_for_whom_and_no_content(
     async with open_app() as application:
         await enter(application)
         await remember(application, TEXT)
-        erased = await application.services.erase.subject(ALICE, "Lisbon", entry=entry(application))
+        erased = await application.services.erase.subject(context(application), "Lisbon")
         claims = verified(erased.receipt, application.key.public, RECEIPT_TYP)
 
     assert claims["jti"] == erased.id
@@ -145,7 +140,7 @@ async def test_one_purge_serves_all_erasures_before_it(
     async with open_app() as application:
         await enter(application)
         for _ in range(3):
-            await application.services.erase.subject(ALICE, "Zoe", entry=entry(application))
+            await application.services.erase.subject(context(application), "Zoe")
         purge, purged = application.store.purge, []
 
         async def counted() -> str:

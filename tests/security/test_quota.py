@@ -12,7 +12,7 @@ from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request, TaskState
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.mcp_clients import request as asked
 from tests.support.runtime import Clock
 from tests.support.server import Serve
@@ -42,21 +42,19 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
         again = await remember(application, FACT, key="first")
         with pytest.raises(QuotaExceeded):
             await application.services.consolidate.start(
-                ALICE, Request(Mode.INGEST, "life", text="Ana: I ski."), entry=entry(application)
+                context(application), Request(Mode.INGEST, "life", text="Ana: I ski.")
             )
         await application.services.ingest.remember(
-            BOB, Submission(FACT, "life"), entry=entry(application, BOB)
+            context(application, BOB), Submission(FACT, "life")
         )
         await drained(application)
         (memory,) = await memories(application)
-        found = await application.services.recall.search(
-            ALICE, Query("Lisbon"), entry=entry(application)
-        )
+        found = await application.services.recall.search(context(application), Query("Lisbon"))
         file = await exported(application)
         merge = Request(Mode.MERGE, "life")
-        await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+        await application.services.consolidate.start(context(application), merge)
         await drained(application)
-        await application.services.erase.memory(ALICE, memory.id, entry=entry(application))
+        await application.services.erase.memory(context(application), memory.id)
         await drained(application)
 
         assert again.cached
@@ -66,9 +64,7 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
         assert await memories(application) == []
         # Its place is kept by blanks: to write and to erase in turn makes no room.
         assert await room(application) == FULL
-        await application.services.erase.namespace(
-            ALICE, "DELETE MY DATA", entry=entry(application)
-        )
+        await application.services.erase.namespace(context(application), "DELETE MY DATA")
         assert await room(application) == 0
     async with open_app(namespace_bytes_max=0) as application:
         await enter(application)
@@ -94,7 +90,7 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
         await enter(application)
         await remember(application, text)
         task = Request(Mode.INGEST, "life", text=text, dry_run=True)
-        await application.services.consolidate.start(ALICE, task, entry=entry(application))
+        await application.services.consolidate.start(context(application), task)
         await drained(application)
         assert await room(application) == 2 * len(text.encode())
         clock.pass_(timedelta(days=1))
@@ -110,7 +106,7 @@ async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
     async with open_app(namespace_bytes_max=FULL) as application:
         await enter(application)
         task = Request(Mode.INGEST, "life", text=FACT)
-        run = await application.services.consolidate.start(ALICE, task, entry=entry(application))
+        run = await application.services.consolidate.start(context(application), task)
         await drained(application)
         ended = await application.services.tasks.get(ALICE, run.id)
 

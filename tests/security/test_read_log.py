@@ -12,6 +12,7 @@ from recall_server.api.app import create_app
 from recall_server.api.operations import BY_NAME
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
@@ -54,7 +55,7 @@ async def script(built: Application, statements: dict[str, str]) -> None:
 
 async def search(built: Application, text: str = "jam") -> list[str]:
     entry = read(built)
-    found = await built.services.recall.search(ALICE, Query(text), entry=entry)
+    found = await built.services.recall.search(Context(entry), Query(text))
     await built.services.audit.note(entry)
     return [hit.item.id for hit in found.hits]
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Fact
@@ -18,7 +19,7 @@ from recall_server.domain.task import Mode, Request
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.erasure import candidate, erase_all, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import NOON
@@ -96,14 +97,13 @@ async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> No
     )
     async with open_app(extractor=extractor) as application:
         issued = application.services.audit.begin(ALICE, "create_token", "test", None)
-        await application.services.access.issue(ALICE, label=words["label"], entry=issued)
+        await application.services.access.issue(Context(issued), label=words["label"])
         source = Source(words["session"], words["agent"], words["client"])
         submission = Submission(said, words["topic"], words["key"], source)
-        await application.services.ingest.remember(ALICE, submission, entry=entry(application))
+        await application.services.ingest.remember(context(application), submission)
         await application.services.consolidate.start(
-            ALICE,
+            context(application),
             Request(Mode.INGEST, "life", text=f"Ben: {words['run']} is a word."),
-            entry=entry(application),
         )
         await drained(application)
         control = await scan(application.store, list(words.values()), [])
@@ -130,7 +130,7 @@ async def test_no_part_of_a_vector_is_left_after_erasure_and_purge(open_app: Ope
         await enter(application)
         for text in ("Ben: I keep a quokka.", "Ann: I live in Lisbon near the river."):
             await application.services.ingest.remember(
-                ALICE, Submission(text, "life"), entry=entry(application)
+                context(application), Submission(text, "life")
             )
         await drained(application)
         kept = await select(application.store, "SELECT vector FROM embeddings")
@@ -218,7 +218,7 @@ async def test_rows_are_searched_where_files_cannot_be_read(
     async with open_app() as application:
         await enter(application)
         submission = Submission(f"Ben: {word} it is.", "life")
-        await application.services.ingest.remember(ALICE, submission, entry=entry(application))
+        await application.services.ingest.remember(context(application), submission)
         monkeypatch.setattr(application.store.driver, "files", unreadable)
         before = await scan(application.store, [word], [])
         await erase_all(application)

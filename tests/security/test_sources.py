@@ -24,7 +24,7 @@ from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.erasure.purge_source import BadSource, Purged
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open, settings_for
-from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities, tell
 
@@ -43,15 +43,13 @@ class Reading(Stating):
 
 
 async def purge(application: Application, source: BadSource, *, dry_run: bool = False) -> Purged:
-    found = await application.services.sources.purge(
-        ALICE, source, dry_run=dry_run, entry=entry(application)
-    )
+    found = await application.services.sources.purge(context(application), source, dry_run=dry_run)
     await drained(application)
     return found
 
 
 async def found(application: Application, query: str) -> list[str]:
-    answer = await application.services.recall.search(ALICE, Query(query), entry=entry(application))
+    answer = await application.services.recall.search(context(application), Query(query))
     return [hit.item.text for hit in answer.hits]
 
 
@@ -104,7 +102,7 @@ async def test_what_came_of_a_bad_source_goes_and_what_stood_before_holds_again(
         assert any("Lisbon" in text for text in await found(application, "Where does Ana live?"))
         assert not any("Moscow" in text for text in await found(application, "Moscow"))
         held = await application.services.quarantine.list(
-            ALICE, state=Held.REJECTED, limit=10, offset=0, entry=entry(application)
+            context(application), state=Held.REJECTED, limit=10, offset=0
         )
         assert [one.reasons for one in held.found] == [("source: purged by an operator",)]
 
@@ -132,9 +130,7 @@ async def test_what_came_after_a_lie_still_holds(open_app: Open, clock: Clock) -
         await tell(application, "Ana: Ana lives in Porto.")
         done = await purge(application, BadSource(agent_id="mole"))
         after = await cities(application)
-        told = await application.services.recall.history(
-            ALICE, after["Porto"].id, entry=entry(application)
-        )
+        told = await application.services.recall.history(context(application), after["Porto"].id)
 
         assert not done.restored
         assert [one.fact.value for one in told.chain if one.fact] == ["Lisbon", "Porto"]
@@ -150,7 +146,7 @@ async def test_a_merge_that_rests_on_a_bad_source_is_undone(open_app: Open, cloc
         async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("UPDATE memories SET entity = 'One'", {})
         merge = Request(Mode.MERGE, "life", similarity_threshold=0.1)
-        await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+        await application.services.consolidate.start(context(application), merge)
         await drained(application)
         (merged,) = await memories(application)
         done = await purge(application, BadSource(agent_id="mole"))
@@ -171,16 +167,13 @@ async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
         await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(DAY)
         await application.services.ingest.remember(
-            ALICE,
+            context(application),
             Submission("Ana: Bob lives in Kiel.", "life", source=Source(None, "mole")),
-            entry=entry(application),
         )
         request = Request(
             Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
         )
-        task = await application.services.consolidate.start(
-            ALICE, request, entry=entry(application)
-        )
+        task = await application.services.consolidate.start(context(application), request)
         done = await purge(application, BadSource(agent_id="mole"))
 
         assert done.runs == [task.id]
@@ -199,9 +192,7 @@ async def test_what_a_worker_has_just_read_of_a_bad_source_does_not_arrive(
         async def purge_once() -> None:
             reading.meanwhile = None
             source = BadSource(agent_id="mole")
-            await application.services.sources.purge(
-                ALICE, source, dry_run=False, entry=entry(application)
-            )
+            await application.services.sources.purge(context(application), source, dry_run=False)
 
         for agent, remembered in (("mole", set[str]()), ("good", {"Lisbon"})):
             reading.meanwhile = purge_once
@@ -217,11 +208,11 @@ async def test_a_persons_merge_with_a_lie_is_undone(open_app: Open, clock: Clock
         request = Request(
             Mode.INGEST, "life", text="Ana: Ana lives in Moscow.", source=Source(None, "mole")
         )
-        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await application.services.consolidate.start(context(application), request)
         await drained(application)
         (asked,) = await application.services.tasks.questions(ALICE, limit=10)
         await application.services.tasks.resolve(
-            ALICE, asked.question.id, Choice.MERGE, "Ana lives in both.", entry=entry(application)
+            context(application), asked.question.id, Choice.MERGE, "Ana lives in both."
         )
         await drained(application)
         assert [one.text for one in await memories(application)] == ["Ana lives in both."]
@@ -233,7 +224,7 @@ async def test_a_persons_merge_with_a_lie_is_undone(open_app: Open, clock: Clock
 async def ask(application: Application, text: str) -> Task:
     """A person's own task, which comes to wait for an answer."""
     task = await application.services.consolidate.start(
-        ALICE, Request(Mode.INGEST, "life", text=text), entry=entry(application)
+        context(application), Request(Mode.INGEST, "life", text=text)
     )
     await drained(application)
     return await application.services.tasks.get(ALICE, task.id)
@@ -275,7 +266,7 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
             (question,) = after.status.questions
             assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
             await application.services.tasks.resolve(
-                ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(application)
+                context(application), question.id, Choice.KEEP_NEW, None
             )
             await drained(application)
             after = await application.services.tasks.get(ALICE, task.id)
@@ -301,17 +292,17 @@ async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock
         task = await ask(application, "Ana: Ana lives in Porto. Cid lives in Faro.")
         lie, braga = sorted(task.status.questions, key=lambda one: "Cid" in one.new.text)
         tasks = application.services.tasks
-        await tasks.resolve(ALICE, lie.id, Choice.MERGE, "Ana is a spy.", entry=entry(application))
+        await tasks.resolve(context(application), lie.id, Choice.MERGE, "Ana is a spy.")
         await purge(application, BadSource(agent_id="mole"))
         assert "Moscow" not in await kept(application)
         assert "spy" not in await kept(application)
         after = await tasks.get(ALICE, task.id)
         assert after.status.questions == (braga,)
-        await tasks.resolve(ALICE, braga.id, Choice.KEEP_NEW, None, entry=entry(application))
+        await tasks.resolve(context(application), braga.id, Choice.KEEP_NEW, None)
         await drained(application)
         (question,) = (await tasks.get(ALICE, task.id)).status.questions
         assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
-        await tasks.resolve(ALICE, question.id, Choice.KEEP_NEW, None, entry=entry(application))
+        await tasks.resolve(context(application), question.id, Choice.KEEP_NEW, None)
         await drained(application)
         assert set(await cities(application)) == {"Porto", "Faro"}
 

@@ -5,7 +5,7 @@ import psycopg
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.engines import on_postgres
 from tests.support.erasure import candidate
 from tests.support.extractors import Scripted
@@ -26,7 +26,7 @@ async def test_a_statement_that_names_no_tenant_sees_one_only(
         await enter(application, BOB)
         await remember(application, "Anna: I live in Lisbon.")
         submission = Submission("Ben: I live in Porto.", "life")
-        await application.services.ingest.remember(BOB, submission, entry=entry(application, BOB))
+        await application.services.ingest.remember(context(application, BOB), submission)
         driver = application.store.driver
         doors = (
             driver.transaction(namespace=ALICE, write=False),
@@ -56,9 +56,7 @@ async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
         await remember(application, f"Anna: {HERON}")
         for number in range(6):
             submission = Submission(f"Ben: Heron, heron {number}.", "life")
-            await application.services.ingest.remember(
-                BOB, submission, entry=entry(application, BOB)
-            )
+            await application.services.ingest.remember(context(application, BOB), submission)
         pools = {}
         for tenant in (ALICE, BOB):
             async with application.store.transaction(tenant, write=False) as tx:
@@ -79,7 +77,7 @@ async def test_no_query_of_memories_finds_anothers_by_its_id(open_app: Open) -> 
         await enter(application)
         await enter(application, BOB)
         submission = Submission(said, "life")
-        await application.services.ingest.remember(BOB, submission, entry=entry(application, BOB))
+        await application.services.ingest.remember(context(application, BOB), submission)
         await drained(application)
         async with application.store.transaction(BOB, write=False) as tx:
             (bobs,) = await tx.memories.page(limit=1, offset=0, type_="", topic="")

@@ -21,7 +21,7 @@ from recall_server.services.auth.access import TokenRequest
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry
+from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.runtime import Clock
 
 BOB = Namespace("bob")
@@ -73,9 +73,9 @@ async def test_a_refused_token_is_looked_up_once_whatever_is_wrong_with_it(
         access = built.services.access
         good, revoked = await enter(built), await enter(built)
         expired, _ = await access.issue(
-            ALICE, wanted=TokenRequest(expires_in=timedelta(seconds=1)), entry=entry(built)
+            context(built), wanted=TokenRequest(expires_in=timedelta(seconds=1))
         )
-        await access.revoke(await access.verify(revoked), force=True, entry=entry(built))
+        await access.revoke(context(built), await access.verify(revoked), force=True)
         clock.pass_(timedelta(seconds=1))
         for token in (revoked, expired):  # that it was refused is noted once a minute
             with pytest.raises(Unauthenticated):
@@ -147,7 +147,7 @@ async def test_to_store_what_another_has_is_to_store_what_nobody_has(
             asked.taken()
             embedded.clear()
             await built.services.ingest.remember(
-                owner, Submission(text, "life", key), entry=entry(built, owner)
+                context(built, owner), Submission(text, "life", key)
             )
             await drained(built)
             return asked.taken(), len(embedded)

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
+from recall_server.domain.context import Context
 from recall_server.domain.errors import LastAdmin
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
@@ -166,7 +167,7 @@ async def test_revoking_a_token_revokes_all_that_came_of_it(running: Running) ->
     family = [token, child["token"], grandchild["token"]]
     assert [await _status(running, one) for one in (*family, stranger)] == [200] * 4
     entry = running.application.services.audit.begin(ALICE, "revoke_token", "cli", None)
-    await running.application.services.access.revoke(info, children_only=True, entry=entry)
+    await running.application.services.access.revoke(Context(entry), info, children_only=True)
     assert [await _status(running, one) for one in family] == [200, 401, 401]
     await running.revoke(info)
 
@@ -180,7 +181,7 @@ async def test_the_last_admin_goes_by_force_only(running: Running) -> None:
 
     async def revoke(info: TokenInfo, *, force: bool = False) -> list[str]:
         entry = services.audit.begin(ALICE, "revoke_token", "cli", None)
-        return await services.access.revoke(info, force=force, entry=entry)
+        return await services.access.revoke(Context(entry), info, force=force)
 
     assert await revoke(first) == [first.accessor]
     with pytest.raises(LastAdmin):
@@ -255,7 +256,7 @@ async def test_a_rotated_token_is_good_until_the_overlap_ends(
     child = await _done(running, token, "POST", "", {"scopes": ["memory:read"]})
     clock.pass_(HOUR)
     entry = services.audit.begin(ALICE, "rotate_token", "cli", None)
-    new, successor = await services.access.rotate(info, HOUR, entry=entry)
+    new, successor = await services.access.rotate(Context(entry), info, HOUR)
 
     assert successor.rights == info.rights
     assert successor.expires_at == clock() + 3 * HOUR

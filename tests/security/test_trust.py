@@ -10,13 +10,13 @@ from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.task import Mode, Request
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.runtime import Clock
 from tests.support.statements import Stating, cities, tell
 
 
 async def history(application: Application, memory: Memory) -> list[tuple[str, str]]:
-    told = await application.services.recall.history(ALICE, memory.id, entry=entry(application))
+    told = await application.services.recall.history(context(application), memory.id)
     return [(str(one.choice), one.decided_by) for one in told.decisions.get(memory.id, ())]
 
 
@@ -109,14 +109,14 @@ async def test_a_question_leans_to_the_person_and_their_answer_holds(
         await tell(application, "Ana: Ana lives in Lisbon.")
         clock.pass_(timedelta(days=1))
         request = Request(Mode.INGEST, "life", text=text)
-        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await application.services.consolidate.start(context(application), request)
         await drained(application)
         (found,) = await application.services.tasks.questions(ALICE, limit=10)
 
         assert found.question.recommended is Choice.KEEP_EXISTING
         assert "a program fetched" in found.question.reason
         await application.services.tasks.resolve(
-            ALICE, found.question.id, Choice.KEEP_NEW, None, entry=entry(application)
+            context(application), found.question.id, Choice.KEEP_NEW, None
         )
         await drained(application)
         assert set(await cities(application)) == {"Moscow"}
@@ -133,7 +133,7 @@ async def test_what_was_fetched_is_not_merged_with_a_persons_word(open_app: Open
         merge = Request(Mode.MERGE, "life", similarity_threshold=0.5)
 
         async def merged() -> int:
-            await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+            await application.services.consolidate.start(context(application), merge)
             await drained(application)
             return len(await memories(application))
 
@@ -191,7 +191,7 @@ async def test_a_merge_counts_each_witness_once(open_app: Open) -> None:
         async with application.store.driver.transaction(namespace=ALICE, write=True) as raw:
             await raw.fetch("UPDATE memories SET text = 'One lives in Lisbon.', entity = 'One'", {})
         merge = Request(Mode.MERGE, "life", similarity_threshold=0.5)
-        await application.services.consolidate.start(ALICE, merge, entry=entry(application))
+        await application.services.consolidate.start(context(application), merge)
         await drained(application)
         (memory,) = await memories(application)
 

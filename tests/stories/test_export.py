@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recall_server.cli.commands import app
+from recall_server.domain.context import Context
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import ALICE, enter
@@ -81,7 +82,7 @@ async def test_a_full_disk_leaves_no_file_and_says_so(
         await enter(built)
         submission = Submission("\U0001f9e0\u200d" * 120_000, "life")
         await built.services.ingest.remember(
-            ALICE, submission, entry=line_of(built, ALICE, "store_memory")
+            Context(line_of(built, ALICE, "store_memory")), submission
         )
     out = tmp_path / "alice.jsonl"
     full = said(database, "export", "alice", "--out", str(out), file_bytes_max=1_800_000)

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.fill import fill
 from benchmarks.texts import Texts
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.domain.query import Query
 from recall_server.integrations.embeddings.static_vectors import StaticEmbedder
@@ -22,7 +23,7 @@ ALICE = namespace("alice")
 async def first_found(built: Application, words: str) -> list[str]:
     """The ids of the best ten, asked with default arguments."""
     entry = built.services.audit.begin(ALICE, "search_memories", "test", None, read_only=True)
-    found = await built.services.recall.search(ALICE, Query(words), entry=entry)
+    found = await built.services.recall.search(Context(entry), Query(words))
     return [hit.item.id for hit in found.hits[:WITHIN]]
 
 
@@ -36,7 +37,7 @@ async def test_each_of_a_hundred_needles_in_ten_thousand_is_found_by_its_own_wor
     needles = random.Random(SEED).sample(range(MEMORIES), PROBES)
     async with open_app(embedder=StaticEmbedder()) as built:
         entry = built.services.audit.begin(ALICE, "create_token", "test", None)
-        await built.services.access.issue(ALICE, entry=entry)
+        await built.services.access.issue(Context(entry))
         ids = await fill(built, ALICE, haystack)
 
         found = [await first_found(built, haystack[needle]) for needle in needles]

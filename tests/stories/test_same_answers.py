@@ -11,6 +11,7 @@ import pytest
 from benchmarks.texts import Texts
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.namespace import namespace
 from recall_server.domain.query import Query, SearchMode
@@ -56,14 +57,14 @@ def queries() -> list[Query]:
 async def answers(database: Database) -> list[Answer]:
     async with alike(database) as (built, clock):
         entry = built.services.audit.begin(ALICE, "create_token", "test", None)
-        await built.services.access.issue(ALICE, entry=entry)
+        await built.services.access.issue(Context(entry))
         texts = Texts(SEED)
         for number in range(EPISODES):
             # Hours apart, so that age counts; and with some at the same moment, so that ties do.
             clock.pass_(timedelta(hours=1 if number % 3 else 0))
             submission = Submission(texts.conversation(), "general", None, Source())
             entry = built.services.audit.begin(ALICE, "store_memory", "test", None)
-            await built.services.ingest.remember(ALICE, submission, entry=entry)
+            await built.services.ingest.remember(Context(entry), submission)
             # Two of three are extracted: both memories and turns are among the answers.
             if number % 3:
                 while await built.worker.run_once():
@@ -73,7 +74,7 @@ async def answers(database: Database) -> list[Answer]:
 
 async def _answer(built: Application, query: Query) -> Answer:
     entry = built.services.audit.begin(ALICE, "search_memories", "test", None, read_only=True)
-    found = await built.services.recall.search(ALICE, query, entry=entry)
+    found = await built.services.recall.search(Context(entry), query)
     assert found.degraded is None
     return [(hit.item.id, hit.scores.final) for hit in found.hits]
 

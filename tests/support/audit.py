@@ -17,6 +17,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import Head
@@ -71,7 +72,7 @@ def line(
 async def enter(built: Application, *names: Namespace) -> None:
     for name in names:
         entry = built.services.audit.begin(name, "create_token", "test", None)
-        await built.services.access.issue(name, label=f"laptop of {name}", entry=entry)
+        await built.services.access.issue(Context(entry), label=f"laptop of {name}")
 
 
 def fill(database: Database, records: int = 10, *names: Namespace) -> None:

@@ -3,7 +3,7 @@
 from recall_server.application import Application
 from recall_server.domain.task import Mode, Request, Task
 from recall_server.services.memory.ingest import Accepted, Submission
-from tests.support.conversation import ALICE, entry
+from tests.support.conversation import context
 from tests.support.erasure import select
 
 RED, BLUE = "projects/red", "chat:Blue-7"
@@ -14,12 +14,12 @@ async def put(
     application: Application, text: str, container: str, *, key: str | None = None
 ) -> Accepted:
     submission = Submission(text, "life", key, container=container)
-    return await application.services.ingest.remember(ALICE, submission, entry=entry(application))
+    return await application.services.ingest.remember(context(application), submission)
 
 
 async def start(application: Application, text: str, container: str) -> Task:
     request = Request(Mode.INGEST, "life", text=text, container=container)
-    return await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    return await application.services.consolidate.start(context(application), request)
 
 
 WORDS = (

@@ -2,8 +2,10 @@
 
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.memory.ingest import Accepted, Submission
 
 ALICE = Namespace("alice")
@@ -13,16 +15,23 @@ def entry(application: Application, namespace: Namespace = ALICE) -> AuditEntry:
     return application.services.audit.begin(namespace, "store_memory", "test", "acc_test")
 
 
+def context(
+    application: Application, namespace: Namespace = ALICE, *, scope: AccessScope = FULL_ACCESS
+) -> Context:
+    """A caller of a namespace, who reaches all of it unless the test says otherwise."""
+    return Context(entry(application, namespace), scope)
+
+
 async def enter(application: Application, namespace: Namespace = ALICE) -> str:
     """A token of a namespace, which is made."""
     line = application.services.audit.begin(namespace, "create_token", "test", None)
-    token, _ = await application.services.access.issue(namespace, entry=line)
+    token, _ = await application.services.access.issue(Context(line))
     return token
 
 
 async def remember(application: Application, text: str, *, key: str | None = None) -> Accepted:
     return await application.services.ingest.remember(
-        ALICE, Submission(text, "life", key), entry=entry(application)
+        context(application), Submission(text, "life", key)
     )
 
 

@@ -12,7 +12,7 @@ from recall_server.domain.query import Query
 from recall_server.services.erasure.erase import Erased
 from recall_server.storage.store import Store
 from recall_server.storage.tables.registry import DELETED
-from tests.support.conversation import ALICE, entry
+from tests.support.conversation import ALICE, context
 
 CONFIRM = "DELETE MY DATA"
 
@@ -24,9 +24,7 @@ def candidate(text: str, quote: str, said: str, fact: Fact | None = None) -> Can
 
 
 async def erase_all(application: Application, namespace: Namespace = ALICE) -> Erased:
-    return await application.services.erase.namespace(
-        namespace, CONFIRM, entry=entry(application, namespace)
-    )
+    return await application.services.erase.namespace(context(application, namespace), CONFIRM)
 
 
 async def rows(store: Store, namespace: Namespace = ALICE) -> dict[str, int]:
@@ -44,9 +42,7 @@ async def found(
     application: Application, query: str, namespace: Namespace = ALICE
 ) -> Sequence[str]:
     """The texts that a search finds."""
-    answer = await application.services.recall.search(
-        namespace, Query(query), entry=entry(application, namespace)
-    )
+    answer = await application.services.recall.search(context(application, namespace), Query(query))
     return [hit.item.text for hit in answer.hits]
 
 

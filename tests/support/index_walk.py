@@ -8,7 +8,7 @@ from recall_server.application import Application
 from recall_server.domain.errors import RecallError
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory import indexing
-from tests.support.conversation import ALICE, drained, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, memories, remember
 from tests.support.erasure import select
 
 
@@ -95,39 +95,29 @@ class Walk:
 
     async def forget_memory(self) -> bool:
         if chosen := await self._memory():
-            await self.application.services.recall.forget(
-                ALICE, chosen, entry=entry(self.application)
-            )
+            await self.application.services.recall.forget(context(self.application), chosen)
             self.forgotten.append(chosen)
         return bool(chosen)
 
     async def forget_turn(self) -> bool:
         if chosen := await self._one(OPEN_TURNS):
-            await self.application.services.recall.forget(
-                ALICE, chosen, entry=entry(self.application)
-            )
+            await self.application.services.recall.forget(context(self.application), chosen)
         return bool(chosen)
 
     async def restore(self) -> bool:
         if self.forgotten:
             chosen = self.chance.choice(self.forgotten)
-            await self.application.services.recall.restore(
-                ALICE, chosen, entry=entry(self.application)
-            )
+            await self.application.services.recall.restore(context(self.application), chosen)
         return bool(self.forgotten)
 
     async def erase(self) -> bool:
         if chosen := await self._memory():
-            await self.application.services.erase.memory(
-                ALICE, chosen, entry=entry(self.application)
-            )
+            await self.application.services.erase.memory(context(self.application), chosen)
         return bool(chosen)
 
     async def release(self) -> bool:
         if chosen := await self._one(HELD):
-            await self.application.services.quarantine.release(
-                ALICE, chosen, entry=entry(self.application)
-            )
+            await self.application.services.quarantine.release(context(self.application), chosen)
         return bool(chosen)
 
     async def hand_over(self) -> None:
@@ -137,9 +127,7 @@ class Walk:
         await self._consolidate(Request(Mode.MERGE, "life", similarity_threshold=0.3))
 
     async def _consolidate(self, request: Request) -> None:
-        await self.application.services.consolidate.start(
-            ALICE, request, entry=entry(self.application)
-        )
+        await self.application.services.consolidate.start(context(self.application), request)
         await drained(self.application)
 
     async def _memory(self) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 from recall_server.services.memory.ingest import Submission
@@ -52,9 +53,9 @@ async def opened(
         settings_for(database), embedder=HashEmbedder(), reranker=reranker, now=clock
     ) as built:
         entry = built.services.audit.begin(ANA, "create_token", "test", None)
-        await built.services.access.issue(ANA, label="test", entry=entry)
+        await built.services.access.issue(Context(entry), label="test")
         entry = built.services.audit.begin(ANA, "store_memory", "test", None)
-        await built.services.ingest.remember(ANA, Submission(TALK, "general"), entry=entry)
+        await built.services.ingest.remember(Context(entry), Submission(TALK, "general"))
         while await built.worker.run_once():
             pass
         yield built

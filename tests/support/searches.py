@@ -10,7 +10,7 @@ from recall_server.domain.query import Hit, Query, Scores, SearchMode
 from recall_server.domain.search import ranking
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.search import search
-from tests.support.conversation import ALICE, entry
+from tests.support.conversation import ALICE, context
 from tests.support.runtime import NOON
 
 QUOKKA = "Ann: The quokka eats jam and figs."
@@ -28,9 +28,7 @@ async def tell(
     agent: str | None = None,
 ) -> None:
     await application.services.ingest.remember(
-        namespace,
-        Submission(text, topic, None, Source(session, agent)),
-        entry=entry(application, namespace),
+        context(application, namespace), Submission(text, topic, None, Source(session, agent))
     )
 
 

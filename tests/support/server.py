@@ -13,6 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from recall_server.api.app import create_app
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Rights, Scope, TokenInfo
 from recall_server.server import bound, listening
@@ -45,12 +46,12 @@ class Running:
         services = self.application.services
         owner = namespace(name)
         entry = services.audit.begin(owner, "create_token", "cli", None)
-        return await services.access.issue(owner, wanted=wanted, entry=entry)
+        return await services.access.issue(Context(entry), wanted=wanted)
 
     async def revoke(self, info: TokenInfo) -> None:
         services = self.application.services
         entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
-        assert await services.access.revoke(info, force=True, entry=entry)
+        assert await services.access.revoke(Context(entry), info, force=True)
 
     async def extract(self) -> None:
         """Do all that is due."""

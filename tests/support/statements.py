@@ -9,7 +9,7 @@ from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.ingest import Submission
-from tests.support.conversation import ALICE, drained, entry, memories
+from tests.support.conversation import context, drained, memories
 
 STATED = re.compile(
     r"(?P<who>[A-Z]\w+) (?:lives in (?P<city>\w+)|moved from (?P<old>\w+) to (?P<new>\w+))"
@@ -53,7 +53,7 @@ async def tell(
 ) -> str:
     source = Source(session, agent)
     accepted = await application.services.ingest.remember(
-        ALICE, Submission(text, "life", source=source), entry=entry(application)
+        context(application), Submission(text, "life", source=source)
     )
     await drained(application)
     return accepted.episode_id

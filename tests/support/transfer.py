@@ -8,6 +8,7 @@ from typing import Any
 
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.export_format import Episode, Memory, written
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Choice, Decision, Policy, Resolution
@@ -48,34 +49,32 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     services = application.services
     for number, text in enumerate(SAID):
         await services.ingest.remember(
-            namespace,
+            Context(line_of(application, namespace, "store_memory")),
             Submission(text, "life", f"said-{number}", container=ROOMS.get(number, "")),
-            entry=line_of(application, namespace, "store_memory"),
         )
     await drained(application)
     clock = application.worker._now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
     found = await services.recall.search(
-        namespace, Query("Which colours?"), entry=line_of(application, namespace, "search_memories")
+        Context(line_of(application, namespace, "search_memories")), Query("Which colours?")
     )
     turn = next(hit.item.id for hit in found.hits if hit.item.id.startswith("ep_"))
     memory = next(hit.item.id for hit in found.hits if hit.item.id.startswith("mem_"))
     for item in (turn, memory):
         await services.recall.forget(
-            namespace, item, entry=line_of(application, namespace, "delete_memory")
+            Context(line_of(application, namespace, "delete_memory")), item
         )
     async with application.store.transaction(namespace) as tx:
         kept = (await tx.memories.page(limit=1, offset=0, type_="", topic=""))[0]
         made = Resolution("q_" + "0" * 26, Choice.KEEP_BOTH, "acc_test", NOON)
         await tx.memories.note(Decision(made, (kept.id,)))
     await services.tasks.set_policy(
-        namespace, Policy.ASK, entry=line_of(application, namespace, "set_policy")
+        Context(line_of(application, namespace, "set_policy")), Policy.ASK
     )
     await _task(application, services.consolidate, namespace)
     await services.ingest.remember(
-        namespace,
+        Context(line_of(application, namespace, "store_memory")),
         Submission("User: This waits to be read.", "later"),
-        entry=line_of(application, namespace, "store_memory"),
     )
 
 
@@ -83,9 +82,8 @@ async def _task(application: Application, consolidate: Consolidate, namespace: N
     """One that asks something, one that is done, and a webhook."""
     for text in ("Caroline: I live in Faro.", "User: I own a piano."):
         task = await consolidate.start(
-            namespace,
+            Context(line_of(application, namespace, "consolidate")),
             Request(Mode.INGEST, "home", text),
-            entry=line_of(application, namespace, "consolidate"),
         )
         await drained(application)
     async with application.store.transaction(namespace) as tx:
@@ -97,7 +95,7 @@ async def exported(
     application: Application, namespace: Namespace = ALICE, *, subject: str | None = None
 ) -> bytes:
     entry = line_of(application, namespace, "export_namespace")
-    pieces = application.services.export.stream(namespace, subject=subject, entry=entry)
+    pieces = application.services.export.stream(Context(entry), subject=subject)
     return b"".join([piece async for piece in pieces])
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import RecallError
 from recall_server.domain.job import JobState
 from recall_server.domain.namespace import namespace
@@ -70,7 +71,7 @@ async def _nothing(_: Application) -> None:
 
 async def _enter(built: Application) -> None:
     entry = built.services.audit.begin(ALICE, "create_token", "test", None)
-    await built.services.access.issue(ALICE, entry=entry)
+    await built.services.access.issue(Context(entry))
 
 
 async def _entered(built: Application) -> None:
@@ -109,19 +110,19 @@ async def _forgotten(built: Application) -> None:
     await _remembered(built)
     for memory in await memories(built):
         entry = built.services.audit.begin(ALICE, "delete_memory", "test", None)
-        await built.services.recall.forget(ALICE, memory.id, entry=entry)
+        await built.services.recall.forget(Context(entry), memory.id)
 
 
 async def _store(built: Application, text: str, key: str) -> None:
     entry = built.services.audit.begin(ALICE, "store_memory", "test", None)
     submission = Submission(text, "life", idempotency_key=key)
-    await built.services.ingest.remember(ALICE, submission, entry=entry)
+    await built.services.ingest.remember(Context(entry), submission)
 
 
 async def _start(built: Application, text: str) -> None:
     entry = built.services.audit.begin(ALICE, "send_message", "test", None)
     request = Request(Mode.INGEST, "life", text)
-    await built.services.consolidate.start(ALICE, request, entry=entry)
+    await built.services.consolidate.start(Context(entry), request)
 
 
 async def drain(built: Application) -> None:
@@ -166,7 +167,7 @@ async def _answer(built: Application, told: Callable[[str], None]) -> None:
     found = await built.services.tasks.questions(ALICE, limit=2)
     if found:
         entry = built.services.audit.begin(ALICE, "send_message", "test", None)
-        await built.services.tasks.answer(ALICE, found[0].task.id, "keep_new", entry=entry)
+        await built.services.tasks.answer(Context(entry), found[0].task.id, "keep_new")
     told("answered")
     await drain(built)
     told("settled")
@@ -198,14 +199,14 @@ async def _restore(built: Application, told: Callable[[str], None]) -> None:
         ids = [row["id"] for row in await tx.handle.connection.fetch(_OUT, {})]
     for item_id in ids:
         entry = built.services.audit.begin(ALICE, "restore_memory", "test", None)
-        await built.services.recall.restore(ALICE, item_id, entry=entry)
+        await built.services.recall.restore(Context(entry), item_id)
         told(item_id)
 
 
 async def _revoke(built: Application, told: Callable[[str], None]) -> None:
     for info in await built.services.access.tokens(ALICE):
         entry = built.services.audit.begin(ALICE, "revoke_token", "test", None)
-        await built.services.access.revoke(info, force=True, entry=entry)
+        await built.services.access.revoke(Context(entry), info, force=True)
         told(info.accessor)
 
 

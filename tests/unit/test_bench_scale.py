@@ -10,6 +10,7 @@ from benchmarks.measure import Measured
 from benchmarks.scale import Scale, recall_of_vectors
 from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from tests.support.application import settings_for
@@ -35,7 +36,7 @@ async def test_neighbours_are_namespaces_like_the_one_they_are_copies_of(
                 namespace, "search_memories", "test", None, read_only=True
             )
             query = Query("Who likes chess in Berlin?")
-            answer = await built.services.recall.search(namespace, query, entry=entry)
+            answer = await built.services.recall.search(Context(entry), query)
             found.append([(hit.item.text, hit.scores.final) for hit in answer.hits])
 
     assert found[0]

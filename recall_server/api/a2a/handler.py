@@ -134,15 +134,13 @@ class A2AHandler(RequestHandler):
                 if task.status.state.final:
                     raise TaskEnded
                 return await self._services.tasks.answer(
-                    caller.namespace,
+                    caller.context(entry),
                     task.id,
                     answer_of(message),
                     messages=lambda task: (
                         wire.asked_message(task),
                         _said(message, task.id, task.context_id),
                     ),
-                    reach=caller.reach,
-                    entry=entry,
                 )
             also = None
             if push.url:
@@ -155,13 +153,11 @@ class A2AHandler(RequestHandler):
                     )
 
             return await self._services.consolidate.start(
-                caller.namespace,
+                caller.context(entry),
                 request_of(message),
                 context_id=message.context_id,
                 message=lambda task_id, context_id: _said(message, task_id, context_id),
                 also=also,
-                reach=caller.reach,
-                entry=entry,
             )
 
         return work
@@ -219,9 +215,7 @@ class A2AHandler(RequestHandler):
         checked_id(params.id, "id")
 
         async def work(entry: AuditEntry) -> Task:
-            return await self._services.tasks.cancel(
-                caller.namespace, params.id, reach=caller.reach, entry=entry
-            )
+            return await self._services.tasks.cancel(caller.context(entry), params.id)
 
         try:
             return wire.task(await self._perform(context, tasks.CANCEL_TASK, work))

@@ -57,11 +57,7 @@ class PushConfigs:
     ) -> TaskPushNotificationConfig:
         async def work(entry: AuditEntry) -> PushConfig:
             return await self._services.push.configure(
-                caller.namespace,
-                checked_id(params.task_id, "task_id"),
-                wanted(params),
-                reach=caller.reach,
-                entry=entry,
+                caller.context(entry), checked_id(params.task_id, "task_id"), wanted(params)
             )
 
         return _shown(await self._perform(context, tasks.CREATE_PUSH_CONFIG, work))
@@ -74,11 +70,7 @@ class PushConfigs:
     ) -> TaskPushNotificationConfig:
         async def work(entry: AuditEntry) -> PushConfig:
             return await self._services.push.get(
-                caller.namespace,
-                checked_id(params.task_id, "task_id"),
-                params.id,
-                reach=caller.reach,
-                entry=entry,
+                caller.context(entry), checked_id(params.task_id, "task_id"), params.id
             )
 
         return _shown(await self._perform(context, tasks.GET_PUSH_CONFIG, work))
@@ -94,12 +86,10 @@ class PushConfigs:
 
         async def work(entry: AuditEntry) -> PushPage:
             return await self._services.push.page(
-                caller.namespace,
+                caller.context(entry),
                 checked_id(params.task_id, "task_id"),
                 limit=min(params.page_size or CONFIGS_MAX, CONFIGS_MAX),
                 cursor=params.page_token,
-                reach=caller.reach,
-                entry=entry,
             )
 
         page = await self._perform(context, tasks.LIST_PUSH_CONFIGS, work)
@@ -117,11 +107,7 @@ class PushConfigs:
 
         async def work(entry: AuditEntry) -> bool:
             return await self._services.push.remove(
-                caller.namespace,
-                checked_id(params.task_id, "task_id"),
-                params.id,
-                reach=caller.reach,
-                entry=entry,
+                caller.context(entry), checked_id(params.task_id, "task_id"), params.id
             )
 
         await self._perform(context, tasks.DELETE_PUSH_CONFIG, work)

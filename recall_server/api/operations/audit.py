@@ -47,7 +47,7 @@ class ReadAudit(Arguments):
 
 async def read(call: Call, given: ReadAudit) -> AuditPage:
     return await call.services.audit.page(
-        call.namespace, given.filter(), cursor=given.cursor, limit=given.limit, entry=call.entry
+        call.context, given.filter(), cursor=given.cursor, limit=given.limit
     )
 
 

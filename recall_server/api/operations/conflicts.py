@@ -30,9 +30,7 @@ async def list_open(call: Call, _: NoArguments) -> list[OpenQuestion]:
 
 
 async def resolve(call: Call, given: ResolveConflict) -> Task:
-    return await call.services.tasks.resolve(
-        call.namespace, given.id, given.choice, given.text, reach=call.reach, entry=call.entry
-    )
+    return await call.services.tasks.resolve(call.context, given.id, given.choice, given.text)
 
 
 def _resolved(task: Task, _: ResolveConflict) -> Json:

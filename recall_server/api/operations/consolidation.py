@@ -104,9 +104,7 @@ def consolidation(given: Mapping[str, Any], client: str | None) -> Request:
 async def consolidate(call: Call, given: ConsolidateMemories | Consolidation) -> Task:
     """The task, as it is once it has ended or asks something, or after `WAIT_S` seconds."""
     services = call.services
-    task = await services.consolidate.start(
-        call.namespace, given.request(call.client), reach=call.reach, entry=call.entry
-    )
+    task = await services.consolidate.start(call.context, given.request(call.client))
     with suppress(TimeoutError):  # it goes on: the reply has its id
         async with asyncio.timeout(WAIT_S):
             task = await services.tasks.wait_until_idle(call.namespace, task, reach=call.reach)

@@ -6,6 +6,7 @@ from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.caller import Caller
 from recall_server.api.operations.operation import Call, Http, Mcp, Operation
+from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import NONE, Scope
@@ -39,7 +40,7 @@ class CollectReceipt(Arguments):
 
 
 async def erase(call: Call, given: Erase) -> Erased:
-    service, namespace, entry = call.services.erase, call.namespace, call.entry
+    service, whole = call.services.erase, Context(call.entry)
     named = [one for one in (given.memory_id, given.subject, given.container) if one]
     mixed = bool(given.confirm) and bool(given.model_fields_set & TARGETS)
     if len(named) > 1 or mixed or (given.dry_run and not named):
@@ -48,18 +49,16 @@ async def erase(call: Call, given: Erase) -> Erased:
             "with the first three."
         )
     if given.memory_id:
-        return await service.memory(namespace, given.memory_id, dry_run=given.dry_run, entry=entry)
+        return await service.memory(whole, given.memory_id, dry_run=given.dry_run)
     if given.subject:
-        return await service.subject(namespace, given.subject, dry_run=given.dry_run, entry=entry)
+        return await service.subject(whole, given.subject, dry_run=given.dry_run)
     if given.container:
-        return await service.container(
-            namespace, given.container, dry_run=given.dry_run, reach=call.reach, entry=entry
-        )
-    return await service.namespace(namespace, given.confirm, entry=entry)
+        return await service.container(call.context, given.container, dry_run=given.dry_run)
+    return await service.namespace(whole, given.confirm)
 
 
 async def delete_namespace(call: Call, given: DeleteNamespaceData) -> Erased:
-    return await call.services.erase.namespace(call.namespace, given.confirm, entry=call.entry)
+    return await call.services.erase.namespace(call.context, given.confirm)
 
 
 async def holder(services: Services, given: CollectReceipt) -> Caller:
@@ -69,9 +68,7 @@ async def holder(services: Services, given: CollectReceipt) -> Caller:
 
 
 async def collect(call: Call, given: CollectReceipt) -> Collected:
-    return await call.services.erase.collect(
-        call.namespace, given.receipt_id, given.secret, entry=call.entry
-    )
+    return await call.services.erase.collect(call.context, given.receipt_id, given.secret)
 
 
 def _erase_what(given: Erase) -> Operation:

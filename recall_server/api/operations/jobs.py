@@ -12,9 +12,7 @@ class OneJob(Arguments):
 
 
 async def get(call: Call, given: OneJob) -> Extracted:
-    return await call.services.ingest.extracted(
-        call.namespace, given.job_id, reach=call.reach, entry=call.entry
-    )
+    return await call.services.ingest.extracted(call.context, given.job_id)
 
 
 GET_JOB = Operation(

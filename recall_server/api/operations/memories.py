@@ -65,9 +65,7 @@ class Stored:
 
 
 async def store(call: Call, given: StoreMemory) -> Stored:
-    accepted = await call.services.ingest.remember(
-        call.namespace, given.submission(call.client), reach=call.reach, entry=call.entry
-    )
+    accepted = await call.services.ingest.remember(call.context, given.submission(call.client))
     return Stored(accepted, call.entry.started_at)
 
 
@@ -93,21 +91,17 @@ def _processed(stored: Stored, _: StoreMemory) -> Json:
 
 async def list_page(call: Call, given: ListMemories) -> Page:
     return await call.services.recall.inspect(
-        call.namespace,
+        call.context,
         limit=given.limit,
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
         containers=[given.container] if given.container else None,
-        reach=call.reach,
-        entry=call.entry,
     )
 
 
 async def history(call: Call, given: OneMemory | InspectMemories) -> History:
-    return await call.services.recall.history(
-        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
-    )
+    return await call.services.recall.history(call.context, given.memory_id)
 
 
 async def inspect(call: Call, given: ListMemories) -> Page | History:
@@ -131,10 +125,8 @@ async def get(call: Call, given: OneMemory) -> Memory:
 
 async def delete(call: Call, given: DeleteMemory) -> Erased | None:
     if given.erase:
-        return await call.services.erase.memory(call.namespace, given.memory_id, entry=call.entry)
-    await call.services.recall.forget(
-        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
-    )
+        return await call.services.erase.memory(call.context, given.memory_id)
+    await call.services.recall.forget(call.context, given.memory_id)
     return None
 
 
@@ -147,9 +139,7 @@ def _forget_or_erase(given: DeleteMemory) -> Operation:
 
 
 async def restore(call: Call, given: OneMemory) -> Json:
-    await call.services.recall.restore(
-        call.namespace, given.memory_id, reach=call.reach, entry=call.entry
-    )
+    await call.services.recall.restore(call.context, given.memory_id)
     return {"restored": given.memory_id}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.caller import Caller
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope
 from recall_server.services import Services
@@ -34,6 +35,11 @@ class Call:
     @property
     def namespace(self) -> Namespace:
         return self.caller.namespace
+
+    @property
+    def context(self) -> Context:
+        """On whose behalf a service acts for this call."""
+        return self.caller.context(self.entry)
 
     @property
     def reach(self) -> AccessScope:

@@ -27,21 +27,17 @@ class OneSuspect(Arguments):
 
 async def list_page(call: Call, given: ListQuarantine) -> Suspects:
     return await call.services.quarantine.list(
-        call.namespace,
-        state=given.state,
-        limit=given.limit,
-        offset=given.offset,
-        entry=call.entry,
+        call.context, state=given.state, limit=given.limit, offset=given.offset
     )
 
 
 async def release(call: Call, given: OneSuspect) -> Json:
-    await call.services.quarantine.release(call.namespace, given.id, entry=call.entry)
+    await call.services.quarantine.release(call.context, given.id)
     return {"id": given.id, "state": str(Held.RELEASED)}
 
 
 async def reject(call: Call, given: OneSuspect) -> Json:
-    await call.services.quarantine.reject(call.namespace, given.id, entry=call.entry)
+    await call.services.quarantine.reject(call.context, given.id)
     return {"id": given.id, "state": str(Held.REJECTED)}
 
 

@@ -53,9 +53,7 @@ class SearchContainers(SearchMemories):
 
 
 async def search(call: Call, given: SearchMemories) -> Found:
-    return await call.services.recall.search(
-        call.namespace, given.to_query(), cite=given.explain, reach=call.reach, entry=call.entry
-    )
+    return await call.services.recall.search(call.context, given.to_query(), cite=given.explain)
 
 
 SEARCH_MEMORIES = Operation(

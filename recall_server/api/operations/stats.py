@@ -8,7 +8,7 @@ from recall_server.services.search.recall import Counts
 
 
 async def stats(call: Call, _: NoArguments) -> Counts:
-    return await call.services.recall.stats(call.namespace, reach=call.reach, entry=call.entry)
+    return await call.services.recall.stats(call.context)
 
 
 GET_MEMORY_STATS = Operation(

@@ -40,9 +40,7 @@ class ResumeTask(OneTask):
 async def create(call: Call, given: CreateTask) -> Task:
     if given.skill != SKILL:
         raise Invalid(f"Send {{'skill': '{SKILL}', 'input': {{'text': …, 'topic': …}}}}.")
-    return await call.services.consolidate.start(
-        call.namespace, consolidation(given.input, "a2a"), reach=call.reach, entry=call.entry
-    )
+    return await call.services.consolidate.start(call.context, consolidation(given.input, "a2a"))
 
 
 async def get(call: Call, given: OneTask) -> Task:
@@ -58,9 +56,7 @@ async def resume(call: Call, given: ResumeTask) -> Task:
     answer = given.resolution if given.resolutions is None else given.resolutions
     if answer is None:
         raise Invalid("Send 'resolution' with a choice, or 'resolutions' with a list.")
-    return await call.services.tasks.answer(
-        call.namespace, checked_id(given.task_id, "id"), answer, reach=call.reach, entry=call.entry
-    )
+    return await call.services.tasks.answer(call.context, checked_id(given.task_id, "id"), answer)
 
 
 def _plain(task: Task, _: Any) -> Json:

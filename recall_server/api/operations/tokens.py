@@ -99,11 +99,10 @@ async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
 
 async def issue(call: Call, given: IssueToken) -> Made:
     return await call.services.access.issue(
-        call.namespace,
+        call.context,
         label=given.label,
         wanted=given.wanted(call.caller.rights),
         by=call.caller.accessor,
-        entry=call.entry,
     )
 
 
@@ -116,23 +115,23 @@ async def show(call: Call, given: OneToken) -> TokenInfo:
 async def rotate(call: Call, given: RotateToken) -> Made:
     access = call.services.access
     return await access.rotate(
+        call.context,
         await access.find(given.accessor, call.namespace),
         timedelta(seconds=given.overlap_s),
         by=call.caller.accessor,
-        entry=call.entry,
     )
 
 
 async def revoke(call: Call, given: RevokeToken) -> Json:
     access = call.services.access
     info = await access.find(given.accessor, call.namespace)
-    revoked = await access.revoke(info, children_only=given.children_only, entry=call.entry)
+    revoked = await access.revoke(call.context, info, children_only=given.children_only)
     return {"revoked": revoked}
 
 
 async def delegate(call: Call, given: DelegateToken) -> Made:
     return await call.services.delegation.mint(
-        call.namespace, call.caller.accessor, given.wanted(call.caller.rights), entry=call.entry
+        call.context, call.caller.accessor, given.wanted(call.caller.rights)
     )
 
 
@@ -145,7 +144,7 @@ async def revoke_child(call: Call, given: Child) -> Json:
 
 
 async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
-    ended = await call.services.delegation.revoke(call.namespace, parent, jti, entry=call.entry)
+    ended = await call.services.delegation.revoke(call.context, parent, jti)
     return {"revoked": [f"{parent}/{jti}"] if ended else []}
 
 

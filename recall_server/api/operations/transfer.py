@@ -15,7 +15,7 @@ class ExportNamespace(Arguments):
 
 
 async def export(call: Call, given: ExportNamespace) -> Download:
-    pieces = call.services.export.stream(call.namespace, subject=given.subject, entry=call.entry)
+    pieces = call.services.export.stream(call.context, subject=given.subject)
     # What may fail does so before the answer has begun.
     first = await anext(pieces)
     return Download(f"{call.namespace}.jsonl", "application/x-ndjson", first, pieces)

@@ -6,6 +6,7 @@ from datetime import datetime
 from time import perf_counter
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import NamespaceNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.services.audit.read_log import ReadLog
@@ -91,23 +92,22 @@ class Audit:
 
     async def page(
         self,
-        namespace: Namespace,
+        context: Context,
         wanted: Filter,
         *,
         cursor: str,
         limit: int,
-        entry: AuditEntry,
     ) -> AuditPage:
         """The newest chained records that are wanted, or of those on the pages behind `cursor`,
         with those of all reads that this process has answered. Raises `InvalidCursor`.
         """
-        listing = Listing("audit", namespace, entry.accessor or "", asdict(wanted))
+        listing = Listing("audit", context.namespace, context.entry.accessor or "", asdict(wanted))
         [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
-        await self.reads.flush(namespace)
-        async with self.store.transaction(namespace, write=False) as tx:
+        await self.reads.flush(context.namespace)
+        async with self.store.transaction(context.namespace, write=False) as tx:
             found = await tx.audit.page(wanted, int(before), limit + 1)
         shown = found[:limit]
-        entry.counts["records"] = len(shown)
+        context.entry.counts["records"] = len(shown)
         last = shown[-1].link if len(found) > limit else None
         more = [str(last.seq)] if last else None
         return AuditPage(tuple(shown), self.cursors.sealed(listing, more))

@@ -9,6 +9,7 @@ import structlog
 
 from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.containers import container
+from recall_server.domain.context import Context
 from recall_server.domain.errors import (
     BeingErased,
     Invalid,
@@ -89,12 +90,11 @@ class Access:
 
     async def issue(
         self,
-        namespace: Namespace,
+        context: Context,
         *,
         label: str = "",
         wanted: TokenRequest | None = None,
         by: str | None = None,
-        entry: AuditEntry,
     ) -> tuple[str, TokenInfo]:
         """Return a new token for `namespace`, which is created if it is new. The token is returned
         once; only its hash is stored. `by` is the issuing token, None for the operator: without an
@@ -108,7 +108,7 @@ class Access:
         token, now = new_token(), self._now()
         info = TokenInfo(
             self._new_id("acc"),
-            namespace,
+            context.namespace,
             now,
             label=label,
             rights=wanted.rights,
@@ -116,7 +116,7 @@ class Access:
             expires_at=now + wanted.expires_in if wanted.expires_in else None,
             uses_left=wanted.uses,
         )
-        async with self._store.transaction(namespace, entry=entry) as tx:
+        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             if by is not None:
@@ -130,8 +130,8 @@ class Access:
                     info = replace(info, expires_at=min(issuer.expires_at or end, end))
                 _require_narrower(info, issuer, now)
             await tx.access.add_token(info, token_hash(token))
-            entry.ids.append(info.accessor)
-            entry.details |= {"label": label} if label else {}
+            context.entry.ids.append(info.accessor)
+            context.entry.details |= {"label": label} if label else {}
         return token, info
 
     async def verify(self, token: str) -> TokenInfo:
@@ -204,11 +204,11 @@ class Access:
 
     async def rotate(
         self,
+        context: Context,
         info: TokenInfo,
         overlap: timedelta,
         *,
         by: str | None = None,
-        entry: AuditEntry,
     ) -> tuple[str, TokenInfo]:
         """Return a replacement of `info`, which ends after `overlap`: with the same rights, label,
         parent, children and uses left, and the old one's original lifetime. If a token asks for it
@@ -219,7 +219,7 @@ class Access:
         if not timedelta() <= overlap <= OVERLAP_MAX:
             raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
         token, now = new_token(), self._now()
-        async with self._store.transaction(info.namespace, entry=entry) as tx:
+        async with self._store.transaction(info.namespace, entry=context.entry) as tx:
             await tx.lock()
             old = await _find(tx, info.accessor)
             if old.refusal(now) is not None:
@@ -240,16 +240,16 @@ class Access:
                 new = replace(new, expires_at=now + (old.expires_at - old.created_at))
             await tx.access.add_token(new, token_hash(token))
             await tx.access.succeed(old.accessor, new.accessor, now + overlap)
-            entry.ids += [old.accessor, new.accessor]
+            context.entry.ids += [old.accessor, new.accessor]
         return token, new
 
     async def revoke(
         self,
+        context: Context,
         info: TokenInfo,
         *,
         children_only: bool = False,
         force: bool = False,
-        entry: AuditEntry,
     ) -> list[str]:
         """Revoke a token and all that it issued, or only these, from the next call on; return the
         accessors that were not revoked before.
@@ -257,10 +257,10 @@ class Access:
         Raises `LastAdmin` if the namespace would lose its last token with the scope admin.
         """
         now = self._now()
-        async with self._store.transaction(info.namespace, entry=entry) as tx:
+        async with self._store.transaction(info.namespace, entry=context.entry) as tx:
             await tx.lock()
-            await tx.audit.require(entry.accessor)
-            entry.ends_caller = True
+            await tx.audit.require(context.entry.accessor)
+            context.entry.ends_caller = True
             tokens = await tx.access.tokens()
             ended = _descendants(tokens, info.accessor) | (
                 set() if children_only else {info.accessor}
@@ -275,8 +275,8 @@ class Access:
             revoked = await tx.access.revoke(sorted(ended), now)
             if children_only:
                 await tx.access.end_children(info.accessor, now)
-            entry.ids += revoked or [info.accessor]
-            entry.counts["revoked"] = len(revoked)
+            context.entry.ids += revoked or [info.accessor]
+            context.entry.counts["revoked"] = len(revoked)
         return revoked
 
     async def not_before(

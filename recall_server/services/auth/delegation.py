@@ -12,7 +12,7 @@ from typing import Any
 
 import jwt
 
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, TokenNotFound, Unauthenticated, WouldWiden
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace, namespace
@@ -64,7 +64,10 @@ class Delegation:
         self._expected = Expected(OURS, audience, TYP, (ALG,))
 
     async def mint(
-        self, namespace: Namespace, parent: str, wanted: TokenRequest, *, entry: AuditEntry
+        self,
+        context: Context,
+        parent: str,
+        wanted: TokenRequest,
     ) -> tuple[str, TokenInfo]:
         """Return a child of the token `parent`; by default for `LIFE`, or until its parent ends.
 
@@ -79,7 +82,7 @@ class Delegation:
             raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
         now = self._now()
         end = now + life
-        async with self._store.transaction(namespace, entry=entry) as tx:
+        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
             issuer = await tx.access.token(parent)
             if issuer is None:
                 raise WouldWiden("Only a token that was made here has children.")
@@ -93,8 +96,8 @@ class Delegation:
                 if wanted.expires_in is not None:
                     raise WouldWiden("A child cannot outlive its parent. Ask for less.")
                 end = issuer.expires_at
-            token, info = self._signed(namespace, parent, wanted.rights, now, end)
-            entry.ids.append(info.accessor)
+            token, info = self._signed(context.namespace, parent, wanted.rights, now, end)
+            context.entry.ids.append(info.accessor)
         return token, info
 
     def _signed(
@@ -128,7 +131,10 @@ class Delegation:
         return token, info
 
     async def revoke(
-        self, namespace: Namespace, parent: str, jti: str, *, entry: AuditEntry
+        self,
+        context: Context,
+        parent: str,
+        jti: str,
     ) -> bool:
         """Revoke one child from the next call on; False if it was revoked before. Also revokes a
         token of an identity provider, with the user's accessor as `parent`.
@@ -139,9 +145,9 @@ class Delegation:
             raise TokenNotFound
         now = self._now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
-        async with self._store.transaction(namespace, entry=entry) as tx:
+        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
-            entry.ids.append(f"{parent}/{jti}")
+            context.entry.ids.append(f"{parent}/{jti}")
             return await tx.access.revoke_child(parent, jti, now, until)
 
     async def verify(self, token: Jwt) -> TokenInfo:

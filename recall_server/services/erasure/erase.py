@@ -14,10 +14,10 @@ from functools import partial
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.containers import NONE, container
+from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
 from recall_server.domain.errors import ConfirmRequired, Invalid, MemoryNotFound, ReceiptNotFound
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.eraser import Eraser, Targets, is_large
@@ -77,7 +77,11 @@ class Erase:
     new_id: Callable[[str], str]
     wake: Callable[[], None]
 
-    async def namespace(self, namespace: Namespace, confirm: str, *, entry: AuditEntry) -> Erased:
+    async def namespace(
+        self,
+        context: Context,
+        confirm: str,
+    ) -> Erased:
         """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large one
         is closed at once: no token opens it until the job that purges has erased it.
 
@@ -85,11 +89,17 @@ class Erase:
         """
         if confirm != CONFIRMATION:
             raise ConfirmRequired
-        request = _Request(self, Kind.NAMESPACE, entry)
-        return await self._erase(namespace, request, self.eraser.targets(Kind.NAMESPACE, ""))
+        request = _Request(self, Kind.NAMESPACE, context.entry)
+        return await self._erase(
+            context.namespace, request, self.eraser.targets(Kind.NAMESPACE, "")
+        )
 
     async def memory(
-        self, namespace: Namespace, item_id: str, *, dry_run: bool = False, entry: AuditEntry
+        self,
+        context: Context,
+        item_id: str,
+        *,
+        dry_run: bool = False,
     ) -> Erased:
         """Erase a memory in any state (or a turn) with the words it rests on, the other memories
         that rest on the same words, and the tasks that hold any of it.
@@ -97,12 +107,16 @@ class Erase:
         Raises `MemoryNotFound`.
         """
         storable(item_id)
-        request = _Request(self, Kind.MEMORY, entry, item_id)
+        request = _Request(self, Kind.MEMORY, context.entry, item_id)
         targets = self.eraser.targets(Kind.MEMORY, item_id)
-        return await self._erase(namespace, request, targets, dry_run=dry_run)
+        return await self._erase(context.namespace, request, targets, dry_run=dry_run)
 
     async def subject(
-        self, namespace: Namespace, name: str, *, dry_run: bool = False, entry: AuditEntry
+        self,
+        context: Context,
+        name: str,
+        *,
+        dry_run: bool = False,
     ) -> Erased:
         """Erase every memory about or naming a subject, every turn said by or naming it, the
         name wherever else it stands in a text, and what rests on the same words.
@@ -110,18 +124,16 @@ class Erase:
         An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
         """
         storable(name)
-        request = _Request(self, Kind.SUBJECT, entry, name)
+        request = _Request(self, Kind.SUBJECT, context.entry, name)
         targets = self.eraser.targets(Kind.SUBJECT, name)
-        return await self._erase(namespace, request, targets, dry_run=dry_run)
+        return await self._erase(context.namespace, request, targets, dry_run=dry_run)
 
     async def container(
         self,
-        namespace: Namespace,
+        context: Context,
         name: str,
         *,
         dry_run: bool = False,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Erased:
         """Erase all that was put into a container: its texts, the memories that rest on them, its
         tasks, and others that hold any of it. Other words that such a memory rests on stay, and
@@ -132,10 +144,10 @@ class Erase:
         no container have no name to be erased by. Raises `Invalid`, `OutsideAccessScope`.
         """
         name = _named(name)
-        reach.whole(name)
-        request = _Request(self, Kind.CONTAINER, entry, name)
-        targets = self.eraser.targets(Kind.CONTAINER, name, scope=reach)
-        return await self._erase(namespace, request, targets, dry_run=dry_run)
+        context.scope.whole(name)
+        request = _Request(self, Kind.CONTAINER, context.entry, name)
+        targets = self.eraser.targets(Kind.CONTAINER, name, scope=context.scope)
+        return await self._erase(context.namespace, request, targets, dry_run=dry_run)
 
     async def _erase(
         self, namespace: Namespace, request: "_Request", targets: Targets, *, dry_run: bool = False
@@ -157,32 +169,42 @@ class Erase:
         self._after(namespace)
         return erased
 
-    async def again(self, noted: Noted, *, entry: AuditEntry) -> Erased:
+    async def again(
+        self,
+        context: Context,
+        noted: Noted,
+    ) -> Erased:
         """Erase what was erased before, in a database that was restored from a backup; a hold of
         that time does not stand over it. A target that is not there is erased already.
         """
         namespace = noted.namespace
         targets = self.eraser.targets(noted.kind, noted.what)
         await targets.scan(self.store.autocommit(namespace))
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+        async with self.store.transaction(namespace, entry=context.entry, erasing=True) as tx:
             await tx.access.add_namespace(self.now())
             await tx.lock()
             await targets.scan(tx)
-            request = _Request(self, noted.kind, entry, noted.what, noted.id)
+            request = _Request(self, noted.kind, context.entry, noted.what, noted.id)
             erased = await request.begin(tx, targets)
         self._after(namespace)
         return erased
 
-    async def allow(self, namespace: Namespace, text: str, *, entry: AuditEntry) -> int:
+    async def allow(
+        self,
+        context: Context,
+        text: str,
+    ) -> int:
         """Take a text again that was erased, with each of its turns and lines; how many digests
         that sets free.
         """
         storable(text)
-        digests = redact.digests_to_allow(self.digests, namespace, text, self.now())
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+        digests = redact.digests_to_allow(self.digests, context.namespace, text, self.now())
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, erasing=True
+        ) as tx:
             await tx.lock()
-            entry.counts["allowed"] = await tx.erasures.allow(digests)
-        return entry.counts["allowed"]
+            context.entry.counts["allowed"] = await tx.erasures.allow(digests)
+        return context.entry.counts["allowed"]
 
     async def find_receipt(self, receipt_id: str, secret: str) -> Namespace:
         """The namespace of a receipt. Raises `ReceiptNotFound`, whatever is wrong."""
@@ -195,19 +217,22 @@ class Erase:
         return erasure.namespace
 
     async def collect(
-        self, namespace: Namespace, receipt_id: str, secret: str, *, entry: AuditEntry
+        self,
+        context: Context,
+        receipt_id: str,
+        secret: str,
     ) -> Collected:
         """The newest receipt. It can be read again until it says that the purge is done; that one
         is handed out once. Raises `ReceiptNotFound`.
         """
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             erasure = await tx.erasures.get(receipt_id)
             if erasure is None:
                 raise ReceiptNotFound
             final = erasure.stage is Stage.DONE
             if final and not await tx.erasures.collect(receipt_id, _hash(secret), self.now()):
                 raise ReceiptNotFound
-            entry.ids.append(receipt_id)
+            context.entry.ids.append(receipt_id)
         return Collected(erasure.receipt, final)
 
     def _after(self, namespace: Namespace) -> None:

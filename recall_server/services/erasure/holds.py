@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import NamespaceNotFound, NotFound, OnHold
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.cleaning import clean_label
@@ -23,16 +24,25 @@ class Holds:
     store: Store
     now: Callable[[], datetime]
 
-    async def place(self, namespace: Namespace, because: str, *, entry: AuditEntry) -> None:
+    async def place(
+        self,
+        context: Context,
+        because: str,
+    ) -> None:
         """Hold all that is there and all that comes; a refused erasure shows `because`. Raises
         `NotFound`, and `Invalid` without a reason.
         """
         because = clean_label(because, "reason", chars_max=REASON_CHARS_MAX)
-        await self._set(namespace, Hold(namespace, self.now(), because), entry)
+        await self._set(
+            context.namespace, Hold(context.namespace, self.now(), because), context.entry
+        )
 
-    async def lift(self, namespace: Namespace, *, entry: AuditEntry) -> None:
+    async def lift(
+        self,
+        context: Context,
+    ) -> None:
         """Raises `NotFound` where there is no hold."""
-        await self._set(namespace, None, entry)
+        await self._set(context.namespace, None, context.entry)
 
     async def _set(self, namespace: Namespace, hold: Hold | None, entry: AuditEntry) -> None:
         async with self.store.transaction(namespace, entry=entry) as tx:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Memory, Status
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import PERSON
 from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import Task, TaskState
@@ -95,23 +94,29 @@ class Sources:
     wake: Callable[[], None]
 
     async def purge(
-        self, namespace: Namespace, source: BadSource, *, dry_run: bool, entry: AuditEntry
+        self,
+        context: Context,
+        source: BadSource,
+        *,
+        dry_run: bool,
     ) -> Purged:
         """Take back all that rests on a source; with `dry_run`, only say what that would be. An
         unknown source is no error. One transaction; reading again is left to the worker.
         """
         asking: list[Task] = []
-        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
+        async with self.store.transaction(
+            context.namespace, entry=context.entry, erasing=True
+        ) as tx:
             await tx.lock()
             found = await _derived(tx, source)
-            entry.counts |= found.counts()
+            context.entry.counts |= found.counts()
             if not dry_run:
-                entry.ids += [*found.episodes, *found.removed]
-                asking = await self._take_back(tx, found, entry.accessor or OPERATOR)
+                context.entry.ids += [*found.episodes, *found.removed]
+                asking = await self._take_back(tx, found, context.entry.accessor or OPERATOR)
         if not dry_run:
-            self.store.forget(namespace)
+            self.store.forget(context.namespace)
             for run in asking:
-                self.runs.notify(namespace, run)
+                self.runs.notify(context.namespace, run)
             self.wake()
         return found
 

@@ -11,14 +11,14 @@ from pydantic import TypeAdapter
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.containers import NONE, container
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Episode, Source
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, NotFound
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.ids import new_id
 from recall_server.domain.job import Job, TextJob
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.extraction.extractor import Extractor
@@ -97,11 +97,8 @@ class Ingest:
 
     async def remember(
         self,
-        namespace: Namespace,
+        context: Context,
         submission: Submission,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Accepted:
         """Store the text, index its words and enqueue the extraction: one transaction, no model, no
         vectors.
@@ -110,12 +107,14 @@ class Ingest:
         for other content, `ErasedContent` if the text was erased here, `OutsideAccessScope`,
         `QuotaExceeded`.
         """
-        submission = _in_scope(self._checked(submission), reach)
-        entry.details |= text_details(submission.topic, submission.container, submission.source)
-        confined = reach.confined(submission.topic, submission.container)
+        submission = _in_scope(self._checked(submission), context.scope)
+        context.entry.details |= text_details(
+            submission.topic, submission.container, submission.source
+        )
+        confined = context.scope.confined(submission.topic, submission.container)
         limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
         # Redacted before the digest is made: a digest would confirm a guessed secret.
-        text = await self.redaction.text(submission.text, entry)
+        text = await self.redaction.text(submission.text, context.entry)
         submission = replace(submission, text=text)
         episode = self._episode(submission)
         key = submission.idempotency_key or episode.id
@@ -124,7 +123,7 @@ class Ingest:
             episode, words = await asyncio.to_thread(prepare_episode, episode)
         else:
             episode, words = prepare_episode(episode)
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             if await store_episode(tx, episode, words, self.digests, key=key, digest=digest):
                 await tx.jobs.add(
                     episode.job_id,
@@ -148,8 +147,8 @@ class Ingest:
                 accepted = Accepted(
                     before.episode_id, before.job_id, cached=True, container=submission.container
                 )
-            entry.ids += [accepted.episode_id, accepted.job_id]
-            entry.counts["queued"] = int(not accepted.cached)
+            context.entry.ids += [accepted.episode_id, accepted.job_id]
+            context.entry.counts["queued"] = int(not accepted.cached)
         self.wake()
         return accepted
 
@@ -178,20 +177,19 @@ class Ingest:
 
     async def extracted(
         self,
-        namespace: Namespace,
+        context: Context,
         job_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Extracted:
         """How far the job of a text has come. Raises `NotFound`, also for a text out of reach."""
         storable(job_id)
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(
+            context.namespace, write=False, reach=context.scope
+        ) as tx:
             job = await tx.jobs.of_text(job_id)
             memories = await tx.memories.of_episode(job.episode_id) if job else []
         if job is None:
             raise NotFound("No job has this id. Take the job_id that a store has answered with.")
-        entry.ids.append(job.id)
+        context.entry.ids.append(job.id)
         return Extracted(job, tuple(one.id for one in memories))
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:

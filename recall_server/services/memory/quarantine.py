@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import NotFound, Stale
-from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.quarantine import Held, Place, Suspect
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
@@ -36,36 +36,49 @@ class Quarantine:
     wake: Callable[[], None]
 
     async def list(
-        self, namespace: Namespace, *, state: Held, limit: int, offset: int, entry: AuditEntry
+        self,
+        context: Context,
+        *,
+        state: Held,
+        limit: int,
+        offset: int,
     ) -> Suspects:
         """Return the turns of this state with their words and the reasons, newest first."""
-        async with self.store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(context.namespace, write=False) as tx:
             found = await tx.quarantine.page(state, limit=limit, offset=offset)
             total = await tx.quarantine.count(state)
-        entry.counts["suspects"] = len(found)
+        context.entry.counts["suspects"] = len(found)
         reached = offset + len(found)
         return Suspects(tuple(found), total, reached if found and reached < total else None)
 
-    async def release(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
+    async def release(
+        self,
+        context: Context,
+        item_id: str,
+    ) -> None:
         """Index the turn and enqueue its extraction. Idempotent. Raises `NotFound`; `Stale` if it
         was rejected.
         """
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
-            place = await self._decide(tx, item_id, Held.RELEASED, entry)
+            place = await self._decide(tx, item_id, Held.RELEASED, context.entry)
             if place is not None and await tx.episodes.show(item_id):
                 await indexing.show(tx, [item_id])
                 payload = {"episode_id": place.episode_id, "turn": place.position}
                 await tx.jobs.add(self.new_id("job"), EXTRACT, payload, self.now())
         self.wake()
 
-    async def reject(self, namespace: Namespace, item_id: str, *, entry: AuditEntry) -> None:
+    async def reject(
+        self,
+        context: Context,
+        item_id: str,
+    ) -> None:
         """Keep the turn hidden for good. Idempotent. Raises `NotFound`; `Stale` if it was released:
         its memories are forgotten with delete_memory.
         """
-        async with self.store.transaction(namespace, entry=entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
-            await self._decide(tx, item_id, Held.REJECTED, entry)
+            await self._decide(tx, item_id, Held.REJECTED, context.entry)
 
     async def _decide(
         self, tx: Transaction, item_id: str, state: Held, entry: AuditEntry

@@ -4,12 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from recall_server.domain.audit import AuditEntry
 from recall_server.domain.containers import container
+from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import Memory, MemoryType
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
 from recall_server.domain.search import ranking
@@ -81,12 +79,10 @@ class Recall:
 
     async def search(
         self,
-        namespace: Namespace,
+        context: Context,
         query: Query,
         *,
         cite: bool = False,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Found:
         """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
         each with the exact words it rests on, and its scores.
@@ -95,12 +91,12 @@ class Recall:
         the words alone decide, and the answer says so.
         """
         clean_text(query.text, chars_max=self.query_chars_max)
-        reach = reach.inside(_checked(query.containers))
-        prepared = await search.prepare(self.store, self.embedder, namespace, query, reach)
+        scope = context.scope.inside(_checked(query.containers))
+        prepared = await search.prepare(self.store, self.embedder, context.namespace, query, scope)
         now = self.now()
         reranking = None if Step.RERANK in query.without else self.reranking
         degraded = prepared.degraded
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(context.namespace, write=False, reach=scope) as tx:
             least = RERANKED_MIN if reranking else 0
             found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
             if reranking is None:
@@ -114,82 +110,81 @@ class Recall:
             best, failed = await reranking.rank(prepared, found.best, passages)
             found = replace(found, best=best)
             degraded = degraded or failed
-            async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+            async with self.store.transaction(context.namespace, write=False, reach=scope) as tx:
                 hits = await _finalized(tx, found, query, cite=cite)
-        entry.ids += [hit.item.id for hit in hits]
-        entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
-        entry.turns_shown += _of_kind(hits, ItemKind.TURN)
-        entry.counts["hits"] = len(hits)
-        entry.details["mode"] = prepared.query.mode
+        context.entry.ids += [hit.item.id for hit in hits]
+        context.entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
+        context.entry.turns_shown += _of_kind(hits, ItemKind.TURN)
+        context.entry.counts["hits"] = len(hits)
+        context.entry.details["mode"] = prepared.query.mode
         return Found(tuple(hits), degraded, found.evidence)
 
     async def inspect(
         self,
-        namespace: Namespace,
+        context: Context,
         *,
         limit: int,
         offset: int,
         type_: str,
         topic: str,
         containers: Collection[str] | None = None,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Page:
         """One page of the active memories, newest first."""
         storable(topic)
-        reach = reach.inside(_checked(containers))
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        scope = context.scope.inside(_checked(containers))
+        async with self.store.transaction(context.namespace, write=False, reach=scope) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
-            entry.counts["memories"] = len(memories)
+            context.entry.counts["memories"] = len(memories)
         reached = offset + len(memories)
         return Page(tuple(memories), total, reached if reached < total else None)
 
     async def history(
         self,
-        namespace: Namespace,
+        context: Context,
         memory_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
         words it cites, and who decided what no rule could. Raises `MemoryNotFound`.
         """
         storable(memory_id)
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(
+            context.namespace, write=False, reach=context.scope
+        ) as tx:
             chain = await tx.memories.lineage(memory_id)
             decisions = await tx.memories.decisions([memory.id for memory in chain])
         if not chain:
             raise MemoryNotFound
-        entry.ids.append(memory_id)
+        context.entry.ids.append(memory_id)
         return History(tuple(chain), decisions)
 
     async def stats(
-        self, namespace: Namespace, *, reach: AccessScope = FULL_ACCESS, entry: AuditEntry
+        self,
+        context: Context,
     ) -> Counts:
         """Active memories by type, and what is still to be extracted."""
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(
+            context.namespace, write=False, reach=context.scope
+        ) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
         counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.of(jobs))
-        entry.counts["memories"] = counts.total
+        context.entry.counts["memories"] = counts.total
         return counts
 
     async def forget(
         self,
-        namespace: Namespace,
+        context: Context,
         item_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> None:
         """Never recall this memory (or turn) again; the record of it stays.
 
         Raises `MemoryNotFound` where this namespace has no active one of that id.
         """
         storable(item_id)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             found = await search.read_items(tx, [item_id])
             if not found:
@@ -198,23 +193,22 @@ class Recall:
                 await commit.apply(tx, Plan((Forget(item_id),)), self.now())
             else:
                 await commit.close_turns(tx, found, "hidden")
-            entry.ids.append(item_id)
-            entry.counts["forgotten"] = 1
+            context.entry.ids.append(item_id)
+            context.entry.counts["forgotten"] = 1
 
     async def restore(
         self,
-        namespace: Namespace,
+        context: Context,
         memory_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> None:
         """Undo `forget` of a memory, as long as the window lasts.
 
         Raises `MemoryNotFound` where there is no memory of that id, and `NotRestorable`.
         """
         storable(memory_id)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             if not await tx.memories.get([memory_id]):
                 # Neither a search nor a list shows what was forgotten.
@@ -225,8 +219,8 @@ class Recall:
             if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable
             await indexing.show_again(tx, [memory_id])
-            entry.ids.append(memory_id)
-            entry.counts["restored"] = 1
+            context.entry.ids.append(memory_id)
+            context.entry.counts["restored"] = 1
 
 
 def _checked(containers: Collection[str] | None) -> Collection[str] | None:

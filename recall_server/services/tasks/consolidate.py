@@ -15,6 +15,7 @@ from recall_server.domain.attributes import canonical
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.audit import Outcome as Ending
 from recall_server.domain.containers import container
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Episode
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
@@ -30,7 +31,7 @@ from recall_server.domain.job import Job
 from recall_server.domain.memory import Status as Believed
 from recall_server.domain.memory import searchable
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
     Failure,
@@ -92,14 +93,12 @@ class Consolidate:
 
     async def start(
         self,
-        namespace: Namespace,
+        context: Context,
         request: Request,
         *,
         context_id: str = "",
         message: Callable[[str, str], Message] | None = None,
         also: Callable[[Transaction, Task], Awaitable[None]] | None = None,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Task:
         """Store a task and enqueue its work: one transaction, no model. `message` makes the
         client's message to store, given the ids of the task and its context; `also` runs in the
@@ -108,11 +107,11 @@ class Consolidate:
         Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on erased text,
         `NotFound` on an unknown plan, `OutsideAccessScope`, `QuotaExceeded`.
         """
-        request = self._checked(request).limited_to(reach)
-        request = replace(request, text=await self.redaction.text(request.text, entry))
-        entry.details |= {"mode": request.mode} | request.source.details()
+        request = self._checked(request).limited_to(context.scope)
+        request = replace(request, text=await self.redaction.text(request.text, context.entry))
+        context.entry.details |= {"mode": request.mode} | request.source.details()
         if request.mode is not Mode.APPLY:
-            entry.details |= text_details(request.topic, request.container, request.source)
+            context.entry.details |= text_details(request.topic, request.container, request.source)
         now = self.transitions.now()
         task_id, context_id = (
             self.transitions.new_id("task"),
@@ -122,29 +121,31 @@ class Consolidate:
         task = Task(
             id=task_id,
             context_id=context_id,
-            accessor=entry.accessor,
+            accessor=context.entry.accessor,
             created_at=now,
             request=request,
             work=Work(self.transitions.new_id("ep"), now),
             status=Status(TaskState.SUBMITTED, now),
-            messages=(await self.redaction.message(said, entry),) if said else (),
+            messages=(await self.redaction.message(said, context.entry),) if said else (),
         )
         text = await task_text(task)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
             if request.mode is Mode.APPLY:
-                task = await _from_plan(tx, task, reach)
+                task = await _from_plan(tx, task, context.scope)
             elif request.policy is None:
                 policy = await tx.access.policy() or Policy.ASK
                 task = replace(task, request=replace(request, policy=policy))
             task = await self.transitions.add(tx, task)
             if also:
                 await also(tx, task)
-            entry.ids.append(task.id)
+            context.entry.ids.append(task.id)
         if text is not None:
-            self.transitions.cache.put(namespace, task, text)
+            self.transitions.cache.put(context.namespace, task, text)
         self.transitions.wake()
         return task
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, LimitReached, OutsideAccessScope, TaskNotFound
 from recall_server.domain.external_errors import (
     PushConfigNotFound,
@@ -23,7 +24,6 @@ from recall_server.domain.external_errors import (
 )
 from recall_server.domain.job import Job
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.task import Task
 from recall_server.integrations.crypto.sealing import Sealer
 from recall_server.integrations.http.webhook import Webhook
@@ -147,12 +147,9 @@ class Push:
 
     async def configure(
         self,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
         wanted: PushRequest,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> PushConfig:
         """Push the task's events from now on to `wanted.url`. An existing config of this id is
         replaced; its undelivered events go to the new address.
@@ -160,24 +157,28 @@ class Push:
         Raises what `check` and `add` raise, `TaskNotFound`, and `OutsideAccessScope` if the task
         may show more than the token may access.
         """
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
-            if not (await _existing(tx, task_id)).request.effective_scope.within(reach):
+        async with self.store.transaction(
+            context.namespace, write=False, reach=context.scope
+        ) as tx:
+            if not (await _existing(tx, task_id)).request.effective_scope.within(context.scope):
                 raise OutsideAccessScope(
                     "This task may show more than this token may access. Use a token with wider "
                     "access."
                 )
         await self.check(wanted)
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             # Locked, so that every event is either before the config or after it.
             task = await tx.tasks.locked(task_id)
             if task is None:
                 raise TaskNotFound
-            config = await self.add(tx, namespace, task_id, wanted, after=task.events)
+            config = await self.add(tx, context.namespace, task_id, wanted, after=task.events)
             if config.delivered_seq < task.events:
                 await tx.pushes.promise_one(config, self.now(), self.new_id)
             await self._promise_end(tx, task)
-            entry.ids += [task_id, config.id]
+            context.entry.ids += [task_id, config.id]
         self.wake()
         return config
 
@@ -197,62 +198,62 @@ class Push:
 
     async def get(
         self,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
         config_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> PushConfig:
         """Raises `TaskNotFound` and `PushConfigNotFound`."""
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(
+            context.namespace, write=False, reach=context.scope
+        ) as tx:
             await _existing(tx, task_id)
             config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
             raise PushConfigNotFound
-        entry.ids += [task_id, config_id]
+        context.entry.ids += [task_id, config_id]
         return config
 
     async def page(
         self,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
         *,
         limit: int = CONFIGS_MAX,
         cursor: str = "",
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> PushPage:
         """Return the configs of a task, from `cursor` on. Raises `InvalidCursor`,
         `TaskNotFound`.
         """
-        listing = Listing("pushes", namespace, entry.accessor or "", {"run_id": task_id})
+        listing = Listing(
+            "pushes", context.namespace, context.entry.accessor or "", {"run_id": task_id}
+        )
         [after] = self.cursors.place(listing, cursor) or [""]
-        async with self.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.store.transaction(
+            context.namespace, write=False, reach=context.scope
+        ) as tx:
             await _existing(tx, task_id)
             found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
-        entry.ids.append(task_id)
-        entry.counts["configs"] = len(found[:limit])
+        context.entry.ids.append(task_id)
+        context.entry.counts["configs"] = len(found[:limit])
         place = [found[limit - 1].id] if len(found) > limit else None
         return PushPage(tuple(found[:limit]), self.cursors.sealed(listing, place))
 
     async def remove(
         self,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
         config_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> bool:
         """Remove a config; False if there is none. Raises `TaskNotFound`."""
-        async with self.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             await _existing(tx, task_id)
-            entry.ids.append(task_id)
+            context.entry.ids.append(task_id)
             if not _ID.fullmatch(config_id):
                 return False
-            entry.ids.append(config_id)
+            context.entry.ids.append(config_id)
             return await tx.pushes.remove(task_id, config_id)
 
     async def deliver(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:

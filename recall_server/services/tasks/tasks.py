@@ -7,6 +7,7 @@ from typing import Any
 
 from recall_server.domain.answers import AnswerUnclear, resolutions
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import (
     NamespaceNotFound,
     NotWaiting,
@@ -105,13 +106,11 @@ class Tasks:
 
     async def answer(
         self,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
         given: str | Sequence[Any],
         *,
         messages: Callable[[Task], Sequence[Message]] | None = None,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Task:
         """Answer a paused task; `answers.resolutions` describes the forms. `messages` makes the
         client's messages to store, given the task as it asks.
@@ -120,30 +119,32 @@ class Tasks:
         Concurrent answers are accepted one at a time. An unclear answer leaves the task paused,
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks nothing.
         """
-        given = await self.redaction.value(given, entry)
-        async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        given = await self.redaction.value(given, context.entry)
+        async with self.transitions.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             task = await _locked(tx, task_id)
             if task.status.state is not TaskState.INPUT_REQUIRED:
                 raise _not_waiting(task)
             now = self.transitions.now()
-            by = entry.accessor or "operator"
+            by = context.entry.accessor or "operator"
             try:
                 found = resolutions(given, task.status.questions, by=by, at=now)
             except AnswerUnclear as error:
                 status = replace(task.status, at=now, note=error.message)
                 after = replace(task, status=status)
-                entry.code = error.code
+                context.entry.code = error.code
             else:
                 after = _answered(task, found, now)
-                entry.counts["answered"] = len(found)
+                context.entry.counts["answered"] = len(found)
             if messages:
-                said = [await self.redaction.message(one, entry) for one in messages(task)]
+                said = [await self.redaction.message(one, context.entry) for one in messages(task)]
                 kept = (*task.messages, *said)[-MESSAGES_MAX:]
                 after = replace(after, messages=kept)
             saved = await self._save_and_requeue(tx, task, after)
-            entry.ids.append(task.id)
-        self.transitions.notify(namespace, saved)
+            context.entry.ids.append(task.id)
+        self.transitions.notify(context.namespace, saved)
         return saved
 
     async def _save_and_requeue(self, tx: Transaction, before: Task, after: Task) -> Task:
@@ -154,26 +155,27 @@ class Tasks:
 
     async def resolve(
         self,
-        namespace: Namespace,
+        context: Context,
         question_id: str,
         choice: Choice,
         text: str | None,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Task:
         """Answer one question by its id, in any task. Raises `TaskNotFound` if no task asks it, and
         `AnswerUnclear` if the answer is not acceptable.
         """
         storable(question_id)
-        task_id = await self.transitions.store.autocommit(namespace, reach=reach).tasks.asking(
-            question_id
-        )
+        task_id = await self.transitions.store.autocommit(
+            context.namespace, reach=context.scope
+        ).tasks.asking(question_id)
         if task_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
-        task = await self.answer(namespace, task_id, [given], reach=reach, entry=entry)
-        if task.status.note and task.status.state is TaskState.INPUT_REQUIRED and entry.code:
+        task = await self.answer(context, task_id, [given])
+        if (
+            task.status.note
+            and task.status.state is TaskState.INPUT_REQUIRED
+            and context.entry.code
+        ):
             raise AnswerUnclear(task.status.note)
         return task
 
@@ -182,33 +184,34 @@ class Tasks:
         return await self.transitions.store.autocommit(namespace).access.policy()
 
     async def set_policy(
-        self, namespace: Namespace, policy: Policy | None, *, entry: AuditEntry
+        self,
+        context: Context,
+        policy: Policy | None,
     ) -> None:
         """Set the policy for requests without one and for background extraction, which cannot ask
         and treats *ask* as *decide*. Raises `NamespaceNotFound`.
         """
-        async with self.transitions.store.transaction(namespace, entry=entry) as tx:
+        async with self.transitions.store.transaction(context.namespace, entry=context.entry) as tx:
             if not await tx.access.set_policy(policy):
                 raise NamespaceNotFound
 
     async def cancel(
         self,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
-        *,
-        reach: AccessScope = FULL_ACCESS,
-        entry: AuditEntry,
     ) -> Task:
         """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
-        async with self.transitions.store.transaction(namespace, reach=reach, entry=entry) as tx:
+        async with self.transitions.store.transaction(
+            context.namespace, reach=context.scope, entry=context.entry
+        ) as tx:
             await tx.lock()
             task = await _locked(tx, task_id)
             if task.status.state.final:
                 raise TaskEnded
             status = Status(TaskState.CANCELED, self.transitions.now(), "Canceled on request.")
             saved = await self.transitions.change(tx, task, replace(task, status=status))
-            entry.ids.append(task_id)
-        self.transitions.notify(namespace, saved)
+            context.entry.ids.append(task_id)
+        self.transitions.notify(context.namespace, saved)
         return saved
 
     async def watch(

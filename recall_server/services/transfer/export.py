@@ -12,6 +12,7 @@ from typing import Any
 
 from recall_server.domain.attributes import normal_entity
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import ExportBusy, NamespaceNotFound
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
 from recall_server.domain.namespace import Namespace
@@ -64,7 +65,10 @@ class Export:
     _open: set[Namespace] = field(default_factory=set)
 
     async def stream(
-        self, namespace: Namespace, *, subject: str | None = None, entry: AuditEntry
+        self,
+        context: Context,
+        *,
+        subject: str | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """All lines, some whole ones at a time, of the moment at which the first is asked for,
         whatever is written meanwhile; the audit record comes before them. With `subject`, only
@@ -75,11 +79,11 @@ class Export:
         `ExportBusy` while another export of it goes on, or several of others.
         """
         person = None if subject is None else Person(subject)
-        with self._alone(namespace):
-            await self._begin(namespace, entry)
+        with self._alone(context.namespace):
+            await self._begin(context.namespace, context.entry)
             account = Account()
-            async with self.store.snapshot(namespace) as tx:
-                yield account.lines([await self._manifest(tx, namespace, person)])
+            async with self.store.snapshot(context.namespace) as tx:
+                yield account.lines([await self._manifest(tx, context.namespace, person)])
                 async for records in _whole(tx) if person is None else _concerning(tx, person):
                     yield account.lines(records)
             yield written(account.end())

@@ -20,7 +20,7 @@ from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
 from recall_server.integrations.extraction.merger import Merged
 from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open, settings_for
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
 from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock
@@ -40,13 +40,13 @@ async def task(application: Application, text: str = "", **given: object) -> Tas
     request = Request(
         **{"mode": Mode.INGEST if text else Mode.MERGE, "topic": "life", "text": text, **given}  # type: ignore[arg-type]
     )
-    started = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    started = await application.services.consolidate.start(context(application), request)
     await drained(application)
     return await application.services.tasks.get(ALICE, started.id)
 
 
 async def answered(application: Application, paused: Task, given: object) -> Task:
-    await application.services.tasks.answer(ALICE, paused.id, given, entry=entry(application))  # type: ignore[arg-type]
+    await application.services.tasks.answer(context(application), paused.id, given)  # type: ignore[arg-type]
     await drained(application)
     return await application.services.tasks.get(ALICE, paused.id)
 
@@ -131,7 +131,7 @@ async def test_a_policy_of_the_namespace_holds_where_a_request_says_nothing(
 ) -> None:
     tasks = application.services.tasks
     await task(application, LISBON)
-    await tasks.set_policy(ALICE, Policy.KEEP_BOTH, entry=entry(application))
+    await tasks.set_policy(context(application), Policy.KEEP_BOTH)
     done = await task(application, PORTO)
     assert done.status.state is TaskState.COMPLETED
     assert await values(application) == ["Lisbon", "Porto"]
@@ -139,19 +139,19 @@ async def test_a_policy_of_the_namespace_holds_where_a_request_says_nothing(
     asked = await task(application, "User: I live in Madrid.", policy=Policy.ASK)
     assert asked.status.state is TaskState.INPUT_REQUIRED
 
-    await tasks.set_policy(ALICE, Policy.KEEP_EXISTING, entry=entry(application))
+    await tasks.set_policy(context(application), Policy.KEEP_EXISTING)
     await remember(application, "User: I live in Faro.")
     await drained(application)
     assert await values(application) == ["Lisbon", "Porto"]
     with pytest.raises(NotFound):
-        await tasks.set_policy(Namespace("nobody"), Policy.ASK, entry=entry(application))
+        await tasks.set_policy(context(application), Policy.ASK)
 
 
 async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(
     application: Application, clock: Clock
 ) -> None:
     request = Request(Mode.INGEST, "life", LISBON)
-    started = await application.services.consolidate.start(ALICE, request, entry=entry(application))
+    started = await application.services.consolidate.start(context(application), request)
     async with application.store.transaction(None) as tx:
         assert await tx.jobs.claim("", clock(), clock() + timedelta(minutes=3))  # and it dies
     await drained(application)
@@ -183,7 +183,7 @@ async def test_an_answer_takes_effect_and_says_who_gave_it(
     assert done.status.state is TaskState.COMPLETED
     assert await values(application) == left
     for memory in (asked.new, asked.existing[0]):
-        told = await application.services.recall.history(ALICE, memory.id, entry=entry(application))
+        told = await application.services.recall.history(context(application), memory.id)
         (decision,) = told.decisions[memory.id]
         assert (decision.choice, decision.decided_by) == (Choice(choice), "acc_test")
 
@@ -198,7 +198,7 @@ async def test_a_merged_text_takes_the_place_of_both(application: Application) -
     assert done.status.state is TaskState.COMPLETED
     (left,) = await memories(application)
     assert left.text == text
-    told = await application.services.recall.history(ALICE, left.id, entry=entry(application))
+    told = await application.services.recall.history(context(application), left.id)
     assert len(told.chain) == 3
 
 
@@ -248,9 +248,7 @@ async def test_of_several_answers_at_once_one_is_taken(application: Application)
     paused = await task(application, PORTO)
 
     async def one(choice: str) -> Task | BaseException:
-        return await application.services.tasks.answer(
-            ALICE, paused.id, choice, entry=entry(application)
-        )
+        return await application.services.tasks.answer(context(application), paused.id, choice)
 
     said = await asyncio.gather(
         *(one(("keep_new", "keep_existing")[n % 2]) for n in range(10)), return_exceptions=True
@@ -288,13 +286,13 @@ async def test_a_paused_or_cancelled_run_leaves_memory_as_it_was(application: Ap
     paused = await task(application, "User: I live in Porto. I like chess.")
     assert await memories(application) == before
 
-    await application.services.tasks.cancel(ALICE, paused.id, entry=entry(application))
+    await application.services.tasks.cancel(context(application), paused.id)
 
     assert await memories(application) == before
     with pytest.raises(NotWaiting):
         await answered(application, paused, "keep_new")
     with pytest.raises(TaskEnded):
-        await application.services.tasks.cancel(ALICE, paused.id, entry=entry(application))
+        await application.services.tasks.cancel(context(application), paused.id)
 
 
 async def test_a_dry_run_shows_the_plan_and_applying_it_does_exactly_that(
@@ -390,13 +388,11 @@ async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory
     request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
     async with open_app() as first, open_app() as second:
         await enter(first)
-        control = await first.services.consolidate.start(ALICE, request, entry=entry(first))
+        control = await first.services.consolidate.start(context(first), request)
         await drained(first)
         kept = await values(first)
-        ended = await first.services.consolidate.start(
-            ALICE, replace(request, text=PORTO), entry=entry(first)
-        )
-        await second.services.tasks.cancel(ALICE, ended.id, entry=entry(second))
+        ended = await first.services.consolidate.start(context(first), replace(request, text=PORTO))
+        await second.services.tasks.cancel(context(second), ended.id)
         await drained(first)
         clock.pass_(timedelta(minutes=1))
         await drained(first)
@@ -415,9 +411,7 @@ async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
     async with open_app(task_poll_s=3600) as application:
         await enter(application)
         request = Request(mode=Mode.INGEST, topic="life", text=LISBON)
-        started = await application.services.consolidate.start(
-            ALICE, request, entry=entry(application)
-        )
+        started = await application.services.consolidate.start(context(application), request)
         for _ in range(FAILURES_MAX + 1):
             async with application.store.transaction(None) as tx:
                 await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
@@ -450,7 +444,7 @@ async def test_fifty_paused_runs_hold_no_task_of_the_loop(application: Applicati
     before = len(asyncio.all_tasks())
     for _ in range(50):
         request = Request(Mode.INGEST, "life", PORTO)
-        await application.services.consolidate.start(ALICE, request, entry=entry(application))
+        await application.services.consolidate.start(context(application), request)
     await drained(application)
 
     waiting = await application.services.tasks.questions(ALICE, limit=1_000)
@@ -468,9 +462,9 @@ async def test_another_tenant_finds_nothing(application: Application) -> None:
     with pytest.raises(TaskNotFound):
         await tasks.get(mallory, paused.id)
     with pytest.raises(TaskNotFound):
-        await tasks.answer(mallory, paused.id, "keep_new", entry=entry(application, mallory))
+        await tasks.answer(context(application, mallory), paused.id, "keep_new")
     with pytest.raises(TaskNotFound):
-        await tasks.cancel(mallory, paused.id, entry=entry(application, mallory))
+        await tasks.cancel(context(application, mallory), paused.id)
     assert await tasks.questions(mallory, limit=10) == []
     assert len(await tasks.questions(ALICE, limit=10)) == 1
 
@@ -499,7 +493,7 @@ async def test_similar_memories_of_a_topic_become_one_that_says_all_they_say(
     assert [m.text for m in planned.outcome.created] == [merged.text]
     assert "Porto" in merged.text
     assert sorted(done.outcome.superseded) == sorted(m.id for m in sources)
-    told = await application.services.recall.history(ALICE, merged.id, entry=entry(application))
+    told = await application.services.recall.history(context(application), merged.id)
     assert {m.id for m in told.chain} == {merged.id, *(m.id for m in sources)}
 
 

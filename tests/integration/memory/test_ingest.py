@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Source, Span
 from recall_server.domain.errors import (
     EmptyText,
@@ -25,7 +26,7 @@ from recall_server.domain.text.transcript import chunk
 from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
 from recall_server.storage.postgres import driver
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, entry, memories, remember
 from tests.support.extractors import Scripted
 from tests.support.models import HashEmbedder
 from tests.support.runtime import NOON, Clock
@@ -35,9 +36,7 @@ async def test_a_text_is_found_by_its_words_before_anything_is_extracted(open_ap
     async with open_app() as application:
         await enter(application)
         await remember(application, "The heron stood by the pond.")
-        found = await application.services.recall.search(
-            ALICE, Query("heron"), entry=entry(application)
-        )
+        found = await application.services.recall.search(context(application), Query("heron"))
 
     assert [hit.item.text for hit in found.hits] == ["The heron stood by the pond."]
 
@@ -91,7 +90,7 @@ async def test_bad_text_is_refused_with_its_reason_and_nothing_is_kept(
         await enter(application)
         with pytest.raises(error):
             await remember(application, text)
-        counts = await application.services.recall.stats(ALICE, entry=entry(application))
+        counts = await application.services.recall.stats(context(application))
 
     assert counts.backlog.pending_extractions == 0
 
@@ -102,7 +101,7 @@ async def test_a_bad_topic_is_refused(open_app: Open, topic: str) -> None:
         await enter(application)
         with pytest.raises(Invalid, match="topic"):
             await application.services.ingest.remember(
-                ALICE, Submission("text", topic), entry=entry(application)
+                context(application), Submission("text", topic)
             )
 
 
@@ -139,10 +138,10 @@ async def test_the_newer_of_two_values_supersedes_the_older(open_app: Open, cloc
         await drained(application)
         (active,) = await memories(application)
         old, new = (
-            await application.services.recall.history(ALICE, active.id, entry=entry(application))
+            await application.services.recall.history(context(application), active.id)
         ).chain
         found = await application.services.recall.search(
-            ALICE, Query("Alice lives Oslo"), entry=entry(application)
+            context(application), Query("Alice lives Oslo")
         )
 
     assert (old.fact and old.fact.value, new.fact and new.fact.value) == ("Oslo", "Lisbon")
@@ -159,9 +158,7 @@ async def test_what_is_told_late_goes_into_history_at_once(open_app: Open) -> No
         await remember(application, "--- 5 May 2022 ---\nAlice: I live in Oslo.")
         await drained(application)
         (active,) = await memories(application)
-        chain = (
-            await application.services.recall.history(ALICE, active.id, entry=entry(application))
-        ).chain
+        chain = (await application.services.recall.history(context(application), active.id)).chain
 
     assert [memory.fact and memory.fact.value for memory in chain] == ["Oslo", "Lisbon"]
     assert [memory.status for memory in chain] == [Status.SUPERSEDED, Status.ACTIVE]
@@ -199,7 +196,7 @@ async def test_a_repeated_extraction_adds_nothing_and_brings_nothing_back(
         accepted = await remember(application, "Alice: I live in Oslo.")
         await drained(application)
         (memory,) = await memories(application)
-        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+        await application.services.recall.forget(context(application), memory.id)
         async with application.store.transaction(ALICE) as tx:
             await tx.jobs.add("job_2", EXTRACT, {"episode_id": accepted.episode_id}, NOON)
         await drained(application)
@@ -219,10 +216,8 @@ async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
         await enter(application)
         await remember(application, "Alice: I like tea.")
         await drained(application)
-        found = await application.services.recall.search(
-            ALICE, Query("tea"), entry=entry(application)
-        )
-        counts = await application.services.recall.stats(ALICE, entry=entry(application))
+        found = await application.services.recall.search(context(application), Query("tea"))
+        counts = await application.services.recall.stats(context(application))
         pending = counts.backlog.pending_extractions
         clock.pass_(timedelta(seconds=10))
         await drained(application)
@@ -250,9 +245,7 @@ async def test_an_answer_that_stays_useless_ends_in_failed_with_its_reason(
             clock.pass_(timedelta(hours=1))
         async with application.store.transaction(ALICE, write=False) as tx:
             state = await tx.jobs.state(accepted.job_id)
-        found = await application.services.recall.search(
-            ALICE, Query("tea"), entry=entry(application)
-        )
+        found = await application.services.recall.search(context(application), Query("tea"))
 
     assert state is JobState.FAILED
     assert extractor.asked == 5
@@ -304,9 +297,7 @@ async def test_without_an_embedder_that_works_search_goes_by_words_and_says_so(
         await enter(application)
         await remember(application, "Alice: I live in Oslo.")
         await drained(application)
-        found = await application.services.recall.search(
-            ALICE, Query("Oslo"), entry=entry(application)
-        )
+        found = await application.services.recall.search(context(application), Query("Oslo"))
 
     assert found.degraded is not None
     assert len(found.hits) == 1
@@ -318,7 +309,7 @@ async def test_vectors_find_what_shares_no_rare_word(open_app: Open) -> None:
         await remember(application, "Alice: I live in Oslo.")
         await drained(application)
         found = await application.services.recall.search(
-            ALICE, Query("Alice lives"), cite=True, entry=entry(application)
+            context(application), Query("Alice lives"), cite=True
         )
 
     assert found.degraded is None
@@ -331,12 +322,10 @@ async def test_a_forgotten_memory_is_not_found_and_neither_are_its_words(open_ap
         await remember(application, "Alice: I live in Oslo.")
         await drained(application)
         (memory,) = await memories(application)
-        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
-        found = await application.services.recall.search(
-            ALICE, Query("Oslo"), entry=entry(application)
-        )
+        await application.services.recall.forget(context(application), memory.id)
+        found = await application.services.recall.search(context(application), Query("Oslo"))
         with pytest.raises(RecallError) as error:
-            await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+            await application.services.recall.forget(context(application), memory.id)
 
     assert found.hits == ()
     assert error.value.code == "MEMORY_NOT_FOUND"
@@ -346,15 +335,9 @@ async def test_a_passage_can_be_forgotten_by_its_id(open_app: Open) -> None:
     async with open_app() as application:
         await enter(application)
         await remember(application, "The heron stood by the pond.")
-        found = await application.services.recall.search(
-            ALICE, Query("heron"), entry=entry(application)
-        )
-        await application.services.recall.forget(
-            ALICE, found.hits[0].item.id, entry=entry(application)
-        )
-        after = await application.services.recall.search(
-            ALICE, Query("heron"), entry=entry(application)
-        )
+        found = await application.services.recall.search(context(application), Query("heron"))
+        await application.services.recall.forget(context(application), found.hits[0].item.id)
+        after = await application.services.recall.search(context(application), Query("heron"))
 
     assert after.hits == ()
 
@@ -370,12 +353,12 @@ async def test_nothing_of_one_tenant_is_found_listed_or_counted_by_another(
         await drained(application)
         (memory,) = await memories(application)
         recall = application.services.recall
-        found = await recall.search(bob, Query("Oslo"), entry=entry(application, bob))
-        counts = await recall.stats(bob, entry=entry(application, bob))
+        found = await recall.search(context(application, bob), Query("Oslo"))
+        counts = await recall.stats(context(application, bob))
         with pytest.raises(RecallError) as foreign:
-            await recall.forget(bob, memory.id, entry=entry(application, bob))
+            await recall.forget(context(application, bob), memory.id)
         with pytest.raises(RecallError) as unknown:
-            await recall.forget(bob, "mem_unknown", entry=entry(application, bob))
+            await recall.forget(context(application, bob), "mem_unknown")
 
         assert (found.hits, counts.total) == ((), 0)
         assert (foreign.value.code, foreign.value.message) == (
@@ -389,9 +372,8 @@ async def test_a_submission_may_say_who_and_which_session(open_app: Open) -> Non
     async with open_app() as application:
         await enter(application)
         await application.services.ingest.remember(
-            ALICE,
+            context(application),
             Submission("Alice: I live in Oslo.", "life", None, Source("s1", "agent-7", "cli")),
-            entry=entry(application),
         )
         await drained(application)
         (memory,) = await memories(application)
@@ -404,7 +386,7 @@ async def test_each_operation_leaves_one_line_in_the_book(open_app: Open) -> Non
         await enter(application)
         line: AuditEntry = entry(application)
         await application.services.ingest.remember(
-            ALICE, Submission("Alice: I live in Oslo.", "life"), entry=line
+            Context(line), Submission("Alice: I live in Oslo.", "life")
         )
         await drained(application)
         records = await application.services.audit.newest(ALICE, 100)

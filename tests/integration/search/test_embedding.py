@@ -20,7 +20,7 @@ from recall_server.services.memory.embedding import (
     of_turns,
 )
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.models import HashEmbedder, Reply, ScriptedModel, json_reply
 from tests.support.runtime import Clock
 
@@ -171,7 +171,7 @@ async def test_what_an_erased_turn_brought_into_the_next_ones_vector_goes_with_i
         first, second, third = (f"{accepted.episode_id}.{n}" for n in range(3))
         before = await stored(application)
         assert {first, second, third} <= set(before)
-        await application.services.erase.memory(ALICE, first, entry=entry(application))
+        await application.services.erase.memory(context(application), first)
         at_once = await stored(application)
         await drained(application)
         after = await stored(application)
@@ -193,7 +193,7 @@ async def test_what_is_erased_while_a_vector_is_made_has_no_part_in_it(open_app:
 
         async def meanwhile() -> None:
             await application.services.erase.memory(
-                ALICE, f"{accepted.episode_id}.0", entry=entry(application)
+                context(application), f"{accepted.episode_id}.0"
             )
 
         embedder.meanwhile = meanwhile
@@ -211,12 +211,10 @@ async def test_without_an_answer_of_the_embedder_the_job_waits(open_app: Open) -
         await enter(application)
         await remember(application, TALK)
         await drained(application)
-        found = await application.services.recall.search(
-            ALICE, Query("noon"), entry=entry(application)
-        )
+        found = await application.services.recall.search(context(application), Query("noon"))
         with pytest.raises(EmbedderUnavailable):
             await embedder.load()
-        counts = await application.services.recall.stats(ALICE, entry=entry(application))
+        counts = await application.services.recall.stats(context(application))
 
     assert found.degraded
     assert counts.backlog.pending_embeddings == 1
@@ -233,13 +231,11 @@ async def test_an_endpoint_that_comes_back_gives_the_vectors_that_it_owed(
             await enter(application)
             await remember(application, text)
             await drained(application)
-            words = await application.services.recall.search(
-                ALICE, Query("heron"), entry=entry(application)
-            )
+            words = await application.services.recall.search(context(application), Query("heron"))
             clock.pass_(timedelta(minutes=20))
             await drained(application)
             both = await application.services.recall.search(
-                ALICE, Query("heron"), cite=True, entry=entry(application)
+                context(application), Query("heron"), cite=True
             )
 
     assert words.degraded is not None

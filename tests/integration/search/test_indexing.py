@@ -7,7 +7,7 @@ be the same.
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.domain.search import ranking
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.index_walk import index, made_anew
 
 TALK = (
@@ -33,14 +33,14 @@ async def test_an_index_made_anew_is_the_one_that_was_kept(open_app: Open) -> No
 
         verbs = application.services.recall
         (first, *_) = await memories(application)
-        await verbs.forget(ALICE, first.id, entry=entry(application))
+        await verbs.forget(context(application), first.id)
         forgotten = await index(application)
         assert forgotten == await made_anew(application) != superseded
-        await verbs.restore(ALICE, first.id, entry=entry(application))
+        await verbs.restore(context(application), first.id)
         assert await index(application) == superseded
 
         (ben, *_) = [memory for memory in await memories(application) if "Initech" in memory.text]
-        await application.services.erase.memory(ALICE, ben.id, entry=entry(application))
+        await application.services.erase.memory(context(application), ben.id)
         erased = await index(application)
         assert erased == await made_anew(application) != superseded
         assert "initech" not in str(erased)
@@ -53,7 +53,7 @@ async def test_a_memory_is_found_by_the_words_of_its_turn_too(open_app: Open) ->
         await drained(application)
 
         query = Query("Was the harbour lovely?", mode=SearchMode.KEYWORD)
-        answer = await application.services.recall.search(ALICE, query, entry=entry(application))
+        answer = await application.services.recall.search(context(application), query)
         assert {hit.item.text.split()[0] for hit in answer.hits} == {"Ben"}
 
 
@@ -70,7 +70,7 @@ async def test_what_was_erased_of_a_turn_finds_no_memory_that_stays(open_app: Op
         }
         assert set(ben) == {"works_at", "allergic_to"}, "two memories rest on one turn"
 
-        await application.services.erase.memory(ALICE, ben["works_at"].id, entry=entry(application))
+        await application.services.erase.memory(context(application), ben["works_at"].id)
         await drained(application)
 
         words = {row["term"] for row in (await index(application))[0]}
@@ -88,18 +88,15 @@ async def test_a_hit_comes_with_the_turns_around_it_as_far_as_the_budget_goes(
 
         async def asked(**given: int) -> list[Hit]:
             query = Query("allergic to peanuts", limit=1, mode=SearchMode.KEYWORD, **given)  # type: ignore[arg-type]
-            answer = await application.services.recall.search(
-                ALICE, query, entry=entry(application)
-            )
+            answer = await application.services.recall.search(context(application), query)
             return list(answer.hits)
 
         (alone,) = await asked()
         (hit,) = await asked(neighbours=1)
         (tight,) = await asked(neighbours=1, max_tokens=ranking.tokens(alone))
         await application.services.recall.forget(
-            ALICE,
+            context(application),
             next(m.id for m in await memories(application) if "Lisbon" in m.text),
-            entry=entry(application),
         )
         (after,) = await asked(neighbours=1)
 

@@ -11,7 +11,7 @@ from recall_server.services.memory import embedding
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.rows import document
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, remember
+from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.erasure import select
 from tests.support.reembedding import Other, lines
 
@@ -39,7 +39,7 @@ async def lived(application: Application) -> None:
     await remember(application, TALK)
     await remember(application, "Ana: I live in Lisbon. I like green tea.")
     await application.services.ingest.remember(
-        BOB, Submission("Bob: I live in Oslo.", "life"), entry=entry(application, BOB)
+        context(application, BOB), Submission("Bob: I live in Oslo.", "life")
     )
     await drained(application)
 
@@ -59,7 +59,7 @@ async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_app: Op
         again = await application.services.embedding.reembed(ALICE, entry=lines(application))
         lacking = await application.services.embedding.lacking(ALICE)
         found = await application.services.recall.search(
-            ALICE, Query("noon", mode=SearchMode.VECTOR), entry=entry(application)
+            context(application), Query("noon", mode=SearchMode.VECTOR)
         )
         book = await select(
             application.store, "SELECT counts FROM tool_call_records WHERE operation = 'reembed'"
@@ -125,7 +125,7 @@ async def test_what_is_erased_meanwhile_has_no_part_in_any_vector(open_app: Open
     async with open_app(embedder=embedder) as application:
 
         async def meanwhile() -> None:
-            await application.services.erase.memory(ALICE, turns[0], entry=entry(application))
+            await application.services.erase.memory(context(application), turns[0])
 
         embedder.meanwhile = meanwhile
         made = await application.services.embedding.reembed(ALICE, entry=lines(application))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.query import Hit, Query, Step
 from recall_server.services.memory.ingest import Submission
 from tests.support.reranking import ANA, Scripted, opened
@@ -15,7 +16,7 @@ from tests.support.runtime import Clock
 
 async def found(built: Application, query: Query) -> Sequence[Hit]:
     entry = built.services.audit.begin(ANA, "search_memories", "test", None, read_only=True)
-    return (await built.services.recall.search(ANA, query, entry=entry)).hits
+    return (await built.services.recall.search(Context(entry), query)).hits
 
 
 async def search(built: Application, query: Query) -> list[str]:
@@ -83,7 +84,7 @@ async def test_nothing_is_shown_that_was_not_looked_at(
     async with opened(database, clock, reranker) as built:
         talk = "\n".join(f"Bo: The printer {number} is broken." for number in range(60))
         entry = built.services.audit.begin(ANA, "store_memory", "test", None)
-        await built.services.ingest.remember(ANA, Submission(talk, "general"), entry=entry)
+        await built.services.ingest.remember(Context(entry), Submission(talk, "general"))
         while await built.worker.run_once():
             pass
         hits = await found(built, Query("Which printer is broken?", limit=limit))

@@ -15,6 +15,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span, Turn
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.namespace import Namespace
@@ -31,7 +32,7 @@ from recall_server.storage.index import vector_cache
 from recall_server.storage.store import Store
 from recall_server.storage.tables.episodes import turn_id
 from tests.support.application import Open, settings_for
-from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.engines import Postgres
 from tests.support.erasure import select
 from tests.support.models import HashEmbedder
@@ -49,7 +50,7 @@ async def answered(
     application: Application, query: Query, reach: AccessScope = FULL_ACCESS
 ) -> Found:
     return await application.services.recall.search(
-        ALICE, query, cite=True, reach=reach, entry=entry(application)
+        context(application, scope=reach), query, cite=True
     )
 
 
@@ -346,10 +347,10 @@ async def test_what_was_forgotten_takes_no_place_among_the_nearest(open_app: Ope
 
         assert len(before := await nearest()) == 2
         _, second = await placed(2)
-        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
+        await application.services.recall.forget(context(application), memory.id)
         assert set(await nearest()) == set(before) - {memory.id}
         assert await placed(1) == [second]
-        await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
+        await application.services.recall.restore(context(application), memory.id)
         assert await nearest() == before
         assert await placed(1) != [second]
 
@@ -738,7 +739,7 @@ async def test_a_search_reads_the_texts_of_what_it_shows_and_no_others(open_app:
         store = Store(counted, cache_bytes_max=1_000_000, mac_key=bytes(32))
         recall = replace(application.services.recall, store=store)
 
-        found = await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(application))
+        found = await recall.search(context(application), Query("quokka jam", limit=10))
 
         assert len(found.hits) == 10
         assert sorted(counted.read) == sorted(hit.item.id for hit in found.hits)
@@ -754,7 +755,7 @@ async def test_a_search_of_what_is_in_memory_reads_what_it_shows_and_writes_noth
         recall = replace(application.services.recall, store=store)
 
         for _ in range(2):
-            await recall.search(ALICE, Query("quokka jam", limit=10), entry=entry(application))
+            await recall.search(context(application), Query("quokka jam", limit=10))
 
         first, second = counted.reading
         assert first > second == 2  # the memories, and the turns
@@ -807,7 +808,7 @@ async def test_the_order_and_scores_of_an_answer_do_not_depend_on_what_was_read_
 
         async def ask(query: Query) -> list[tuple[str, Any]]:
             line = audit.begin(ALICE, "search_memories", "test", None, read_only=True)
-            found = await recall.search(ALICE, query, entry=line)
+            found = await recall.search(Context(line), query)
             await audit.note(line)
             return [(hit.item.id, hit.scores) for hit in found.hits]
 

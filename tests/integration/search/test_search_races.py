@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import Hit, Query, SearchMode
 from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
@@ -19,7 +20,7 @@ from recall_server.storage.driver import Connection, Params, Row
 from recall_server.storage.index import vector_cache
 from recall_server.storage.store import Store
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories
+from tests.support.conversation import ALICE, context, drained, enter, memories
 from tests.support.reembedding import Other, lines
 from tests.support.reranking import ANA, Scripted, opened
 from tests.support.runtime import NOON, Clock
@@ -64,9 +65,7 @@ async def test_what_is_erased_while_a_search_is_under_way_is_not_shown(
 
         async def erase() -> None:
             for hit in gone:
-                await application.services.erase.memory(
-                    ALICE, hit.item.id, entry=entry(application)
-                )
+                await application.services.erase.memory(context(application), hit.item.id)
 
         after = await narrowed_and_shown(application, query, erase)
 
@@ -95,17 +94,17 @@ async def test_what_is_erased_while_a_re_ranker_looks_at_it_is_neither_shown_nor
         asked = application.services.audit.begin(
             ANA, "search_memories", "test", None, read_only=True
         )
-        before = await application.services.recall.search(ANA, query, entry=asked)
+        before = await application.services.recall.search(Context(asked), query)
 
         async def erase() -> None:
             erased = application.services.audit.begin(ANA, "erase", "test", None)
-            await application.services.erase.memory(ANA, before.hits[0].item.id, entry=erased)
+            await application.services.erase.memory(Context(erased), before.hits[0].item.id)
 
         reranker.meanwhile = erase
         asked = application.services.audit.begin(
             ANA, "search_memories", "test", None, read_only=True
         )
-        after = await application.services.recall.search(ANA, query, entry=asked)
+        after = await application.services.recall.search(Context(asked), query)
 
         assert "quokka" in before.hits[0].item.text
         assert "quokka" not in str(after.hits)
@@ -207,8 +206,8 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
             application.store, application.embedder, ALICE, query, FULL_ACCESS
         )
 
-        await application.services.recall.forget(ALICE, memory.id, entry=entry(application))
-        await application.services.recall.restore(ALICE, memory.id, entry=entry(application))
+        await application.services.recall.forget(context(application), memory.id)
+        await application.services.recall.restore(context(application), memory.id)
         async with application.store.transaction(ALICE, write=False) as tx:
             narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
             meanwhile = (await search.finalize(tx, narrowed, query)).hits()
@@ -240,12 +239,12 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
 
         async def again() -> None:
             (chosen, *_) = await memories(other)
-            await other.services.recall.forget(ALICE, chosen.id, entry=entry(other))
-            await other.services.recall.restore(ALICE, chosen.id, entry=entry(other))
+            await other.services.recall.forget(context(other), chosen.id)
+            await other.services.recall.restore(context(other), chosen.id)
 
         async def erase() -> None:
             (chosen, *_) = await memories(other)
-            await other.services.erase.memory(ALICE, chosen.id, entry=entry(other))
+            await other.services.erase.memory(context(other), chosen.id)
 
         for meanwhile in (again, erase):
             application, happened, after = built, 1, 0

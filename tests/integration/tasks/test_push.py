@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, LimitReached, TaskNotFound
 from recall_server.domain.external_errors import (
     PushConfigNotFound,
@@ -84,10 +85,10 @@ class Desk:
 
     async def configure(self, url: str, namespace: Namespace = ALICE, **given: str) -> PushConfig:
         entry = self.entry(namespace)
-        return await self.push.configure(namespace, TASK, PushRequest(url, **given), entry=entry)
+        return await self.push.configure(Context(entry), TASK, PushRequest(url, **given))
 
     async def configs(self, namespace: Namespace = ALICE) -> list[str]:
-        page = await self.push.page(namespace, TASK, entry=self.entry(namespace))
+        page = await self.push.page(Context(self.entry(namespace)), TASK)
         return [config.id for config in page.configs]
 
     async def drain(self, after: timedelta = timedelta()) -> None:
@@ -465,12 +466,12 @@ async def test_a_config_that_was_removed_is_told_nothing_more(desk: Desk) -> Non
     async with Receiver() as receiver:
         await desk.configure(receiver.url, id="mine")
         await desk.happen()
-        there = await desk.push.remove(ALICE, TASK, "mine", entry=desk.entry())
-        again = await desk.push.remove(ALICE, TASK, "mine", entry=desk.entry())
+        there = await desk.push.remove(Context(desk.entry()), TASK, "mine")
+        again = await desk.push.remove(Context(desk.entry()), TASK, "mine")
         await desk.drain()
 
     assert (there, again) == (True, False)
-    assert not await desk.push.remove(ALICE, TASK, "no such\nid", entry=desk.entry())
+    assert not await desk.push.remove(Context(desk.entry()), TASK, "no such\nid")
     assert receiver.requests == []
     assert await desk.jobs() == {}
 
@@ -480,10 +481,10 @@ async def test_after_the_end_first_the_secret_and_then_the_config_is_removed(des
         await desk.configure(receiver.url, id="mine", token="secret")
         await desk.happen()
         await desk.drain()
-        before = await desk.push.get(ALICE, TASK, "mine", entry=desk.entry())
+        before = await desk.push.get(Context(desk.entry()), TASK, "mine")
         await desk.happen(TaskState.COMPLETED)
         await desk.drain()
-        after = await desk.push.get(ALICE, TASK, "mine", entry=desk.entry())
+        after = await desk.push.get(Context(desk.entry()), TASK, "mine")
         await desk.drain(after=timedelta(hours=25))
 
     assert told(receiver) == [2, 3]
@@ -529,9 +530,9 @@ async def test_another_namespace_sees_no_config_and_is_told_nothing(desk: Desk) 
         assert (told(alices), told(bobs)) == ([2], [])
         assert (await desk.configs(), await desk.configs(BOB)) == (["mine"], ["bobs"])
         with pytest.raises(PushConfigNotFound):
-            await desk.push.get(BOB, TASK, "mine", entry=desk.entry(BOB))
-        assert not await desk.push.remove(BOB, TASK, "mine", entry=desk.entry(BOB))
-        assert (await desk.push.get(ALICE, TASK, "mine", entry=desk.entry())).url == alices.url
+            await desk.push.get(Context(desk.entry(BOB)), TASK, "mine")
+        assert not await desk.push.remove(Context(desk.entry(BOB)), TASK, "mine")
+        assert (await desk.push.get(Context(desk.entry()), TASK, "mine")).url == alices.url
 
 
 async def test_a_run_that_is_not_there_or_anothers_cannot_be_watched(desk: Desk) -> None:
@@ -540,22 +541,22 @@ async def test_a_run_that_is_not_there_or_anothers_cannot_be_watched(desk: Desk)
         entry = desk.entry(namespace)
         for url in (request.url, "not a url"):
             with pytest.raises(TaskNotFound):
-                await desk.push.configure(namespace, task_id, PushRequest(url), entry=entry)
+                await desk.push.configure(Context(entry), task_id, PushRequest(url))
         with pytest.raises(TaskNotFound):
-            await desk.push.get(namespace, task_id, "mine", entry=entry)
+            await desk.push.get(Context(entry), task_id, "mine")
         with pytest.raises(TaskNotFound):
-            await desk.push.page(namespace, task_id, entry=entry)
+            await desk.push.page(Context(entry), task_id)
         with pytest.raises(TaskNotFound):
-            await desk.push.remove(namespace, task_id, "mine", entry=entry)
-    assert (await desk.push.configure(ALICE, TASK, request, entry=desk.entry())).task_id == TASK
+            await desk.push.remove(Context(entry), task_id, "mine")
+    assert (await desk.push.configure(Context(desk.entry()), TASK, request)).task_id == TASK
 
 
 async def test_configs_come_in_pages_by_id_and_are_limited(desk: Desk) -> None:
     ids = ["A", "Z", "a", "b", "b-1", "b.1", "b:1", "b_1", "c", "~"]
     for config_id in reversed(ids):
         await desk.configure("http://127.0.0.1:9/", id=config_id)
-    first = await desk.push.page(ALICE, TASK, limit=4, entry=desk.entry())
-    rest = await desk.push.page(ALICE, TASK, cursor=first.next or "", entry=desk.entry())
+    first = await desk.push.page(Context(desk.entry()), TASK, limit=4)
+    rest = await desk.push.page(Context(desk.entry()), TASK, cursor=first.next or "")
 
     assert len(ids) == CONFIGS_MAX
     assert [config.id for config in (*first.configs, *rest.configs)] == sorted(ids)

@@ -13,7 +13,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
 from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter, entry, memories, remember
+from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
 from tests.support.runtime import Clock
 
@@ -101,11 +101,11 @@ async def test_a_tenant_with_one_job_does_not_wait_for_one_with_many(open_app: O
         for number in range(20):
             await remember(application, f"Alice: I like tea number {number}.")
         await application.services.ingest.remember(
-            BOB, Submission("Bob: I like rum.", "life"), entry=entry(application, BOB)
+            context(application, BOB), Submission("Bob: I like rum.", "life")
         )
         for _ in range(2):
             await application.worker.run_once()
-        counts = await application.services.recall.stats(BOB, entry=entry(application, BOB))
+        counts = await application.services.recall.stats(context(application, BOB))
 
     assert counts.backlog.pending_extractions == 0
 
