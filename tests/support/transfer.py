@@ -55,9 +55,10 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     await drained(application)
     clock = application.worker._now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
-    found = await services.recall.search(
-        namespace, Query("Which colours?"), entry=line_of(application, namespace, "search_memories")
-    )
+    searched = line_of(application, namespace, "search_memories")
+    found = await services.recall.search(namespace, Query("Which colours?"), entry=searched)
+    await services.audit.note(searched)
+    await services.audit.reads.flush()
     turn = next(hit.item.id for hit in found.hits if hit.item.id.startswith("ep_"))
     memory = next(hit.item.id for hit in found.hits if hit.item.id.startswith("mem_"))
     for item in (turn, memory):
