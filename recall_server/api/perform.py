@@ -11,7 +11,13 @@ import structlog
 
 from recall_server.api.caller import Caller
 from recall_server.domain.audit import AuditEntry, Outcome
-from recall_server.domain.errors import Busy, DeadlineExceeded, InsufficientScope, RecallError
+from recall_server.domain.errors import (
+    AuditUnavailable,
+    Busy,
+    DeadlineExceeded,
+    InsufficientScope,
+    RecallError,
+)
 from recall_server.services.audit.audit import Audit
 
 log = structlog.get_logger()
@@ -73,6 +79,8 @@ class Calls:
         entry.counts.clear()
         entry.details.clear()
         self._log(entry)
+        if isinstance(error, AuditUnavailable):
+            return  # nothing can be recorded; the log has said why, once
         try:
             async with asyncio.timeout(self.deadline_s):
                 await self.audit.note(entry)

@@ -36,11 +36,6 @@ class FairSemaphore:
         self._ended = asyncio.Event()
 
     @property
-    def busy(self) -> bool:
-        """Somebody goes."""
-        return self._total > 0
-
-    @property
     def crowded(self) -> bool:
         """Somebody waits."""
         return bool(self._waiting)
