@@ -13,7 +13,13 @@ from recall_server.api.arguments import Arguments
 from recall_server.api.caller import Caller
 from recall_server.api.operations.operation import Call, Operation, Presenter
 from recall_server.domain.audit import AuditEntry, Outcome
-from recall_server.domain.errors import Busy, DeadlineExceeded, InsufficientScope, RecallError
+from recall_server.domain.errors import (
+    AuditUnavailable,
+    Busy,
+    DeadlineExceeded,
+    InsufficientScope,
+    RecallError,
+)
 from recall_server.services import Services
 
 log = structlog.get_logger()
@@ -114,6 +120,8 @@ class Calls:
         entry.counts.clear()
         entry.details.clear()
         _log(entry)
+        if isinstance(error, AuditUnavailable):
+            return  # nothing can be recorded; the log has said why, once
         try:
             async with asyncio.timeout(self.deadline_s):
                 await self.services.audit.note(entry)

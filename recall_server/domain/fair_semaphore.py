@@ -38,11 +38,6 @@ class FairSemaphore:
         self._ended = asyncio.Event()
 
     @property
-    def busy(self) -> bool:
-        """Whether any slot is held."""
-        return self._total > 0
-
-    @property
     def contended(self) -> bool:
         """Whether anybody waits."""
         return bool(self._waiting)

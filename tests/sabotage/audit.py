@@ -1,7 +1,7 @@
 """The audit log: written with the effect that it records, and evidence that cannot be forged."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Forgets, Never, Replaced, Value, Without
+from tests.sabotage.changes import Argument, Body, Forgets, Never, Replaced, Value, Without
 from tests.sabotage.queries import Statement
 
 # The record is written when the transaction of its effect has ended.
@@ -25,6 +25,33 @@ BREAKAGES = (
         (Without("record"), Replaced(BY_ITSELF)),
         (
             "tests/api/test_faults.py::test_a_write_that_cannot_be_entered_in_the_book_does_not_happen",
+        ),
+    ),
+    Breakage(
+        "reads-never-refused",
+        "that reads are refused while their records cannot be written",
+        "recall_server.services.audit.read_log:_Waiting.check",
+        Body("pass"),
+        (
+            "tests/security/test_read_log.py::test_where_records_cannot_be_written_reads_are_refused_until_they_can[sqlite]",
+        ),
+    ),
+    Breakage(
+        "reads-lost-on-stop",
+        "that a server which stops writes the records of reads that wait",
+        "recall_server.services.audit.read_log:ReadLog.close",
+        Without("flush"),
+        (
+            "tests/security/test_read_log.py::test_a_server_that_stops_writes_the_records_that_wait[sqlite]",
+        ),
+    ),
+    Breakage(
+        "reads-written-twice",
+        "that a batch whose commit was not answered is looked for before it is written again",
+        "recall_server.services.audit.read_log:write_reads",
+        Never("again"),
+        (
+            "tests/security/test_read_log.py::test_a_batch_whose_commit_was_not_answered_is_not_written_twice[sqlite]",
         ),
     ),
     Breakage(

@@ -37,8 +37,11 @@ TELLING = {"audit", "task", "recipient"}
 Json = dict[str, Any]
 
 
-def line_of(application: Application, namespace: Namespace, operation: str) -> AuditEntry:
-    return application.services.audit.begin(namespace, operation, "test", "acc_test")
+def line_of(
+    application: Application, namespace: Namespace, operation: str, *, read_only: bool = False
+) -> AuditEntry:
+    audit = application.services.audit
+    return audit.begin(namespace, operation, "test", "acc_test", read_only=read_only)
 
 
 async def lived(application: Application, namespace: Namespace = ALICE) -> None:
@@ -55,9 +58,10 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
     await drained(application)
     clock = application.worker._now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
-    found = await services.recall.search(
-        Context(line_of(application, namespace, "search_memories")), Query("Which colours?")
-    )
+    searched = line_of(application, namespace, "search_memories", read_only=True)
+    found = await services.recall.search(Context(searched), Query("Which colours?"))
+    await services.audit.note(searched)
+    await services.audit.reads.flush()
     turn = next(hit.item.id for hit in found.hits if hit.item.id.startswith("ep_"))
     memory = next(hit.item.id for hit in found.hits if hit.item.id.startswith("mem_"))
     for item in (turn, memory):

@@ -82,10 +82,14 @@ class ReadLog:
 
     async def flush(self, namespace: Namespace | None = None) -> None:
         """Write what waits now, of one namespace or of all. Raises `AuditUnavailable`."""
-        namespaces = [*self._batches] if namespace is None else [namespace]
-        for one in namespaces:
-            if (waiting := self._batches.get(one)) is not None:
-                await run_uncancelled(self._write(one, waiting))
+        batches = [
+            self._write(one, waiting)
+            for one, waiting in self._batches.items()
+            if namespace in (None, one)
+        ]
+        for ended in await asyncio.gather(*batches, return_exceptions=True):
+            if ended is not None:
+                raise ended
 
     async def close(self) -> None:
         """Write what waits. Raises `AuditUnavailable`."""
@@ -105,10 +109,13 @@ class ReadLog:
         while waiting.records:
             await asyncio.sleep(self._delay_s if waiting.failure is None else self._retry_s)
             with suppress(AuditUnavailable):
-                await run_uncancelled(self._write(namespace, waiting))
+                await self._write(namespace, waiting)
 
     async def _write(self, namespace: Namespace, waiting: "_Waiting") -> None:
-        """Write what waits now, in order: nobody else writes for this namespace meanwhile."""
+        """Write what waits now, in order, even if the caller is cancelled meanwhile."""
+        await run_uncancelled(self._write_all(namespace, waiting))
+
+    async def _write_all(self, namespace: Namespace, waiting: "_Waiting") -> None:
         async with waiting.writing:
             left = len(waiting.records)
             while left:
