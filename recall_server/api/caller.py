@@ -30,11 +30,11 @@ class Caller:
 
     def context(self, entry: AuditEntry) -> Context:
         """On whose behalf a service acts for the operation that `entry` records."""
-        return Context(entry, self.reach)
+        return Context(entry, self.access_scope)
 
     @property
-    def reach(self) -> AccessScope:
-        return self.rights.reach
+    def access_scope(self) -> AccessScope:
+        return self.rights.access_scope
 
 
 def admit(scope: Scope, caller: Caller) -> None:

@@ -200,13 +200,13 @@ def counts(one: Counts) -> Json:
 
 def rights(one: Rights) -> Json:
     """Scopes and limits; null: none."""
-    reach = one.reach
+    access_scope = one.access_scope
     return {
         "scopes": sorted(one.scopes),
-        "topics": None if reach.topics is None else sorted(reach.topics),
-        "types": None if reach.types is None else sorted(reach.types),
-        "agent_id": reach.agent_id,
-        "containers": None if reach.containers is None else sorted(reach.containers),
+        "topics": None if access_scope.topics is None else sorted(access_scope.topics),
+        "types": None if access_scope.types is None else sorted(access_scope.types),
+        "agent_id": access_scope.agent_id,
+        "containers": None if access_scope.containers is None else sorted(access_scope.containers),
     }
 
 

@@ -118,14 +118,14 @@ def delegate(  # noqa: PLR0917  # options, each by its name
         entry = services.audit.begin(
             parent.namespace, operations.tokens.DELEGATE_TOKEN.name, PROTOCOL, None
         )
-        reach = parent.rights.reach
+        access_scope = parent.rights.access_scope
         rights = Rights(
             scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
             AccessScope(
-                frozenset(topic) if topic else reach.topics,
-                frozenset(type_) if type_ else reach.types,
-                reach.agent_id if agent_id is None else agent_id,
-                frozenset(container) if container else reach.containers,
+                frozenset(topic) if topic else access_scope.topics,
+                frozenset(type_) if type_ else access_scope.types,
+                access_scope.agent_id if agent_id is None else agent_id,
+                frozenset(container) if container else access_scope.containers,
             ),
         )
         token, info = await services.delegation.mint(

@@ -219,8 +219,7 @@ class Tour:
         _step("Erase", f"everything about {SUBJECT}, from rows, indexes and files, with a receipt.")
         admin = await _token(self.built, FIRST, Scope.ADMIN)
         async with clients.http_client(self.address, admin) as http:
-            answer = (await http.post("/v1/erasure", json={"subject": SUBJECT})).json()
-            erased: Json = answer["data"]
+            erased: Json = (await http.post("/v1/erasure", json={"subject": SUBJECT})).json()
             counts = ", ".join(f"{n} {name}" for name, n in erased["counts"].items() if n)
             _line(f"erased: {counts}")
             place = f"/v1/receipts/{erased['receipt_id']}"
@@ -229,7 +228,7 @@ class Tour:
             async with asyncio.timeout(WAIT_S):
                 while not collected["final"]:
                     await asyncio.sleep(POLL_S)
-                    collected = (await http.get(place, headers=secret)).json()["data"]
+                    collected = (await http.get(place, headers=secret)).json()
         claims = verified(collected["receipt"], self.built.key.public, RECEIPT_TYP)
         files = claims["physical"]["state"]
         _line(f"receipt {erased['receipt_id']}: signature verified, files {files}")

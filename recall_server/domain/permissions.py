@@ -116,7 +116,7 @@ class Rights:
     """All that a token may do."""
 
     scopes: frozenset[Scope] = DEFAULT_SCOPES
-    reach: AccessScope = FULL_ACCESS
+    access_scope: AccessScope = FULL_ACCESS
 
     def allows(self, scope: Scope | None) -> bool:
         return scope is None or scope in self.scopes or Scope.ADMIN in self.scopes
@@ -127,7 +127,7 @@ class Rights:
         """
         if not self.allows(scope):
             raise InsufficientScope(str(scope))
-        if whole_namespace and not self.reach.everything:
+        if whole_namespace and not self.access_scope.everything:
             raise OutsideAccessScope
 
 
@@ -136,7 +136,9 @@ NONE = Rights(frozenset())
 
 def narrower_or_equal(child: Rights, parent: Rights) -> bool:
     """Whether `child` may do nothing that `parent` may not."""
-    return all(parent.allows(scope) for scope in child.scopes) and child.reach.within(parent.reach)
+    return all(parent.allows(scope) for scope in child.scopes) and child.access_scope.within(
+        parent.access_scope
+    )
 
 
 class Refusal(StrEnum):

@@ -76,24 +76,25 @@ class Request:
     expires_in_s: float | None = None
     on_expiry: Expiry = Expiry.KEEP_EXISTING
     source: Source = field(default_factory=Source)
+    # Stored tasks have the access scope under this name.
     reach: AccessScope = FULL_ACCESS
     container: str = ""
 
-    def limited_to(self, reach: AccessScope) -> Request:
+    def limited_to(self, access_scope: AccessScope) -> Request:
         """Return the request limited to the caller's access scope. Raises `OutsideAccessScope`."""
-        if reach.types is not None:
+        if access_scope.types is not None:
             raise OutsideAccessScope(
                 "This token is limited to types of memories, and a task is about all."
             )
         if self.mode is Mode.APPLY:
             return self
-        agent = reach.writer(self.topic, self.source.agent_id)
-        container = reach.container_for(self.container)
+        agent = access_scope.writer(self.topic, self.source.agent_id)
+        container = access_scope.container_for(self.container)
         return replace(
             self,
             source=replace(self.source, agent_id=agent),
             container=container,
-            reach=reach.confined(self.topic, container),
+            reach=access_scope.confined(self.topic, container),
         )
 
     @property

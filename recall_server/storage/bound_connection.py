@@ -21,7 +21,7 @@ class BoundConnection:
     connection: Connection
     queries: Mapping[str, Query]
     namespace: Namespace | None
-    reach: AccessScope = FULL_ACCESS
+    access_scope: AccessScope = FULL_ACCESS
     # Bytes of texts that the namespace may keep.
     quota_bytes_max: int = ANY
 
@@ -55,21 +55,21 @@ class BoundConnection:
         if self.namespace is None:
             raise LookupError(f"{query.name} needs a namespace; this handle has none")
         if "any_topic" in query.parameters:
-            return {**params, "namespace": self.namespace, **_spelled(self.reach)}
+            return {**params, "namespace": self.namespace, **_spelled(self.access_scope)}
         return {**params, "namespace": self.namespace}
 
 
-def _spelled(reach: AccessScope) -> dict[str, Any]:
+def _spelled(access_scope: AccessScope) -> dict[str, Any]:
     """A reach as queries take it: each part with whether it is no limit."""
     return {
-        "any_topic": reach.topics is None,
-        "topics": sorted(reach.topics or ()),
-        "any_type": reach.types is None,
-        "types": sorted(reach.types or ()),
-        "any_agent": reach.agent_id is None,
-        "agent": reach.agent_id or "",
-        "any_container": reach.containers is None,
-        "containers": sorted(reach.containers or ()),
+        "any_topic": access_scope.topics is None,
+        "topics": sorted(access_scope.topics or ()),
+        "any_type": access_scope.types is None,
+        "types": sorted(access_scope.types or ()),
+        "any_agent": access_scope.agent_id is None,
+        "agent": access_scope.agent_id or "",
+        "any_container": access_scope.containers is None,
+        "containers": sorted(access_scope.containers or ()),
     }
 
 

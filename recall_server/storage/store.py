@@ -154,7 +154,7 @@ class Store:
         namespace: Namespace | None,
         *,
         write: bool = True,
-        reach: AccessScope = FULL_ACCESS,
+        access_scope: AccessScope = FULL_ACCESS,
         entry: AuditEntry | None = None,
         erasing: bool = False,
     ) -> AsyncIterator[Transaction]:
@@ -170,7 +170,7 @@ class Store:
             namespace=namespace, write=write, erasing=erasing
         ) as connection:
             handle = BoundConnection(
-                connection, self._queries, namespace, reach, self._quota_bytes_max
+                connection, self._queries, namespace, access_scope, self._quota_bytes_max
             )
             transaction = Transaction(handle, self._cache, self._mac_key)
             yield transaction
@@ -180,11 +180,11 @@ class Store:
             entry.written = True
 
     def autocommit(
-        self, namespace: Namespace | None, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace | None, *, access_scope: AccessScope = FULL_ACCESS
     ) -> Transaction:
         """Tables of which every query is a transaction of its own that reads."""
         connection = Autocommit(self.driver, namespace)
-        handle = BoundConnection(connection, self._queries, namespace, reach)
+        handle = BoundConnection(connection, self._queries, namespace, access_scope)
         return Transaction(handle, self._cache, self._mac_key)
 
     @asynccontextmanager

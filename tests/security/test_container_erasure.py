@@ -43,10 +43,10 @@ async def erase(
     container: str = RED,
     *,
     dry_run: bool = False,
-    reach: AccessScope = FULL_ACCESS,
+    access_scope: AccessScope = FULL_ACCESS,
 ) -> Erased:
     return await application.services.erase.container(
-        context(application, scope=reach), container, dry_run=dry_run
+        context(application, scope=access_scope), container, dry_run=dry_run
     )
 
 
@@ -193,16 +193,16 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
         other = await start(application, said, BLUE)
         await drained(application)
         await put(application, said, RED)
-        for reach in (
+        for access_scope in (
             AccessScope(containers=frozenset({BLUE})),
             AccessScope(containers=frozenset({RED}), topics=frozenset({"life"})),
             AccessScope(containers=frozenset({RED}), agent_id="planner"),
             AccessScope(containers=frozenset()),
         ):
             with pytest.raises(OutsideAccessScope):
-                await erase(application, reach=reach)
+                await erase(application, access_scope=access_scope)
         assert (await rows(application.store))["episodes"] == 3
-        assert (await erase(application, reach=ONLY_RED)).targets.task_ids == ()
+        assert (await erase(application, access_scope=ONLY_RED)).targets.task_ids == ()
         await application.services.erase.allow(context(application), said)
         await put(application, said, RED)
         assert (await erase(application)).targets.task_ids == (other.id,)
@@ -210,9 +210,9 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
 
 async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
     """Scopes, limits, holds, and the line in the book."""
-    reach = AccessScope(containers=frozenset({RED}))
-    may = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}, reach))
-    may_not = TokenRequest(Rights(DEFAULT_SCOPES, reach))
+    access_scope = AccessScope(containers=frozenset({RED}))
+    may = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}, access_scope))
+    may_not = TokenRequest(Rights(DEFAULT_SCOPES, access_scope))
     application = running.application
     async with (
         running.http(await running.token("alice", may)) as http,

@@ -206,7 +206,7 @@ async def test_nothing_is_forgotten_restored_or_erased_elsewhere(
 ) -> None:
     scopes = frozenset({Scope.ADMIN})
     memories = {one["container"]: one["id"] for one in await listed(ann)}
-    admin = TokenRequest(Rights(scopes, IN_RED.rights.reach))
+    admin = TokenRequest(Rights(scopes, IN_RED.rights.access_scope))
     async with as_(running, admin) as http:
         for room, memory_id in memories.items():
             answer = await told(http, "delete_memory", memory_id=memory_id)
@@ -339,7 +339,7 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
 ) -> None:
     """In a table and signed."""
     scopes = frozenset({Scope.READ, Scope.WRITE, Scope.TOKENS})
-    parent = TokenRequest(Rights(scopes, IN_BOTH.rights.reach))
+    parent = TokenRequest(Rights(scopes, IN_BOTH.rights.access_scope))
     async with as_(running, parent) as http:
         assert (await data(http, "whoami"))["containers"] == sorted((RED, BLUE))
         for path in ("/v1/tokens", "/v1/tokens/children"):

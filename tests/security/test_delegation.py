@@ -33,14 +33,14 @@ Json = dict[str, Any]
 
 
 def wanted(*scopes: Scope, **given: Any) -> TokenRequest:
-    reach = AccessScope(
+    access_scope = AccessScope(
         **{
             key: given.pop(key)
             for key in ("topics", "types", "agent_id", "containers")
             if key in given
         }
     )
-    return TokenRequest(Rights(frozenset(scopes), reach), **given)
+    return TokenRequest(Rights(frozenset(scopes), access_scope), **given)
 
 
 async def asks(running: Running, token: str) -> httpx2.Response:
@@ -80,7 +80,7 @@ async def calls(running: Running, token: str, tool: str, **given: Any) -> Json:
 async def revoked(running: Running, info: TokenInfo, **given: Any) -> list[str]:
     services = running.application.services
     entry = services.audit.begin(info.namespace, "revoke_token", "cli", None)
-    return await services.access.revoke(Context(entry), force=True, **given)
+    return await services.access.revoke(Context(entry), info, force=True, **given)
 
 
 async def test_a_child_may_do_what_it_was_given_and_the_book_names_it(running: Running) -> None:

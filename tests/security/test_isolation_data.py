@@ -147,10 +147,13 @@ async def test_anothers_words_and_vectors_move_no_score(running: Running) -> Non
 
 
 async def _untouched(running: Running) -> None:
-    """Each search counts as an access, which those after it would see."""
-    async with running.application.store.driver.transaction(namespace="alice", write=True) as raw:
+    """Each search counts as an access, which those after it would see in the mode `recall`."""
+    store = running.application.store
+    await running.application.services.audit.reads.flush()
+    async with store.driver.transaction(namespace="alice", write=True) as raw:
         for table in ("memories", "turns"):
             await raw.send(f"UPDATE {table} SET access_count = 0", {})
+    store.forget(namespace("alice"))
 
 
 async def test_the_same_key_and_text_of_two_tenants_are_two_things(running: Running) -> None:

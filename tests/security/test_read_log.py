@@ -164,7 +164,7 @@ async def test_the_audit_log_shows_every_read_that_was_answered_before(open_app:
         async with running.http(token) as http:
             shown = (await http.get("/v1/audit")).json()
 
-    operations = [one["operation"] for one in shown["data"]["records"]]
+    operations = [one["operation"] for one in shown["records"]]
     assert operations == [*["search_memories"] * 3, "create_token"]
 
 
@@ -190,7 +190,7 @@ async def test_where_records_cannot_be_written_reads_are_refused_until_they_can(
     assert (plain.status_code, plain.json()["code"]) == (503, "AUDIT_UNAVAILABLE")
     assert (ready.status_code, ready.json()["code"]) == (503, "AUDIT_UNAVAILABLE")
     assert ready_again.status_code == 200
-    operations = [one["operation"] for one in again.json()["data"]["records"]]
+    operations = [one["operation"] for one in again.json()["records"]]
     assert operations == ["search_memories", "create_token"]
 
 

@@ -25,8 +25,8 @@ HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 Json = dict[str, Any]
 
 
-def wanted(*scopes: Scope, reach: AccessScope | None = None, **given: Any) -> TokenRequest:
-    return TokenRequest(Rights(frozenset(scopes), reach or AccessScope()), **given)
+def wanted(*scopes: Scope, access_scope: AccessScope | None = None, **given: Any) -> TokenRequest:
+    return TokenRequest(Rights(frozenset(scopes), access_scope or AccessScope()), **given)
 
 
 MANAGER = wanted(Scope.TOKENS, Scope.READ, Scope.WRITE)
@@ -205,8 +205,8 @@ WIDER: list[Json] = [
 
 
 async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> None:
-    reach = AccessScope(frozenset({"work"}), agent_id="planner")
-    narrow = wanted(Scope.TOKENS, Scope.READ, reach=reach, expires_in=HOUR)
+    access_scope = AccessScope(frozenset({"work"}), agent_id="planner")
+    narrow = wanted(Scope.TOKENS, Scope.READ, access_scope=access_scope, expires_in=HOUR)
     token, info = await running.issued("alice", narrow)
     _, admin = await running.issued("alice", wanted(Scope.ADMIN))
     counted = await running.token("alice", wanted(Scope.TOKENS, uses=5))
@@ -235,8 +235,8 @@ async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> No
 async def test_an_admin_issues_what_it_likes_but_no_further_than_it_reaches(
     running: Running,
 ) -> None:
-    reach = AccessScope(frozenset({"work"}))
-    limited = wanted(Scope.ADMIN, reach=reach, expires_in=HOUR)
+    access_scope = AccessScope(frozenset({"work"}))
+    limited = wanted(Scope.ADMIN, access_scope=access_scope, expires_in=HOUR)
     token = await running.token("alice", limited)
     body = {"scopes": ["memory:erase"], "expires_in_s": 7_200, "uses": 3}
 
@@ -308,8 +308,10 @@ async def test_when_a_token_was_last_used_is_known_to_the_minute(
 
 @on_sqlite
 async def test_whoami_tells_a_token_what_it_may_do(running: Running) -> None:
-    reach = AccessScope(frozenset({"work"}), agent_id="planner")
-    token, info = await running.issued("alice", wanted(Scope.READ, reach=reach, expires_in=HOUR))
+    access_scope = AccessScope(frozenset({"work"}), agent_id="planner")
+    token, info = await running.issued(
+        "alice", wanted(Scope.READ, access_scope=access_scope, expires_in=HOUR)
+    )
 
     assert (await _asks(running, token)).json() == {
         "namespace": "alice",

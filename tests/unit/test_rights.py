@@ -25,8 +25,8 @@ WORK = AccessScope(topics=frozenset({"work"}))
 HOUR = timedelta(hours=1)
 
 
-def rights(*scopes: Scope, reach: AccessScope = FULL_ACCESS) -> Rights:
-    return Rights(frozenset(scopes), reach)
+def rights(*scopes: Scope, access_scope: AccessScope = FULL_ACCESS) -> Rights:
+    return Rights(frozenset(scopes), access_scope)
 
 
 def test_admin_stands_for_every_scope_and_no_other_stands_for_another() -> None:
@@ -40,8 +40,8 @@ def test_rights_without_the_scope_are_refused_and_so_are_those_to_a_part_of_the_
     with pytest.raises(InsufficientScope):
         rights(Scope.READ).require(Scope.WRITE, whole_namespace=False)
     with pytest.raises(OutsideAccessScope):
-        rights(Scope.ERASE, reach=WORK).require(Scope.ERASE, whole_namespace=True)
-    rights(Scope.ERASE, reach=WORK).require(Scope.ERASE, whole_namespace=False)
+        rights(Scope.ERASE, access_scope=WORK).require(Scope.ERASE, whole_namespace=True)
+    rights(Scope.ERASE, access_scope=WORK).require(Scope.ERASE, whole_namespace=False)
     rights(Scope.ERASE).require(Scope.ERASE, whole_namespace=True)
     rights().require(None, whole_namespace=True)
 
@@ -54,15 +54,27 @@ def test_rights_without_the_scope_are_refused_and_so_are_those_to_a_part_of_the_
         (rights(Scope.READ, Scope.WRITE), rights(Scope.READ), False),
         (rights(*Scope), rights(Scope.ADMIN), True),
         (rights(Scope.ADMIN), rights(*(ALL - {Scope.ADMIN})), False),
-        (rights(reach=WORK), rights(), True),
-        (rights(), rights(reach=WORK), False),
-        (rights(Scope.READ), rights(Scope.ADMIN, reach=WORK), False),
-        (rights(reach=WORK), rights(reach=AccessScope(frozenset({"work", "home"}))), True),
-        (rights(reach=AccessScope(frozenset({"work", "home"}))), rights(reach=WORK), False),
-        (rights(reach=AccessScope(agent_id="a")), rights(reach=AccessScope(agent_id="b")), False),
-        (rights(reach=AccessScope(agent_id="a")), rights(), True),
-        (rights(), rights(reach=AccessScope(agent_id="a")), False),
-        (rights(), rights(reach=AccessScope(types=frozenset({MemoryType.FACT}))), False),
+        (rights(access_scope=WORK), rights(), True),
+        (rights(), rights(access_scope=WORK), False),
+        (rights(Scope.READ), rights(Scope.ADMIN, access_scope=WORK), False),
+        (
+            rights(access_scope=WORK),
+            rights(access_scope=AccessScope(frozenset({"work", "home"}))),
+            True,
+        ),
+        (
+            rights(access_scope=AccessScope(frozenset({"work", "home"}))),
+            rights(access_scope=WORK),
+            False,
+        ),
+        (
+            rights(access_scope=AccessScope(agent_id="a")),
+            rights(access_scope=AccessScope(agent_id="b")),
+            False,
+        ),
+        (rights(access_scope=AccessScope(agent_id="a")), rights(), True),
+        (rights(), rights(access_scope=AccessScope(agent_id="a")), False),
+        (rights(), rights(access_scope=AccessScope(types=frozenset({MemoryType.FACT}))), False),
     ],
 )
 def test_a_token_is_narrower_only_if_it_is_in_every_way(
@@ -72,14 +84,14 @@ def test_a_token_is_narrower_only_if_it_is_in_every_way(
 
 
 def test_what_is_written_stays_in_the_topics_and_is_signed_by_the_agent() -> None:
-    reach = AccessScope(topics=frozenset({"work"}), agent_id="planner")
+    access_scope = AccessScope(topics=frozenset({"work"}), agent_id="planner")
 
-    assert reach.writer("work", None) == "planner"
-    assert reach.writer("work", "planner") == "planner"
+    assert access_scope.writer("work", None) == "planner"
+    assert access_scope.writer("work", "planner") == "planner"
     assert FULL_ACCESS.writer("home", "painter") == "painter"
     for topic, agent in (("home", None), ("Work", None), ("work ", None), ("work", "painter")):
         with pytest.raises(OutsideAccessScope):
-            reach.writer(topic, agent)
+            access_scope.writer(topic, agent)
 
 
 def test_work_on_behalf_of_a_limited_token_is_confined_to_its_topic() -> None:
@@ -108,21 +120,21 @@ def test_what_is_written_goes_into_a_container_of_the_token() -> None:
     assert [one.container_for(name) for name in ("", "red")] == ["red", "red"]
     assert [two.container_for(name) for name in ("red", "blue")] == ["red", "blue"]
     assert [loose.container_for(name) for name in ("", "red")] == ["", "red"]
-    for reach, name in ((one, "blue"), (two, ""), (two, "green"), (loose, "blue")):
+    for access_scope, name in ((one, "blue"), (two, ""), (two, "green"), (loose, "blue")):
         with pytest.raises(OutsideAccessScope, match="into these containers only: '"):
-            reach.container_for(name)
+            access_scope.container_for(name)
 
 
 def test_a_part_is_narrowed_to_containers_and_never_widened() -> None:
     two = AccessScope(topics=frozenset({"work"}), containers=frozenset({"red", "blue"}))
 
     assert two.inside(None) == two
-    for reach, names, left in (
+    for access_scope, names, left in (
         (two, {"red"}, {"red"}),
         (two, {"green"}, set()),
         (FULL_ACCESS, {"green"}, {"green"}),
     ):
-        assert reach.inside(names) == replace(reach, containers=frozenset(left))
+        assert access_scope.inside(names) == replace(access_scope, containers=frozenset(left))
     assert two.inside({"red", "green"}).within(two)
     assert not two.within(two.inside({"red"}))
 

@@ -93,10 +93,12 @@ class A2AHandler(RequestHandler):
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
                     task = await self._services.tasks.wait_until_idle(
-                        caller.namespace, task, reach=caller.reach
+                        caller.namespace, task, access_scope=caller.access_scope
                     )
             except TimeoutError:  # it goes on; the caller can ask again
-                task = await self._services.tasks.get(caller.namespace, task.id, reach=caller.reach)
+                task = await self._services.tasks.get(
+                    caller.namespace, task.id, access_scope=caller.access_scope
+                )
         return apply_history_length(wire.task(task, modes=modes), params.configuration)
 
     @streamed
@@ -110,7 +112,9 @@ class A2AHandler(RequestHandler):
         if task.status.state.idle:
             return
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
+            self._services.tasks.watch(
+                caller.namespace, task.id, task.events, access_scope=caller.access_scope
+            )
         ) as events:
             async for event in events:
                 yield wire.update(event, modes)
@@ -127,7 +131,7 @@ class A2AHandler(RequestHandler):
             message = checked(params.message)
             if message.task_id:
                 task = await self._services.tasks.get(
-                    caller.namespace, message.task_id, reach=caller.reach
+                    caller.namespace, message.task_id, access_scope=caller.access_scope
                 )
                 if message.context_id not in ("", task.context_id):
                     raise Invalid("The contextId is not that of the task. Leave it out.")
@@ -194,7 +198,7 @@ class A2AHandler(RequestHandler):
                 accessor=caller.accessor,
                 cursor=params.page_token,
                 limit=size,
-                reach=caller.reach,
+                access_scope=caller.access_scope,
             )
             entry.counts["tasks"] = len(page.tasks)
             shown = [wire.task(task, artifacts=params.include_artifacts) for task in page.tasks]
@@ -233,7 +237,9 @@ class A2AHandler(RequestHandler):
         yield wire.task(task)
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(
-            self._services.tasks.watch(caller.namespace, task.id, task.events, reach=caller.reach)
+            self._services.tasks.watch(
+                caller.namespace, task.id, task.events, access_scope=caller.access_scope
+            )
         ) as events:
             async for event in events:
                 yield wire.update(event)
@@ -245,7 +251,9 @@ class A2AHandler(RequestHandler):
         checked_id(task_id, "id")
 
         async def work(entry: AuditEntry) -> Task:
-            task = await self._services.tasks.get(caller.namespace, task_id, reach=caller.reach)
+            task = await self._services.tasks.get(
+                caller.namespace, task_id, access_scope=caller.access_scope
+            )
             entry.ids.append(task.id)
             return task
 

@@ -24,7 +24,9 @@ class ResolveConflict(Arguments):
 
 
 async def list_open(call: Call, _: NoArguments) -> list[OpenQuestion]:
-    found = await call.services.tasks.questions(call.namespace, limit=LISTED_MAX, reach=call.reach)
+    found = await call.services.tasks.questions(
+        call.namespace, limit=LISTED_MAX, access_scope=call.access_scope
+    )
     call.entry.counts["questions"] = len(found)
     return found
 

@@ -107,7 +107,9 @@ async def consolidate(call: Call, given: ConsolidateMemories | Consolidation) ->
     task = await services.consolidate.start(call.context, given.request(call.client))
     with suppress(TimeoutError):  # it goes on: the reply has its id
         async with asyncio.timeout(WAIT_S):
-            task = await services.tasks.wait_until_idle(call.namespace, task, reach=call.reach)
+            task = await services.tasks.wait_until_idle(
+                call.namespace, task, access_scope=call.access_scope
+            )
     if task.status.failure is not None:
         raise TaskFailed(task.status.failure.message)
     return task

@@ -42,8 +42,8 @@ class Call:
         return self.caller.context(self.entry)
 
     @property
-    def reach(self) -> AccessScope:
-        return self.caller.reach
+    def access_scope(self) -> AccessScope:
+        return self.caller.access_scope
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]

@@ -45,7 +45,7 @@ async def create(call: Call, given: CreateTask) -> Task:
 
 async def get(call: Call, given: OneTask) -> Task:
     task = await call.services.tasks.get(
-        call.namespace, checked_id(given.task_id, "id"), reach=call.reach
+        call.namespace, checked_id(given.task_id, "id"), access_scope=call.access_scope
     )
     call.entry.ids.append(task.id)
     return task

@@ -41,15 +41,15 @@ class DelegateToken(Arguments):
         scopes = self.scopes
         if scopes is None:
             scopes = [one for one in DEFAULT_SCOPES if issuer.allows(one)]
-        reach = issuer.reach
-        reach = AccessScope(
-            _limit(self.topics, reach.topics),
-            _limit(self.types, reach.types),
-            reach.agent_id if self.agent_id is None else self.agent_id,
-            _limit(self.containers, reach.containers),
+        access_scope = issuer.access_scope
+        access_scope = AccessScope(
+            _limit(self.topics, access_scope.topics),
+            _limit(self.types, access_scope.types),
+            access_scope.agent_id if self.agent_id is None else self.agent_id,
+            _limit(self.containers, access_scope.containers),
         )
         life = None if self.expires_in_s is None else timedelta(seconds=self.expires_in_s)
-        return TokenRequest(Rights(frozenset(scopes), reach), life)
+        return TokenRequest(Rights(frozenset(scopes), access_scope), life)
 
 
 class IssueToken(DelegateToken):

@@ -338,23 +338,23 @@ def validated(wanted: TokenRequest) -> TokenRequest:
         raise Invalid("A token must expire in the future.")
     if wanted.uses is not None and not 1 <= wanted.uses <= USES_MAX:
         raise Invalid(f"uses must be 1 to {USES_MAX}.")
-    reach = wanted.rights.reach
-    topics, agent = reach.topics, reach.agent_id
+    access_scope = wanted.rights.access_scope
+    topics, agent = access_scope.topics, access_scope.agent_id
     if topics is not None:
         if not 1 <= len(topics) <= TOPICS_MAX:
             raise Invalid(f"A token may be limited to 1 to {TOPICS_MAX} topics.")
         topics = frozenset(clean_label(one, "topic", chars_max=LABEL_CHARS_MAX) for one in topics)
-    if reach.types is not None and not reach.types:
+    if access_scope.types is not None and not access_scope.types:
         raise Invalid("A token that is limited to types needs at least one.")
     if agent is not None:
         agent = clean_label(agent, "agent_id", chars_max=2 * LABEL_CHARS_MAX)
-    containers = reach.containers
+    containers = access_scope.containers
     if containers is not None:
         if not 1 <= len(containers) <= CONTAINERS_MAX:
             raise Invalid(f"A token may be limited to 1 to {CONTAINERS_MAX} containers.")
         containers = frozenset(map(container, containers))
-    reach = replace(reach, topics=topics, agent_id=agent, containers=containers)
-    return replace(wanted, rights=replace(wanted.rights, reach=reach))
+    access_scope = replace(access_scope, topics=topics, agent_id=agent, containers=containers)
+    return replace(wanted, rights=replace(wanted.rights, access_scope=access_scope))
 
 
 def _note_due(at: datetime | None, now: datetime) -> bool:

@@ -200,16 +200,16 @@ class Delegation:
 
 def _claims(rights: Rights) -> dict[str, Any]:
     """Return rights as claims; a missing claim means no limit."""
-    reach = rights.reach
+    access_scope = rights.access_scope
     claims: dict[str, Any] = {"scopes": sorted(rights.scopes)}
-    if reach.topics is not None:
-        claims["topics"] = sorted(reach.topics)
-    if reach.types is not None:
-        claims["types"] = sorted(reach.types)
-    if reach.agent_id is not None:
-        claims["agent_id"] = reach.agent_id
-    if reach.containers is not None:
-        claims["containers"] = sorted(reach.containers)
+    if access_scope.topics is not None:
+        claims["topics"] = sorted(access_scope.topics)
+    if access_scope.types is not None:
+        claims["types"] = sorted(access_scope.types)
+    if access_scope.agent_id is not None:
+        claims["agent_id"] = access_scope.agent_id
+    if access_scope.containers is not None:
+        claims["containers"] = sorted(access_scope.containers)
     return claims
 
 

@@ -183,7 +183,7 @@ class Ingest:
         """How far the job of a text has come. Raises `NotFound`, also for a text out of reach."""
         storable(job_id)
         async with self.store.transaction(
-            context.namespace, write=False, reach=context.scope
+            context.namespace, write=False, access_scope=context.scope
         ) as tx:
             job = await tx.jobs.of_text(job_id)
             memories = await tx.memories.of_episode(job.episode_id) if job else []
@@ -216,8 +216,12 @@ class Ingest:
     ) -> None:
         entry.usage = found.usage
         # The text can change only what its caller may access, in its container.
-        reach = _REACH.validate_python(job.payload.get("reach", {})).inside({episode.container})
-        async with self.store.transaction(job.namespace, reach=reach, entry=entry) as tx:
+        access_scope = _REACH.validate_python(job.payload.get("reach", {})).inside(
+            {episode.container}
+        )
+        async with self.store.transaction(
+            job.namespace, access_scope=access_scope, entry=entry
+        ) as tx:
             await tx.lock()
             now = self.now()
             # First, as the episode may have been erased meanwhile.
@@ -260,11 +264,11 @@ def checked_source(source: Source) -> Source:
     )
 
 
-def _in_scope(submission: Submission, reach: AccessScope) -> Submission:
+def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:
     """Return the submission with the agent and container of the access scope."""
     source = submission.source
-    agent = reach.writer(submission.topic, source.agent_id)
-    name = reach.container_for(submission.container)
+    agent = access_scope.writer(submission.topic, source.agent_id)
+    name = access_scope.container_for(submission.container)
     return replace(submission, source=replace(source, agent_id=agent), container=name)
 
 

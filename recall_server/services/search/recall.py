@@ -96,7 +96,7 @@ class Recall:
         now = self.now()
         reranking = None if Step.RERANK in query.without else self.reranking
         degraded = prepared.degraded
-        async with self.store.transaction(context.namespace, write=False, reach=scope) as tx:
+        async with self.store.transaction(context.namespace, write=False, access_scope=scope) as tx:
             least = RERANKED_MIN if reranking else 0
             found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
             if reranking is None:
@@ -110,7 +110,9 @@ class Recall:
             best, failed = await reranking.rank(prepared, found.best, passages)
             found = replace(found, best=best)
             degraded = degraded or failed
-            async with self.store.transaction(context.namespace, write=False, reach=scope) as tx:
+            async with self.store.transaction(
+                context.namespace, write=False, access_scope=scope
+            ) as tx:
                 hits = await _finalized(tx, found, query, cite=cite)
         context.entry.ids += [hit.item.id for hit in hits]
         context.entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
@@ -132,7 +134,7 @@ class Recall:
         """One page of the active memories, newest first."""
         storable(topic)
         scope = context.scope.inside(_checked(containers))
-        async with self.store.transaction(context.namespace, write=False, reach=scope) as tx:
+        async with self.store.transaction(context.namespace, write=False, access_scope=scope) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
             context.entry.counts["memories"] = len(memories)
@@ -149,7 +151,7 @@ class Recall:
         """
         storable(memory_id)
         async with self.store.transaction(
-            context.namespace, write=False, reach=context.scope
+            context.namespace, write=False, access_scope=context.scope
         ) as tx:
             chain = await tx.memories.lineage(memory_id)
             decisions = await tx.memories.decisions([memory.id for memory in chain])
@@ -164,7 +166,7 @@ class Recall:
     ) -> Counts:
         """Active memories by type, and what is still to be extracted."""
         async with self.store.transaction(
-            context.namespace, write=False, reach=context.scope
+            context.namespace, write=False, access_scope=context.scope
         ) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
@@ -183,7 +185,7 @@ class Recall:
         """
         storable(item_id)
         async with self.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             found = await search.read_items(tx, [item_id])
@@ -207,7 +209,7 @@ class Recall:
         """
         storable(memory_id)
         async with self.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             if not await tx.memories.get([memory_id]):

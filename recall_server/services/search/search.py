@@ -107,14 +107,18 @@ class Candidates:
 
 
 async def prepare(
-    store: Store, embedder: Embedder | None, namespace: Namespace, query: Query, reach: AccessScope
+    store: Store,
+    embedder: Embedder | None,
+    namespace: Namespace,
+    query: Query,
+    access_scope: AccessScope,
 ) -> PreparedQuery:
     """Read the statistics of the query's terms, and embed it.
 
     Without an embedder, or one that answers, the words alone decide, and `degraded` says so.
     """
     question = Question.of(query.text)
-    words = store.autocommit(namespace, reach=reach).words
+    words = store.autocommit(namespace, access_scope=access_scope).words
     statistics = await words.statistics([*question.asked, *question.names])
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:

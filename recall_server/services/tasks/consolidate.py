@@ -130,7 +130,7 @@ class Consolidate:
         )
         text = await task_text(task)
         async with self.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             if text is not None:
@@ -270,8 +270,10 @@ class Consolidate:
     async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
         """Make the plan and apply it in one transaction, so that it cannot be outdated."""
         record.usage = task.work.usage
-        reach = task.request.effective_scope
-        async with self.store.transaction(job.namespace, reach=reach, entry=record) as tx:
+        access_scope = task.request.effective_scope
+        async with self.store.transaction(
+            job.namespace, access_scope=access_scope, entry=record
+        ) as tx:
             await tx.lock()
             now = self.transitions.now()
             plan = await _plan(tx, task, text, now)
@@ -378,7 +380,7 @@ async def _plan(tx: Transaction, task: Task, text: Text | None, now: datetime) -
     )
 
 
-async def _from_plan(tx: Transaction, task: Task, reach: AccessScope) -> Task:
+async def _from_plan(tx: Transaction, task: Task, access_scope: AccessScope) -> Task:
     """Return the task, set to do exactly what an earlier dry run planned."""
     planned = await tx.tasks.get(task.request.plan_id)
     if planned is None or planned.outcome is None or not planned.outcome.dry_run:
@@ -389,7 +391,9 @@ async def _from_plan(tx: Transaction, task: Task, reach: AccessScope) -> Task:
     return replace(
         task,
         # If the plan was made with a wider access scope, it is outdated.
-        request=replace(planned.request, dry_run=False, plan_id=planned.id).limited_to(reach),
+        request=replace(planned.request, dry_run=False, plan_id=planned.id).limited_to(
+            access_scope
+        ),
         work=work,
     )
 

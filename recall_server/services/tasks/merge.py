@@ -77,7 +77,7 @@ class Merging:
         self, namespace: Namespace, request: Request, ids: Sequence[str]
     ) -> list[Memory]:
         async with self.store.transaction(
-            namespace, write=False, reach=request.effective_scope
+            namespace, write=False, access_scope=request.effective_scope
         ) as tx:
             found = await tx.memories.get(ids)
         return [found[i] for i in ids if i in found]
@@ -92,7 +92,7 @@ class Merging:
 
     async def _groups(self, namespace: Namespace, request: Request) -> tuple[tuple[str, ...], ...]:
         async with self.store.transaction(
-            namespace, write=False, reach=request.effective_scope
+            namespace, write=False, access_scope=request.effective_scope
         ) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
             vectors = await self._vectors(tx, [memory.id for memory in memories])

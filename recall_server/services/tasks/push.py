@@ -158,7 +158,7 @@ class Push:
         may show more than the token may access.
         """
         async with self.store.transaction(
-            context.namespace, write=False, reach=context.scope
+            context.namespace, write=False, access_scope=context.scope
         ) as tx:
             if not (await _existing(tx, task_id)).request.effective_scope.within(context.scope):
                 raise OutsideAccessScope(
@@ -167,7 +167,7 @@ class Push:
                 )
         await self.check(wanted)
         async with self.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             # Locked, so that every event is either before the config or after it.
@@ -204,7 +204,7 @@ class Push:
     ) -> PushConfig:
         """Raises `TaskNotFound` and `PushConfigNotFound`."""
         async with self.store.transaction(
-            context.namespace, write=False, reach=context.scope
+            context.namespace, write=False, access_scope=context.scope
         ) as tx:
             await _existing(tx, task_id)
             config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
@@ -229,7 +229,7 @@ class Push:
         )
         [after] = self.cursors.place(listing, cursor) or [""]
         async with self.store.transaction(
-            context.namespace, write=False, reach=context.scope
+            context.namespace, write=False, access_scope=context.scope
         ) as tx:
             await _existing(tx, task_id)
             found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
@@ -246,7 +246,7 @@ class Push:
     ) -> bool:
         """Remove a config; False if there is none. Raises `TaskNotFound`."""
         async with self.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             await _existing(tx, task_id)

@@ -58,12 +58,14 @@ class Tasks:
     cursors: Cursors
 
     async def get(
-        self, namespace: Namespace, task_id: str, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task_id: str, *, access_scope: AccessScope = FULL_ACCESS
     ) -> Task:
         """Return a task. Raises `TaskNotFound`, also for one of another tenant or outside the
         access scope.
         """
-        task = await self.transitions.store.autocommit(namespace, reach=reach).tasks.get(task_id)
+        task = await self.transitions.store.autocommit(
+            namespace, access_scope=access_scope
+        ).tasks.get(task_id)
         if task is None:
             raise TaskNotFound
         return task
@@ -76,13 +78,15 @@ class Tasks:
         accessor: str,
         cursor: str,
         limit: int,
-        reach: AccessScope = FULL_ACCESS,
+        access_scope: AccessScope = FULL_ACCESS,
     ) -> TaskPage:
         """Return the matching tasks on the page at `cursor`. Raises `InvalidCursor`."""
         listing = Listing("tasks", namespace, accessor, asdict(wanted))
         place = self.cursors.place(listing, cursor)
         after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
-        async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.transitions.store.transaction(
+            namespace, write=False, access_scope=access_scope
+        ) as tx:
             found = await tx.tasks.page(wanted, after=after, limit=limit + 1)
             total = await tx.tasks.count(wanted)
         shown = found[:limit]
@@ -91,10 +95,12 @@ class Tasks:
         return TaskPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(
-        self, namespace: Namespace, *, limit: int, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, *, limit: int, access_scope: AccessScope = FULL_ACCESS
     ) -> list[OpenQuestion]:
         """Return all unanswered questions; those of the task that has waited longest come first."""
-        async with self.transitions.store.transaction(namespace, write=False, reach=reach) as tx:
+        async with self.transitions.store.transaction(
+            namespace, write=False, access_scope=access_scope
+        ) as tx:
             waiting = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
             )
@@ -121,7 +127,7 @@ class Tasks:
         """
         given = await self.redaction.value(given, context.entry)
         async with self.transitions.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             task = await _locked(tx, task_id)
@@ -165,7 +171,7 @@ class Tasks:
         """
         storable(question_id)
         task_id = await self.transitions.store.autocommit(
-            context.namespace, reach=context.scope
+            context.namespace, access_scope=context.scope
         ).tasks.asking(question_id)
         if task_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
@@ -202,7 +208,7 @@ class Tasks:
     ) -> Task:
         """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
         async with self.transitions.store.transaction(
-            context.namespace, reach=context.scope, entry=context.entry
+            context.namespace, access_scope=context.scope, entry=context.entry
         ) as tx:
             await tx.lock()
             task = await _locked(tx, task_id)
@@ -215,7 +221,12 @@ class Tasks:
         return saved
 
     async def watch(
-        self, namespace: Namespace, task_id: str, after: int, *, reach: AccessScope = FULL_ACCESS
+        self,
+        namespace: Namespace,
+        task_id: str,
+        after: int,
+        *,
+        access_scope: AccessScope = FULL_ACCESS,
     ) -> AsyncGenerator[Event]:
         """Yield the events of a task after the event `after`, in order, until the task ends, is
         removed or leaves the access scope, or this process stops.
@@ -225,7 +236,7 @@ class Tasks:
         async with self.transitions.events.subscribe(namespace, task_id) as subscription:
             while not self.transitions.events.closed:
                 async with self.transitions.store.transaction(
-                    namespace, write=False, reach=reach
+                    namespace, write=False, access_scope=access_scope
                 ) as tx:
                     events = await tx.tasks.events(task_id, after)
                     gone = not events and await tx.tasks.get(task_id) is None
@@ -239,14 +250,16 @@ class Tasks:
                 await subscription.wait()
 
     async def wait_until_idle(
-        self, namespace: Namespace, task: Task, *, reach: AccessScope = FULL_ACCESS
+        self, namespace: Namespace, task: Task, *, access_scope: AccessScope = FULL_ACCESS
     ) -> Task:
         """Wait until the task has ended or asks something; return it unchanged if this process
         stops. `task` must be as just committed, so that no change is missed.
         """
         async with self.transitions.events.subscribe(namespace, task.id) as subscription:
             while not task.status.state.idle and not self.transitions.events.closed:
-                task = await subscription.wait() or await self.get(namespace, task.id, reach=reach)
+                task = await subscription.wait() or await self.get(
+                    namespace, task.id, access_scope=access_scope
+                )
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:

@@ -187,7 +187,7 @@ class WordIndex:
 
     async def allowed(self, documents: Documents) -> Flags:
         """For each slot whether the access scope of the caller includes it."""
-        scope = self._handle.reach
+        scope = self._handle.access_scope
         if scope.everything:
             return documents.findable
         upto, flags = documents.scope(scope)

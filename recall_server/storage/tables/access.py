@@ -34,7 +34,7 @@ class Access:
 
     async def add_token(self, token: TokenInfo, token_hash: str) -> None:
         """Write a token, and its namespace where it is new."""
-        reach = token.rights.reach
+        access_scope = token.rights.access_scope
         await self.add_namespace(token.created_at)
         await self._handle.send(
             "add_token",
@@ -43,13 +43,13 @@ class Access:
             label=token.label,
             now=token.created_at,
             scopes=_listed(token.rights.scopes),
-            topics=_listed(reach.topics),
-            types=_listed(reach.types),
-            agent_id=reach.agent_id,
+            topics=_listed(access_scope.topics),
+            types=_listed(access_scope.types),
+            agent_id=access_scope.agent_id,
             parent=token.parent,
             expires_at=token.expires_at,
             uses_left=token.uses_left,
-            containers=_listed(reach.containers),
+            containers=_listed(access_scope.containers),
         )
 
     async def add_namespace(self, now: datetime) -> None:

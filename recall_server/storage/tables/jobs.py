@@ -73,7 +73,7 @@ class Jobs:
         """How many jobs of each kind are queued, running or given up; for a limited access scope,
         of those about its texts.
         """
-        everything = self._handle.reach.everything
+        everything = self._handle.access_scope.everything
         return _counts(
             await self._handle.fetch("job_counts" if everything else "job_counts_in_reach")
         )

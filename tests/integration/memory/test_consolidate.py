@@ -144,7 +144,7 @@ async def test_a_policy_of_the_namespace_holds_where_a_request_says_nothing(
     await drained(application)
     assert await values(application) == ["Lisbon", "Porto"]
     with pytest.raises(NotFound):
-        await tasks.set_policy(context(application), Policy.ASK)
+        await tasks.set_policy(context(application, Namespace("nobody")), Policy.ASK)
 
 
 async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(

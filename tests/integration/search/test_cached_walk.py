@@ -37,15 +37,23 @@ def holding(application: Application, cache_bytes_max: int) -> Application:
     return replace(application, store=store)
 
 
-async def shown(application: Application, query: Query, reach: AccessScope) -> dict[str, Scores]:
-    return {hit.item.id: hit.scores for hit in await looked(application, query, reach=reach)}
+async def shown(
+    application: Application, query: Query, access_scope: AccessScope
+) -> dict[str, Scores]:
+    return {
+        hit.item.id: hit.scores
+        for hit in await looked(application, query, access_scope=access_scope)
+    }
 
 
 async def asked_at_once(application: Application, question: str) -> Sequence[dict[str, Scores]]:
     """All that there is is among the hits, so all of it is compared by its stored vector."""
     queries = [Query(question, mode=mode, limit=50) for mode in MODES]
     return await asyncio.gather(
-        *(shown(application, query, reach) for query, reach in product(queries, REACHES))
+        *(
+            shown(application, query, access_scope)
+            for query, access_scope in product(queries, REACHES)
+        )
     )
 
 

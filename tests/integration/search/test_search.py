@@ -47,10 +47,10 @@ ALL_STOP_WORDS = "what is that and who was it"
 
 
 async def answered(
-    application: Application, query: Query, reach: AccessScope = FULL_ACCESS
+    application: Application, query: Query, access_scope: AccessScope = FULL_ACCESS
 ) -> Found:
     return await application.services.recall.search(
-        context(application, scope=reach), query, cite=True
+        context(application, scope=access_scope), query, cite=True
     )
 
 
@@ -148,13 +148,15 @@ LIMITS = {
 async def test_what_is_out_of_reach_lends_nothing_to_its_session(
     open_app: Open, limit: str
 ) -> None:
-    reach, elsewhere = LIMITS[limit]
+    access_scope, elsewhere = LIMITS[limit]
     async with open_app() as application:
         await _far_and_near(application, **elsewhere)
         await drained(application)
         for mode in MODES:
             query = Query("quokka jam heron fish", mode=mode)
-            near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
+            near, far = [
+                await looked(application, query, one, access_scope) for one in (ALICE, BOB)
+            ]
             assert scores(near) == scores(far)
             assert set(texts(near)) == {HERON, FISH}
 
@@ -166,7 +168,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_its_session(
 
 async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app: Open) -> None:
     preference, residence = "Ann: I prefer oolong tea.", "Ann: I live in Lisbon."
-    reach = AccessScope(types=frozenset({MemoryType.PREFERENCE}))
+    access_scope = AccessScope(types=frozenset({MemoryType.PREFERENCE}))
     without = frozenset({"session", "cosine"})
     query = Query("Lisbon oolong porcelain", without=without)
     async with open_app() as application:
@@ -179,7 +181,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app
                 await tell(application, text, namespace, session="s")
                 await drained(application)
 
-        near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
+        near, far = [await looked(application, query, one, access_scope) for one in (ALICE, BOB)]
         assert scores(near) == scores(far)
         assert len(near) == 2
         near, far = [await looked(application, query, one) for one in (ALICE, BOB)]
@@ -188,7 +190,7 @@ async def test_what_is_out_of_reach_lends_nothing_to_the_turn_beside_it(open_app
 
 async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open) -> None:
     """The scale of the vectors goes from the farthest to the nearest within reach."""
-    reach = AccessScope(topics=frozenset({"work"}))
+    access_scope = AccessScope(topics=frozenset({"work"}))
     others = frozenset(PARTS) - {"cosine"}
     async with open_app() as application:
         for namespace in (ALICE, BOB):
@@ -202,7 +204,9 @@ async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open
             Query("quokka jam", without=others),
             Query("quokka jam", mode=SearchMode.VECTOR),
         ):
-            near, far = [await looked(application, query, one, reach) for one in (ALICE, BOB)]
+            near, far = [
+                await looked(application, query, one, access_scope) for one in (ALICE, BOB)
+            ]
             assert scores(near) == scores(far)
             assert {hit.scores.signals["cosine"] for hit in near} != {None}
             assert scores(await looked(application, query)) != scores(near)
@@ -212,7 +216,7 @@ async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open
 async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
     open_app: Open, limit: str
 ) -> None:
-    reach = {
+    access_scope = {
         "topic": AccessScope(topics=frozenset({"work"})),
         "agent": AccessScope(agent_id="planner"),
         "type": AccessScope(types=frozenset({MemoryType.PREFERENCE})),
@@ -235,7 +239,9 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
         slots = [
             row["slot"] for row in await select(application.store, "SELECT slot FROM documents")
         ]
-        async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
+        async with application.store.transaction(
+            ALICE, write=False, access_scope=access_scope
+        ) as tx:
             placed = [row["id"] for row in await tx.handle.fetch("placed", slots=slots)]
         async with application.store.transaction(ALICE, write=False) as tx:
             all_placed = [row["id"] for row in await tx.handle.fetch("placed", slots=slots)]
@@ -243,7 +249,7 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
         assert len(ids) > len(placed) == 1
         for mode in MODES:
             query = Query("Lisbon oolong Ben Ann", mode=mode, neighbours=5, limit=50)
-            found = await answered(application, query, reach)
+            found = await answered(application, query, access_scope)
             assert [hit.item.id for hit in found.hits] == placed
             told = str(found.hits)
             assert "Lisbon" not in told
@@ -252,7 +258,7 @@ async def test_nothing_out_of_reach_is_read_by_any_query_of_a_search(
 
 async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_app: Open) -> None:
     """Though it fits better, and is more than is looked at."""
-    reach = AccessScope(topics=frozenset({"work"}))
+    access_scope = AccessScope(topics=frozenset({"work"}))
     async with open_app() as application:
         await enter(application)
         for number in range(4):
@@ -264,7 +270,9 @@ async def test_what_is_out_of_reach_takes_no_place_in_a_search(open_app: Open) -
 
         for mode in MODES:
             query = Query("quokka quokka", mode=mode, limit=5)
-            assert texts(await looked(application, query, reach=reach)) == [f"Cid: {words}"], mode
+            assert texts(await looked(application, query, access_scope=access_scope)) == [
+                f"Cid: {words}"
+            ], mode
             assert len(await looked(application, query)) == 5
 
 

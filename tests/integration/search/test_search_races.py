@@ -172,14 +172,14 @@ async def test_two_that_search_at_once_find_all_where_there_is_no_room_to_hold_i
 ) -> None:
     """What one makes room for is not what the other is about to look at."""
     query = Query("quokka", mode=SearchMode.KEYWORD)
-    reach = AccessScope(topics=frozenset({"work"}))
+    access_scope = AccessScope(topics=frozenset({"work"}))
     async with open_app() as built:
         await enter(built)
         await tell(built, QUOKKA, topic="work")
         application, driver = holding(built, NO_ROOM)
         driver.before("slots, (", lambda: looked(application, query))
 
-        found = await looked(application, query, reach=reach)
+        found = await looked(application, query, access_scope=access_scope)
 
         assert driver.happened == 1
         assert texts(found) == [QUOKKA]
@@ -227,7 +227,7 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
         monkeypatch.setattr(vector_cache, "WHOLE_UP_TO", 1)
         monkeypatch.setattr(vector_cache, "ROUNDED_UP_TO", 1)
     query = Query("Which colour did Ann paint the boat? And the quokka, and oolong?", limit=50)
-    reach = AccessScope(topics=frozenset({"life"}))
+    access_scope = AccessScope(topics=frozenset({"life"}))
     async with open_app() as built, open_app() as other:
         await enter(built)
         for number, talk in enumerate(TALKS):
@@ -251,18 +251,22 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
             while happened:
                 application, driver = holding(built)
                 asked = await search.prepare(
-                    application.store, application.embedder, ALICE, query, reach
+                    application.store, application.embedder, ALICE, query, access_scope
                 )
                 driver.before("", meanwhile, after=after)
-                async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
+                async with application.store.transaction(
+                    ALICE, write=False, access_scope=access_scope
+                ) as tx:
                     narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
                 happened, after, driver.meanwhile = driver.happened, after + 1, None
-                async with application.store.transaction(ALICE, write=False, reach=reach) as tx:
+                async with application.store.transaction(
+                    ALICE, write=False, access_scope=access_scope
+                ) as tx:
                     hits = (await search.finalize(tx, narrowed, query)).hits()
                 anew, _ = holding(built)
-                found = scores(await looked(anew, query, reach=reach))
+                found = scores(await looked(anew, query, access_scope=access_scope))
                 assert set(texts(hits)) <= found.keys()
-                assert scores(await looked(application, query, reach=reach)) == found
+                assert scores(await looked(application, query, access_scope=access_scope)) == found
             assert after > 5, meanwhile
 
 

@@ -134,8 +134,8 @@ async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_the
             )
         await tx.memories.retire("mem_1", Status.FORGOTTEN, NOON)
 
-    async def counts(reach: AccessScope = FULL_ACCESS, **only: str) -> dict[str, int]:
-        async with store.transaction(ALICE, write=False, reach=reach) as tx:
+    async def counts(access_scope: AccessScope = FULL_ACCESS, **only: str) -> dict[str, int]:
+        async with store.transaction(ALICE, write=False, access_scope=access_scope) as tx:
             return {str(kind): count for kind, count in (await tx.memories.counts(**only)).items()}
 
     assert await counts() == {"fact": 2, "decision": 1}

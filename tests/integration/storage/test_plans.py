@@ -142,12 +142,14 @@ async def filled(store: Store, database: Path | str) -> Store:
 
 
 async def _plan(
-    store: Store, name: str, reach: AccessScope, given: Mapping[str, Any] | None = None
+    store: Store, name: str, access_scope: AccessScope, given: Mapping[str, Any] | None = None
 ) -> list[str]:
     """What the engine does for a query, as far as it reads tables: a line for each."""
     query = load(store.engine)[name]
     async with store.driver.transaction(namespace=ALICE, write=False) as connection:
-        params = BoundConnection(connection, {name: query}, ALICE, reach)._bound(query, given or {})
+        params = BoundConnection(connection, {name: query}, ALICE, access_scope)._bound(
+            query, given or {}
+        )
         if store.engine == "sqlite":
             rows = await connection.fetch(f"EXPLAIN QUERY PLAN {query.sql}", params)
             lines = [row["detail"] for row in rows]
@@ -175,8 +177,10 @@ def _line(node: Mapping[str, Any]) -> str:
 
 
 def _by_more_than_the_namespace(line: str) -> bool:
-    """Two parts of a key at least; a namespace itself has one."""
-    if re.search(r"\bnamespaces\b|SEARCH n |Bitmap Heap Scan", line):
+    """Two parts of a key at least; a namespace itself has one. `closed_containers` holds only those
+    that are being erased just now.
+    """
+    if re.search(r"\bnamespaces\b|\bclosed_containers\b|SEARCH n |Bitmap Heap Scan", line):
         return True
     return not re.match(r"SCAN|Seq Scan", line) and bool(re.search(r"\bAND\b", line))
 
@@ -185,8 +189,8 @@ def _by_more_than_the_namespace(line: str) -> bool:
 async def test_every_query_of_a_search_goes_by_the_keys(filled: Store) -> None:
     """By more than the namespace: an index that is gone through for it is as good as none."""
     for name in PARAMS:
-        for reach in (FULL_ACCESS, LIMITED, IN_ROOMS):
-            plan = await _plan(filled, name, reach, PARAMS[name])
+        for access_scope in (FULL_ACCESS, LIMITED, IN_ROOMS):
+            plan = await _plan(filled, name, access_scope, PARAMS[name])
 
             assert plan, name
             assert all(map(_by_more_than_the_namespace, plan)), (name, plan)

@@ -100,8 +100,8 @@ async def test_terms_make_room_in_the_order_in_which_they_were_asked_for(store: 
     assert (await told(store, "oslo"))["oslo"].keys() == set(range(1, 11))
 
 
-async def allowed(store: Store, reach: AccessScope) -> Sequence[int]:
-    async with store.transaction(ALICE, write=False, reach=reach) as tx:
+async def allowed(store: Store, access_scope: AccessScope) -> Sequence[int]:
+    async with store.transaction(ALICE, write=False, access_scope=access_scope) as tx:
         documents = await tx.words.documents(await tx.words.statistics())
         return [int(slot) for slot in np.flatnonzero(await tx.words.allowed(documents))]
 
