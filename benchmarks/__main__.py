@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated, TypeVar
 
-import click
 import typer
 from rich.console import Console
 
@@ -38,6 +37,13 @@ PROGRESS_S = 5.0
 WIDTH = 120
 
 _T = TypeVar("_T")
+
+
+def _known_parts(names: list[str] | None) -> list[str] | None:
+    unknown = sorted(set(names or ()) - set(PARTS))
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)} is none of {', '.join(PARTS)}.")
+    return names
 
 
 class Engines(StrEnum):
@@ -174,9 +180,7 @@ def retrieval(
     limit: Annotated[int, typer.Option(min=20, max=50, help="Hits of a search.")] = 20,
     ablate: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Leave this part of the ranking out; repeatable.", click_type=click.Choice(PARTS)
-        ),
+        typer.Option(help="Leave this part of the ranking out; repeatable.", callback=_known_parts),
     ] = None,
     neighbours: Annotated[
         int, typer.Option(min=0, max=5, help="Turns around a hit that count as delivered.")

@@ -33,8 +33,8 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        told = [self.what, self.namespace, self.accessor, dict(self.query)]
-        return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()
+        described = [self.what, self.namespace, self.accessor, dict(self.query)]
+        return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()
 
 
 class Cursors:
@@ -48,8 +48,8 @@ class Cursors:
         """The cursor of the page behind `place`; None where there is none."""
         if place is None:
             return None
-        told = json.dumps([listing.digest, *place]).encode()
-        return self._fernet.encrypt_at_time(told, int(self._now().timestamp())).decode()
+        content = json.dumps([listing.digest, *place]).encode()
+        return self._fernet.encrypt_at_time(content, int(self._now().timestamp())).decode()
 
     def place(self, listing: Listing, cursor: str) -> list[str]:
         """Where `listing` goes on; nowhere, on its first page, without a cursor. Raises
@@ -61,12 +61,12 @@ class Cursors:
             raise InvalidCursor
         try:
             now = int(self._now().timestamp())
-            told = self._fernet.decrypt_at_time(cursor, int(LIFE.total_seconds()), now)
+            content = self._fernet.decrypt_at_time(cursor, int(LIFE.total_seconds()), now)
             # One cursor has one spelling: base64 has several, and passes over what is none.
             exact = base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor)).decode() == cursor
         except (InvalidToken, ValueError):
             raise InvalidCursor from None
-        digest, *place = map(str, json.loads(told))
+        digest, *place = map(str, json.loads(content))
         if not exact or digest != listing.digest:
             raise InvalidCursor
         return place

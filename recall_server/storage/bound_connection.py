@@ -14,8 +14,8 @@ ANY = 2**62
 
 @dataclass(frozen=True)
 class BoundConnection:
-    """One open transaction. Fills in `:namespace` and the reach of who asks, so that no query can
-    forget or change them.
+    """One open transaction. Fills in `:namespace` and the caller's access scope, so that no query
+    can omit or change them.
     """
 
     connection: Connection
@@ -60,7 +60,7 @@ class BoundConnection:
 
 
 def _spelled(access_scope: AccessScope) -> dict[str, Any]:
-    """A reach as queries take it: each part with whether it is no limit."""
+    """An access scope as query parameters: each part, and whether it is unlimited."""
     return {
         "any_topic": access_scope.topics is None,
         "topics": sorted(access_scope.topics or ()),

@@ -1,4 +1,4 @@
-"""What must not be left in the middle, whoever hangs up."""
+"""Run work to completion when the caller is cancelled, and report a cancellation as one."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -9,8 +9,10 @@ from recall_server.domain.errors import RecallError
 
 
 async def run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Do it, however often the caller is cancelled meanwhile; who was, is cancelled after it,
-    whatever came of it: told of a failure, a loop that tries again would go on.
+    """Run a coroutine to completion even if the caller is cancelled; the cancellation is raised
+    afterwards.
+
+    It is raised even if the work failed: a loop that retries failures would go on otherwise.
     """
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():
@@ -25,9 +27,10 @@ async def run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def cancelled_as_such() -> Iterator[None]:
-    """Who is cancelled meanwhile is cancelled, whatever came of it: psycopg stops the statement
-    then, and of several at once it tells as a failure what was stopped. Who is told of a failure
-    goes on, as a loop does that tries again.
+    """Raise a cancellation as `CancelledError` even if the driver reports it as a failure.
+
+    psycopg stops the statement of a cancelled task, and reports a stopped pipeline as an error; a
+    loop that retries errors would go on.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0

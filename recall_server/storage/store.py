@@ -1,4 +1,4 @@
-"""The store: transactions that are bound to a namespace, and the shelves in them."""
+"""The store: transactions that are bound to a namespace, and the tables in them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -119,9 +119,7 @@ class Transaction:
 
 
 class Store:
-    """All storage of the house, over one driver. Without the key of the book nothing that belongs
-    into it can be written.
-    """
+    """All storage, over one driver. Without the key of the audit log no record can be written."""
 
     def __init__(
         self,
@@ -141,7 +139,7 @@ class Store:
         self._mac_key = mac_key
         self._queries = queries.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
-        # What else holds something of a namespace in memory, and drops it.
+        # Further caches of a namespace, which `forget` drops too.
         self.holders: list[Callable[[Namespace], None]] = []
 
     @property
@@ -158,12 +156,11 @@ class Store:
         entry: AuditEntry | None = None,
         erasing: bool = False,
     ) -> AsyncIterator[Transaction]:
-        """One transaction, in which nothing beyond `reach` is found; `entry`, if given, is written
-        to the audit log just before it commits. Only one that is `erasing` may destroy what was
-        said.
+        """One transaction, limited to an access scope. `entry`, if given, is written to the audit
+        log just before the commit. Only an `erasing` transaction may destroy texts.
         """
         assert write or entry is None, "a read notes its record in the read log"
-        # What serves all is not one's crowd.
+        # Work for all namespaces counts for none of them.
         if namespace is not None:
             await self.turns.yield_to_others(namespace)
         async with self.driver.transaction(
@@ -189,7 +186,7 @@ class Store:
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
-        """A transaction that reads one moment of a namespace, and may last."""
+        """A long read-only transaction that sees one moment of a namespace."""
         async with self.driver.snapshot(namespace) as connection:
             handle = BoundConnection(connection, self._queries, namespace)
             yield Transaction(handle, self._cache, self._mac_key)

@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
 from benchmarks.texts import Texts
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.extraction.extractor import Passage
@@ -29,3 +32,12 @@ def test_the_same_seed_gives_the_same_texts() -> None:
     one, other = Texts(7), Texts(7)
 
     assert [one.fact() for _ in range(20)] == [other.fact() for _ in range(20)]
+
+
+def test_the_benchmarks_list_their_options_and_refuse_a_part_that_is_none() -> None:
+    runner = CliRunner()
+
+    assert runner.invoke(app, ["--help"]).exit_code == 0
+    refused = runner.invoke(app, ["retrieval", "--data", ".", "--ablate", "luck"])
+    assert refused.exit_code == 2
+    assert "luck is none of" in refused.output

@@ -1,4 +1,4 @@
-"""The book: who did what, when, how it ended and what it cost. Never what was said."""
+"""The audit log: the caller, operation, time, outcome and cost of each call, and never a text."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ class AuditPage:
 
 @dataclass(frozen=True)
 class Audit:
-    """Begins lines, reads the book, and writes the lines that have no transaction of their own."""
+    """Begins records, reads the audit log, and writes records that have no other transaction."""
 
     store: Store
     now: Callable[[], datetime]
@@ -80,8 +80,8 @@ class Audit:
     async def observed(
         self, namespace: Namespace, operation: str, protocol: str, **counts: int
     ) -> None:
-        """Write a line for a look that was taken at a namespace, before what was seen is told.
-        Raises `NamespaceNotFound`.
+        """Write the record of an operator's read before its result is shown. Raises
+        `NamespaceNotFound`.
         """
         entry = self.begin(namespace, operation, protocol, None)
         entry.counts |= counts

@@ -87,8 +87,8 @@ class Recall:
         """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
         each with the exact words it rests on, and its scores.
 
-        Every findable item in reach is a candidate, whatever its age. Without an embedder
-        the words alone decide, and the answer says so.
+        Every findable item in the access scope is a candidate, whatever its age. Without an
+        embedder the words alone decide, and the answer says so.
         """
         clean_text(query.text, chars_max=self.query_chars_max)
         scope = context.scope.inside(_checked(query.containers))
@@ -215,8 +215,8 @@ class Recall:
             if not await tx.memories.get([memory_id]):
                 # Neither a search nor a list shows what was forgotten.
                 raise MemoryNotFound(
-                    "No memory has this id. The book has those that were forgotten: `recall audit "
-                    "tail --json`, or GET /v1/audit?operation=delete_memory."
+                    "No memory has this id. The audit log names those that were forgotten: `recall "
+                    "audit tail --json`, or GET /v1/audit?operation=delete_memory."
                 )
             if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
                 raise NotRestorable

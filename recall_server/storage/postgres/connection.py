@@ -86,7 +86,7 @@ class Connected:
         self._turn = asyncio.Lock()
         self._over = False
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
-        # came to: whoever got this connection next would be told that they do not exist.
+        # came to: the next user of this connection would get "does not exist".
         self.confused = False
         self.ended = False
 

@@ -46,7 +46,7 @@ async def _wait_for_readers(raw: _Raw) -> None:
     A row that dies now tells: when it can be removed, so can all that died before.
     """
     dead: list[str] = []
-    raw.add_notice_handler(lambda told: dead.append(told.message_detail or ""))
+    raw.add_notice_handler(lambda notice: dead.append(notice.message_detail or ""))
     await raw.execute("SET ROLE recall_system")
     await raw.execute("UPDATE server SET created_at = created_at")
     await raw.execute("RESET ROLE")
@@ -64,11 +64,11 @@ async def _wait_for_readers(raw: _Raw) -> None:
 
 async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
     """Raises where a table may not be rewritten; for the statistics, says why not."""
-    told: list[str] = []
+    notices: list[str] = []
 
     def note(notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
-            told.append(notice.message_primary or "")
+            notices.append(notice.message_primary or "")
 
     raw.add_notice_handler(note)
     for table in tables:
@@ -76,12 +76,12 @@ async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
         # stays, and not the dead rows of a large erasure too.
         for how in ("VACUUM {}", "VACUUM (FULL, ANALYZE) {}"):
             await raw.execute(sql.SQL(how).format(sql.Identifier(table)))
-    if told:
+    if notices:
         # It warns and passes over what it may not touch.
-        raise DatabaseUnavailable(f"The tables cannot be rewritten: {told[0]}.")
+        raise DatabaseUnavailable(f"The tables cannot be rewritten: {notices[0]}.")
     # The commonest values of each column stand there, and what stood there before is a dead row.
     await raw.execute("VACUUM (FULL) pg_statistic")
-    return told
+    return notices
 
 
 async def _rewrite_log(raw: _Raw) -> list[str]:

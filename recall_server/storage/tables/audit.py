@@ -23,7 +23,7 @@ SALT_BYTES = 16
 
 @dataclass(frozen=True)
 class Details:
-    """What stands beside a record until it is erased."""
+    """Values stored beside a record until they are erased."""
 
     salt: bytes
     values: Mapping[str, str]
@@ -31,7 +31,7 @@ class Details:
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """A record of the book, as it is read; without a `link` it is from before there was a chain."""
+    """A record of the audit log; one without a `link` is older than the chain."""
 
     namespace: Namespace
     id: str
@@ -102,18 +102,19 @@ class Audit:
         self._mac_key = mac_key
 
     async def record(self, entry: AuditEntry) -> None:
-        """Write `entry` as it stands now. Others who write in this namespace wait from here to the
-        end of the transaction, so nothing should follow. Raises `Unauthenticated` where the token
-        that asked for the operation was revoked before: then it does not happen; and
-        `NamespaceNotFound`.
+        """Write `entry`. Other writers of this namespace wait from here to the end of the
+        transaction, so nothing should follow.
+
+        Raises `NamespaceNotFound`, and `Unauthenticated` if the caller's token was revoked before:
+        then the operation does not happen.
         """
         asks = entry.outcome is Outcome.OK and not entry.ends_caller
         head = await self._locked_head(entry.accessor if asks else None)
         await self._append(head, [entry])
 
     async def record_all(self, entries: Sequence[AuditEntry]) -> None:
-        """Write the records of operations that have ended, in their order, whatever has become of
-        the tokens that asked for them. Others wait as with `record`. Raises `NamespaceNotFound`.
+        """Write the records of operations that have ended, in their order, even if their tokens
+        were revoked meanwhile. Other writers wait as with `record`. Raises `NamespaceNotFound`.
         """
         if entries:
             await self._append(await self._locked_head(None), entries)
@@ -142,8 +143,8 @@ class Audit:
         await self._handle.send("move_audit_head", seq=head.seq, digest=head.digest)
 
     async def require(self, accessor: str | None) -> None:
-        """Wait until nobody else writes the book. Raises `Unauthenticated` where this token was
-        revoked before, and `NamespaceNotFound`.
+        """Lock the audit log of the namespace. Raises `Unauthenticated` if this token was revoked
+        before, and `NamespaceNotFound`.
         """
         await self._locked_head(accessor)
 
@@ -204,7 +205,7 @@ class Audit:
         await self._handle.send("mark_checkpoint", seq=seq)
 
     async def namespaces(self, after: str, limit: int, *, grown: bool) -> list[Namespace]:
-        """Those after `after` that have a book, or one that has `grown` since its checkpoint."""
+        """Namespaces after `after` with an audit log, or one `grown` since its checkpoint."""
         query = "grown_audits" if grown else "all_audits"
         rows = await self._handle.fetch(query, after=after, limit=limit)
         return [Namespace(row["namespace"]) for row in rows]
