@@ -24,12 +24,21 @@ def logs_restored() -> Iterator[None]:
     """Whatever the block configures ends with it: a stream of its own is closed by then."""
     root = logging.getLogger()
     handlers, before = root.handlers[:], root.level
+    # The server also silences single libraries.
+    levels = {name: one.level for name, one in _loggers().items()}
     try:
         yield
     finally:
         structlog.reset_defaults()
         root.handlers[:] = handlers
         root.setLevel(before)
+        for name, one in _loggers().items():
+            one.setLevel(levels.get(name, logging.NOTSET))
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    known = logging.Logger.manager.loggerDict
+    return {name: one for name, one in known.items() if isinstance(one, logging.Logger)}
 
 
 @pytest.fixture
