@@ -184,7 +184,7 @@ async def test_a_model_that_cannot_be_had_is_named(setting: str) -> None:
     reranker = factories.reranker(Settings(reranker=f"{setting}:/nowhere/at/all"))
     assert reranker is not None
 
-    with pytest.raises(RerankerUnavailable, match="/nowhere/at/all is neither on this machine"):
+    with pytest.raises(RerankerUnavailable, match="/nowhere/at/all is not on this machine"):
         await reranker.load()
     with pytest.raises(RerankerUnavailable):
         await reranker.scores(look(), PASSAGES)

@@ -93,7 +93,7 @@ async def test_a_blank_text_is_the_zero_vector() -> None:
 async def test_a_model_that_cannot_be_had_is_named(name: str) -> None:
     embedder = made(name)
 
-    with pytest.raises(EmbedderUnavailable, match=f"{name} is neither on this machine nor"):
+    with pytest.raises(EmbedderUnavailable, match=f"{name} is not on this machine"):
         await embedder.load()
     with pytest.raises(EmbedderUnavailable):
         await embedder.embed(["a"])
