@@ -167,13 +167,11 @@ async def write_reads(
         if again:
             written = await tx.audit.written(entry.id for entry in batch)
             batch = [entry for entry in batch if entry.id not in written]
-        shown = (entry for entry in batch if entry.memories_shown)
         await tx.memories.count_accesses(
-            _counted((entry.memories_shown, entry.started_at) for entry in shown)
+            _counted((entry.memories_shown, entry.started_at) for entry in batch)
         )
-        shown = (entry for entry in batch if entry.turns_shown)
         await tx.episodes.count_accesses(
-            _counted((entry.turns_shown, entry.started_at) for entry in shown)
+            _counted((entry.turns_shown, entry.started_at) for entry in batch)
         )
         await tx.audit.record_all(batch)
     for entry in batch:
