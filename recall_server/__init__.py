@@ -1,14 +1,15 @@
-"""The memory that AI agents share, and the one that an operator can answer for.
+"""A memory server for AI agents. `docs/internals/architecture.md` shows its layers."""
 
-cli        the command line
-app        puts the parts together
-surface    the doors: bearer auth, MCP tools, HTTP routes
-worker     runs the jobs that the doors leave behind
-services   the verbs: remember, extract, reconcile, commit, recall, audit
-storage    one store over SQLite or Postgres
-providers  outside minds: language models, embedders, the offline rules
-prompts    every word that is said to a model
-domain     words and rules, pure
-"""
+from pathlib import Path
 
 __version__ = "0.1.0"
+
+_PACKAGE = Path(__file__).parent
+
+
+def shipped(name: str) -> Path:
+    """The path of `migrations` or `agent-card.json`, in an installed wheel or in a checkout."""
+    for folder in (_PACKAGE / "_shipped", _PACKAGE.parent):
+        if (folder / name).exists():
+            return folder / name
+    raise FileNotFoundError(f"{name} was not shipped with this installation")

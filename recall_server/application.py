@@ -1,22 +1,19 @@
 """The running server as one value: settings, store, services and worker."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from recall_server.config import Settings
-from recall_server.domain.findings import Finding, Level
+from recall_server.domain.context import Runtime
 from recall_server.integrations.crypto.issuers import Issuer
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services import Services
 from recall_server.services.memory.embedding import ItemEmbedder
-from recall_server.storage.sqlite.disk_space import space_findings
+from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
-
-Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
@@ -28,6 +25,7 @@ class Application:
     """All parts of a running server. `stopping` turns `/ready` off while open calls finish."""
 
     settings: Settings
+    runtime: Runtime
     store: Store
     services: Services
     worker: Worker
@@ -50,5 +48,5 @@ class Application:
     def space_warnings(self) -> list[Finding]:
         """Return warnings of low disk space without querying the database."""
         where = self.settings.database
-        found = space_findings(where) if isinstance(where, Path) and where.exists() else ()
-        return [one for one in found if one.level is not Level.OK]
+        findings = space_findings(where) if isinstance(where, Path) and where.exists() else ()
+        return [finding for finding in findings if finding.level is not Level.OK]

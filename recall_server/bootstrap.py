@@ -7,34 +7,27 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 
-from recall_server import factories
-from recall_server.application import Application, Clock, utc_now
+from recall_server import factories, shipped
+from recall_server.application import Application, utc_now
 from recall_server.config import Settings
+from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fair_semaphore import FairSemaphore
-from recall_server.domain.ids import new_id
-from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.integrations.crypto.sealing import Sealer
-from recall_server.integrations.embeddings.embedder import Embedder
-from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.integrations.extraction.merger import Merger
-from recall_server.integrations.http.webhook import Webhook
-from recall_server.integrations.rerankers.reranker import Reranker
-from recall_server.resources import shipped
+from recall_server.integrations.crypto.keys import Sealer, ServerKey
+from recall_server.integrations.embeddings import Embedder
+from recall_server.integrations.extraction.extractor import Extractor, Merger
+from recall_server.integrations.rerankers import Reranker
+from recall_server.integrations.webhook import Webhook
 from recall_server.services import Services
-from recall_server.services.audit.audit import Audit
-from recall_server.services.audit.checkpoints import Checkpoints
-from recall_server.services.audit.read_log import ReadLog
-from recall_server.services.audit.verification import PURPOSE, Verification
+from recall_server.services.audit.audit import Audit, ReadLog
+from recall_server.services.audit.verification import PURPOSE, Checkpoints, Verification
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
-from recall_server.services.auth.identity import Identity
-from recall_server.services.auth.jwt_verifier import JwtVerifier
+from recall_server.services.auth.identity import Identity, JwtVerifier
 from recall_server.services.cursors import PURPOSE as CURSORS
 from recall_server.services.cursors import Cursors
-from recall_server.services.erasure.erase import Erase
-from recall_server.services.erasure.eraser import Eraser
-from recall_server.services.erasure.holds import Holds
+from recall_server.services.erasure.erase import Erase, Holds
+from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.budget import Budget
@@ -44,13 +37,18 @@ from recall_server.services.memory.episodes import find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
-from recall_server.services.search.rerank import Reranking
+from recall_server.services.search.search import Reranking
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
-from recall_server.services.tasks.task_events import TaskEvents
 from recall_server.services.tasks.tasks import Tasks
-from recall_server.services.tasks.transitions import CONSOLIDATE, DISCARD, EXPIRE, TaskTransitions
+from recall_server.services.tasks.transitions import (
+    CONSOLIDATE,
+    DISCARD,
+    EXPIRE,
+    TaskEvents,
+    TaskTransitions,
+)
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
 from recall_server.storage import driver_for
@@ -58,7 +56,7 @@ from recall_server.storage.driver import TimeLimits
 from recall_server.storage.migrations import migrate, read
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import PURGE
-from recall_server.storage.tables.push import PUSH
+from recall_server.storage.tables.tasks import PUSH
 from recall_server.worker import Worker
 
 
@@ -70,8 +68,9 @@ async def open_application(
     embedder: Embedder | None = None,
     reranker: Reranker | None = None,
     merger: Merger | None = None,
-    now: Clock = utc_now,
+    now: Callable[[], datetime] = utc_now,
     random_bytes: Callable[[int], bytes] = os.urandom,
+    erasure_limits: Limits = DEFAULT_LIMITS,
     restored: bool = False,
 ) -> AsyncIterator[Application]:
     """Open and migrate the database and build everything on it. A database that lacks recorded
@@ -79,10 +78,12 @@ async def open_application(
 
     Raises `DatabaseUnusable` or `DatabaseUnavailable` with one sentence for the operator.
     """
-
-    def id_of(prefix: str) -> str:
-        return new_id(prefix, now(), random_bytes(10))
-
+    runtime = Runtime(
+        now,
+        random_bytes,
+        wake=lambda: worker.wake(),  # noqa: PLW0108  # it is built after those that wake it
+        lease=timedelta(seconds=settings.lease_s),
+    )
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
         store, key = await _opened(stack, settings, now())
@@ -92,7 +93,7 @@ async def open_application(
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
-        delegation = Delegation(store, now, id_of, key, audience)
+        delegation = Delegation(store, runtime, key, audience)
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
         embedder = embedder or factories.embedder(settings)
@@ -103,11 +104,10 @@ async def open_application(
             store.holders.append(reranker.forget)
         if embedder is not None:
             stack.push_async_callback(embedder.close)
-        lease, woken = timedelta(seconds=settings.lease_s), _Wake()
         cursors = Cursors(key.derive(CURSORS), now)
         reads = ReadLog(store)
         stack.push_async_callback(reads.close)
-        audit = Audit(store, now, id_of, cursors, reads)
+        audit = Audit(store, runtime, cursors, reads)
         verification = Verification(store, key, now)
         checkpoints = Checkpoints(
             verification, factories.checkpoint_places(settings), settings.checkpoint_s
@@ -117,49 +117,47 @@ async def open_application(
         budget = Budget(store, now, settings.model_tokens_per_day)
         ingest = Ingest(
             store,
+            runtime,
             chosen,
             vectors is not None,
-            now,
-            random_bytes,
             settings.text_chars_max,
-            lease,
-            woken,
             digests,
             redaction,
             budget,
         )
-        embedding = Embedding(store, vectors, now, lease)
+        embedding = Embedding(store, runtime, vectors)
         receipts = Receipts(key)
-        eraser = Eraser(store, digests, ledger, now, id_of)
-        purge = Purge(store, receipts, ledger, eraser, now, lease)
+        eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
+        purge = Purge(store, runtime, receipts, ledger, eraser)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
             store,
+            runtime,
             webhook,
             Sealer([key.get_secret_value() for key in settings.secret_key]),
             _push_events,
-            now,
-            id_of,
-            lease,
-            woken,
             cursors,
         )
         transitions = TaskTransitions(
-            store,
-            now,
-            random_bytes,
+            runtime,
             timedelta(days=settings.task_days),
-            woken,
             TaskEvents(poll_s=settings.task_poll_s),
             push.announce,
         )
         merging = Merging(store, merger or factories.merger(settings), vectors, budget)
         stack.push_async_callback(merging.merger.close)
         consolidate = Consolidate(
-            store, transitions, chosen, merging, settings.text_chars_max, lease, digests, redaction
+            store,
+            runtime,
+            transitions,
+            chosen,
+            merging,
+            settings.text_chars_max,
+            digests,
+            redaction,
         )
-        tasks = Tasks(transitions, redaction, cursors)
+        tasks = Tasks(store, runtime, transitions, redaction, cursors)
         worker = Worker(
             store,
             {
@@ -172,40 +170,39 @@ async def open_application(
                 PUSH_END: push.end,
                 PURGE: purge.work,
             },
-            now,
+            runtime,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
-            lease=lease,
             poll_s=settings.worker_poll_s,
             jobs_at_once=settings.worker_jobs,
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
-        woken.worker = worker
         yield Application(
             settings,
+            runtime,
             store,
             Services(
                 access=Access(
                     store,
-                    now,
-                    id_of,
+                    runtime,
                     audit.begin,
                     timedelta(days=settings.token_days),
-                    signed=JwtVerifier(delegation, identity),
+                    JwtVerifier(delegation, identity),
                 ),
                 audit=audit,
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,
                 embedding=embedding,
-                erase=Erase(store, receipts, ledger, digests, eraser, now, id_of, woken),
-                export=Export(store, now, key.kid, len(read(shipped("migrations"), store.engine))),
+                erase=Erase(store, runtime, receipts, ledger, digests, eraser),
+                export=Export(
+                    store, reads, now, key.kid, len(read(shipped("migrations"), store.engine))
+                ),
                 importing=Import(
                     store,
-                    now,
+                    runtime,
                     vectors.model if vectors else None,
                     settings.text_chars_max,
                     settings.import_line_bytes_max,
-                    woken,
                     partial(find_erased, digests=digests),
                 ),
                 holds=Holds(store, now),
@@ -214,16 +211,16 @@ async def open_application(
                 verification=verification,
                 purge=purge,
                 push=push,
-                quarantine=Quarantine(store, now, id_of, woken),
+                quarantine=Quarantine(store, runtime),
                 recall=Recall(
                     store,
                     vectors,
-                    now,
+                    runtime,
                     settings.query_chars_max,
                     timedelta(days=settings.forget_days),
                     Reranking(reranker, settings.rerank_min_score) if reranker else None,
                 ),
-                sources=Sources(store, transitions, now, id_of, woken),
+                sources=Sources(store, runtime, transitions),
                 tasks=tasks,
             ),
             worker,
@@ -264,16 +261,6 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 
     events = await tx.tasks.events(task_id, after)
     return [PushEvent(event.seq, event.final, wire.pushed(event)) for event in events]
-
-
-class _Wake:
-    """Wakes the worker, which is built after the services that wake it."""
-
-    worker: Worker | None = None
-
-    def __call__(self) -> None:
-        if self.worker is not None:
-            self.worker.wake()
 
 
 @asynccontextmanager

@@ -14,9 +14,7 @@ import structlog
 from recall_server.application import Application
 from recall_server.config import LOOPBACK, Settings, unknown_settings
 from recall_server.domain.errors import Unsafe
-from recall_server.domain.findings import Finding, Level, judged
-from recall_server.storage.inspection import inspect
-from recall_server.storage.sqlite.disk_space import space_findings
+from recall_server.storage.inspection import Finding, Level, inspect, judged, space_findings
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
@@ -27,7 +25,7 @@ async def examine(built: Application) -> list[Finding]:
     """Run all checks on an application that could be opened, so its schema and key are valid."""
     driver = built.store.driver
     async with driver.migration() as connection:
-        of_database = await inspect(connection, driver.engine, built.services.audit.now())
+        of_database = await inspect(connection, driver.engine, built.runtime.now())
     return [*of_database, *_files(built.settings), *_settings(built.settings)]
 
 

@@ -6,18 +6,16 @@ from importlib.util import find_spec
 from recall_server.config import Settings
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
-from recall_server.integrations.crypto import key_set
-from recall_server.integrations.crypto.issuers import Issuer, load
+from recall_server.integrations.crypto.issuers import Issuer, check, load
 from recall_server.integrations.crypto.keys import ServerKey
-from recall_server.integrations.embeddings.embedder import Embedder
+from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.embeddings.torch_models import MINILM
-from recall_server.integrations.extraction.extractor import Extractor
-from recall_server.integrations.extraction.merger import Merger
+from recall_server.integrations.extraction.extractor import Extractor, Merger
 from recall_server.integrations.llm import prompts
-from recall_server.integrations.rerankers.reranker import Reranker
+from recall_server.integrations.rerankers import Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
-from recall_server.services.memory.redaction import Redaction
+from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store
 
 
@@ -68,7 +66,6 @@ async def ledger(store: Store, key: ServerKey, settings: Settings, *, restored: 
 
 
 def checkpoint_places(settings: Settings) -> list[CheckpointStore]:
-    """Return the stores of checkpoints."""
     places: list[CheckpointStore] = []
     if settings.checkpoint_file is not None:
         places.append(CheckpointFile(settings.checkpoint_file))
@@ -83,7 +80,7 @@ def issuers(settings: Settings) -> tuple[Issuer, ...]:
         return ()
     found = load(settings.issuers_file, settings.canonical_url)
     for one in found:
-        key_set.check(one)
+        check(one)
     return found
 
 
@@ -130,7 +127,7 @@ def merger(settings: Settings) -> Merger:
     key = settings.anthropic_api_key
     if settings.extractor != "rules" and key is not None:
         _require_anthropic()
-        from recall_server.integrations.extraction.claude_merge import ClaudeMerger  # noqa: PLC0415
+        from recall_server.integrations.extraction.claude import ClaudeMerger  # noqa: PLC0415
 
         return ClaudeMerger(
             api_key=key.get_secret_value(),
@@ -157,7 +154,7 @@ def embedder(settings: Settings) -> Embedder | None:
 
             return StaticEmbedder()
         case "sentence-transformers":
-            from recall_server.integrations.embeddings.sentence_vectors import (  # noqa: PLC0415
+            from recall_server.integrations.embeddings.torch_models import (  # noqa: PLC0415
                 DEFAULT,
                 SentenceEmbedder,
             )

@@ -5,7 +5,7 @@ import gc
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from filelock import FileLock, Timeout
 from starlette.types import ASGIApp
 
 from recall_server.api.app import create_app
-from recall_server.api.connection_timeouts import ConnectionTimeouts, TimedProtocol
-from recall_server.api.listener import Listener
+from recall_server.api.listener import ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
@@ -90,7 +89,7 @@ async def listening(
     """Serve the app on a socket for the duration of the block; yields its address."""
     config = uvicorn.Config(
         app,
-        http=partial(TimedProtocol, patience=_timeouts(settings)),  # type: ignore[arg-type]
+        http=partial(TimedProtocol, timeouts=_timeouts(settings)),  # type: ignore[arg-type]
         ws="none",
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         lifespan="on",
@@ -103,11 +102,11 @@ async def listening(
     )
     server = uvicorn.Server(config)
     # We handle the signals: uvicorn would raise them again at the end.
-    server.capture_signals = _no_signals  # type: ignore[method-assign]
+    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():  # noqa: ASYNC110  # it has no event
-            await asyncio.sleep(0.005)  # uvicorn has no event for it
+            await asyncio.sleep(0.005)
         if task.done():
             await task
         host, port = listener.getsockname()[:2]
@@ -118,13 +117,11 @@ async def listening(
 
 
 def _timeouts(settings: Settings) -> ConnectionTimeouts:
-    """Return the configured timeouts, with no more connections than the process may have open
-    files.
-    """
+    """The configured timeouts, with no more connections than the process may open files."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.connections_max + OTHER_FILES
-    if files < wanted:
-        files = min(wanted, most)
+    needed = settings.connections_max + OTHER_FILES
+    if files < needed:
+        files = min(needed, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
     return ConnectionTimeouts(
         header_s=settings.header_s,
@@ -132,11 +129,6 @@ def _timeouts(settings: Settings) -> ConnectionTimeouts:
         unread_s=settings.unread_s,
         connections_max=max(1, min(settings.connections_max, files - OTHER_FILES)),
     )
-
-
-@contextmanager
-def _no_signals() -> Any:
-    yield
 
 
 async def serve(

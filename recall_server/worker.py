@@ -3,15 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 import structlog
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.errors import RecallError, Stale, Unavailable
-from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
-from recall_server.domain.job import Job
+from recall_server.domain.context import Runtime
+from recall_server.domain.errors import (
+    ModelAnswerInvalid,
+    ModelUnavailable,
+    RecallError,
+    Stale,
+    Unavailable,
+)
+from recall_server.domain.task import Job
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
 
@@ -27,36 +33,24 @@ REPAIR = timedelta(minutes=5)
 WAIT_MAX = timedelta(hours=1)
 
 
+@dataclass(eq=False)
 class Worker:
-    """Runs several jobs at once; each namespace gets one before any gets a second."""
+    """Runs several jobs at once; each namespace gets one before any gets a second. `on_give_up`: by
+    kind of job, what to do in the transaction that gives it up; it returns what to do after the
+    commit.
+    """
 
-    def __init__(
-        self,
-        store: Store,
-        handlers: Mapping[str, Handler],
-        now: Callable[[], datetime],
-        entry: Callable[[Job, str], AuditEntry],
-        *,
-        lease: timedelta,
-        poll_s: float,
-        jobs_at_once: int,
-        on_give_up: Mapping[str, GiveUpHandler] = MappingProxyType({}),
-    ) -> None:
-        """`on_give_up`: by kind of job, what to do in the transaction that gives it up; it returns
-        what to do after the commit.
-        """
-        self._store = store
-        self._handlers = handlers
-        self._now = now
-        self._entry = entry
-        self._lease = lease
-        self._poll_s = poll_s
-        self._jobs_at_once = jobs_at_once
-        self._on_give_up = on_give_up
-        self._served = ""
-        self._claiming = asyncio.Lock()
-        self._wakes = asyncio.Semaphore(0)
-        self._stopping = False
+    store: Store
+    handlers: Mapping[str, Handler]
+    runtime: Runtime
+    entry: Callable[[Job, str], AuditEntry]
+    poll_s: float
+    jobs_at_once: int
+    on_give_up: Mapping[str, GiveUpHandler] = field(default_factory=dict)
+    _served: str = ""
+    _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _wakes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    _stopping: bool = False
 
     def wake(self) -> None:
         """Make one idle loop look for a job now instead of at the next poll."""
@@ -71,7 +65,7 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`. If cancelled, release all jobs."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._jobs_at_once):
+            for _ in range(self.jobs_at_once):
                 group.create_task(self._loop())
 
     async def _loop(self) -> None:
@@ -88,7 +82,7 @@ class Worker:
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._poll_s):
+            async with asyncio.timeout(self.poll_s):
                 await self._wakes.acquire()
 
     async def run_once(self, *, backlog: bool = False) -> bool:
@@ -105,9 +99,9 @@ class Worker:
         return True
 
     async def _claim(self) -> Job | None:
-        now = self._now()
-        async with self._store.transaction(None) as tx:
-            job = await tx.jobs.claim(self._served, now, now + self._lease)
+        now = self.runtime.now()
+        async with self.store.transaction(None) as tx:
+            job = await tx.jobs.claim(self._served, now, now + self.runtime.lease)
         if job is not None:
             self._served = job.namespace
         return job
@@ -117,7 +111,7 @@ class Worker:
             await self._give_up(job, "WORKER_LOST")
             return
         try:
-            await self._handlers[job.kind](job, lambda operation: self._entry(job, operation))
+            await self.handlers[job.kind](job, lambda operation: self.entry(job, operation))
         except asyncio.CancelledError:
             await asyncio.shield(self._hand_back(job))
             raise
@@ -149,24 +143,24 @@ class Worker:
         backoff = min(BACKOFF_MAX, BACKOFF_MIN * 2 ** min(job.attempt - 1, 16))
         wait = max(backoff, min(least, WAIT_MAX))
         log.warning("job_postponed", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
-        async with self._store.transaction(job.namespace) as tx:
-            await tx.jobs.release(job, self._now() + wait, code, failed=failed)
+        async with self.store.transaction(job.namespace) as tx:
+            await tx.jobs.release(job, self.runtime.now() + wait, code, failed=failed)
 
     async def _hand_back(self, job: Job) -> None:
         """Release a job in the middle: the next worker continues from its progress."""
         try:
-            async with self._store.transaction(job.namespace) as tx:
-                await tx.jobs.release(job, self._now(), None, failed=False)
+            async with self.store.transaction(job.namespace) as tx:
+                await tx.jobs.release(job, self.runtime.now(), None, failed=False)
         except RecallError as error:
             log.warning("job_lease_not_released", job=job.id, code=error.code)
 
     async def _give_up(self, job: Job, code: str) -> None:
         log.error("job_given_up", job=job.id, kind=job.kind, code=code, attempt=job.attempt)
         then: Callable[[], None] | None = None
-        async with self._store.transaction(job.namespace) as tx:
-            # The last words change other rows, and the lock of the namespace comes before any.
+        async with self.store.transaction(job.namespace) as tx:
+            # `on_give_up` changes other rows, and the lock of the namespace comes before any.
             await tx.lock()
-            if await tx.jobs.bury(job, code, self._now()) and job.kind in self._on_give_up:
-                then = await self._on_give_up[job.kind](tx, job, code)
+            if await tx.jobs.bury(job, code, self.runtime.now()) and job.kind in self.on_give_up:
+                then = await self.on_give_up[job.kind](tx, job, code)
         if then is not None:
             then()

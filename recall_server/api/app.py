@@ -12,23 +12,22 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from recall_server.api.a2a import routes as a2a
+from recall_server.api.a2a import handler as a2a
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, JWKS_PATH, SKILL, Card
 from recall_server.api.a2a.errors import refusal
-from recall_server.api.a2a.handler import A2AHandler
-from recall_server.api.a2a.schema import EXTENSIONS
-from recall_server.api.http import docs, health
+from recall_server.api.a2a.wire import EXTENSIONS
+from recall_server.api.http import endpoint, openapi
 from recall_server.api.http.endpoint import Endpoint
 from recall_server.api.http.endpoint import routes as routes_of
 from recall_server.api.http.openapi import OPENAPI_PATH
-from recall_server.api.mcp.server import McpServer
-from recall_server.api.middleware.auth import BearerAuth
-from recall_server.api.middleware.challenges import METADATA_PATHS, Challenges
-from recall_server.api.middleware.cross_origin import CrossOrigin
-from recall_server.api.middleware.escape_control_characters import EscapeControlCharacters
-from recall_server.api.middleware.limits import FailedAuthThrottle, Limits
-from recall_server.api.middleware.request_validation import RequestValidation
-from recall_server.api.middleware.streams import Streams
+from recall_server.api.mcp import McpServer
+from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
+from recall_server.api.middleware.limits import FailedAuthThrottle, Limits, Streams
+from recall_server.api.middleware.request_validation import (
+    CrossOrigin,
+    EscapeControlCharacters,
+    RequestValidation,
+)
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation
 from recall_server.api.operations.tasks import CREATE_TASK
@@ -40,8 +39,8 @@ from recall_server.services.limits.rates import Rates
 
 OPEN_PATHS = frozenset(
     {
-        health.HEALTH_PATH,
-        health.READY_PATH,
+        endpoint.HEALTH_PATH,
+        endpoint.READY_PATH,
         CARD_PATH,
         JWKS_PATH,
         OPENAPI_PATH,
@@ -73,7 +72,7 @@ def create_app(
     mcp = McpServer(calls, operations, settings.body_bytes_max)
     rates = rates or Rates(
         application.store,
-        services.audit.now,
+        application.runtime.now,
         token_calls=settings.token_calls_per_minute,
         namespace_calls=settings.namespace_calls_per_minute,
         bad_tokens=settings.bad_tokens_per_minute,
@@ -86,11 +85,11 @@ def create_app(
 
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
     protocols = [Route("/mcp", mcp), *_routes(application, calls, card, endpoints)]
-    about = docs.routes(endpoints, operations, settings.public_url)
+    about = openapi.routes(endpoints, operations, settings.public_url)
     app = Starlette(
         routes=[*protocols, *card.routes(), *challenges.routes(), *about],
         lifespan=lifespan,
-        exception_handlers={404: health.not_found, 405: health.method_not_allowed},
+        exception_handlers={404: endpoint.not_found, 405: endpoint.method_not_allowed},
     )
     app.router.redirect_slashes = False
     open_under = tuple(
@@ -104,7 +103,7 @@ def _routes(
 ) -> list[BaseRoute]:
     """The routes of the registry, of A2A and of the health checks; they are tried in this order."""
     settings = application.settings
-    handler = A2AHandler(calls, card_at=card.at, wait_s=settings.task_wait_s)
+    handler = a2a.A2AHandler(calls, card_for=card.for_address, wait_s=settings.task_wait_s)
     stands = application.services.access.still_valid
     streams = Streams(stands, each=settings.streams_per_namespace, refusal=refusal)
     [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
@@ -113,7 +112,9 @@ def _routes(
         *routes_of(one for one in endpoints if one not in plain),
         *a2a.routes(handler, create_task, card.base, streams),
         *routes_of(one for one in plain if one is not create_task),
-        *health.routes(application.check, lambda: application.stopping, application.space_warnings),
+        *endpoint.health_routes(
+            application.check, lambda: application.stopping, application.space_warnings
+        ),
     ]
 
 

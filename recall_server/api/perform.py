@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import structlog
 
 from recall_server.api.arguments import Arguments
-from recall_server.api.caller import Caller
-from recall_server.api.operations.operation import Call, Operation, Presenter
+from recall_server.api.operations.operation import Call, Caller, Operation, Presenter
 from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.errors import (
     AuditUnavailable,

@@ -4,20 +4,21 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from recall_server.api.caller import Caller
+from recall_server.api.operations.operation import Caller
 from recall_server.domain.episode import Citation
 from recall_server.domain.errors import RecallError
 from recall_server.domain.memory import Memory
 from recall_server.domain.permissions import Rights, TokenInfo
-from recall_server.domain.plan import Resolution
+from recall_server.domain.plan import Choice, Question, Resolution
 from recall_server.domain.query import Hit
-from recall_server.domain.security.quarantine import Suspect
+from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
-from recall_server.domain.task import Outcome, Task
+from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
+from recall_server.services.tasks.tasks import OpenQuestion
 
 Json = dict[str, Any]
 
@@ -51,7 +52,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
     item = one.item
     shown: Json = {
         "id": item.id,
-        "text": item.text,
+        "text": one.text,
         "topic": item.topic,
         "type": item.type or "episode",
         "importance": round(item.importance, 4),
@@ -59,11 +60,18 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "valid_from": moment(item.valid_from),
         "score": round(one.scores.final, 6),
     }
+    if one.quote:
+        said = item.citation
+        shown |= {"quote": one.quote, "speaker": said.speaker, "said_at": moment(said.said_at)}
+    if item.superseded_by:
+        shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
     if item.container:
         shown["container"] = item.container
+    if item.tags:
+        shown["tags"] = list(item.tags)
     if one.around:
         shown["around"] = [said.text for said in one.around]
-    if explain and item.citation is not None:
+    if explain:
         scores = one.scores
         shown["scores"] = {"final": scores.final, **scores.signals, "rerank": scores.rerank}
         shown["source"] = citation(item.citation)
@@ -76,6 +84,7 @@ def memory(one: Memory) -> Json:
         "text": one.text,
         "topic": one.topic,
         "container": one.container or None,
+        "tags": list(one.source.tags),
         "type": one.type,
         "status": one.status,
         "entity": one.fact.entity if one.fact else None,
@@ -254,4 +263,125 @@ def moment(at: datetime | None) -> str | None:
     """To the second: what is finer tells a reader nothing, and costs a model tokens."""
     if at is None:
         return None
-    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
+
+
+def asked(status: Status) -> str:
+    """The questions in prose."""
+    count = len(status.questions)
+    lines = [f"{status.note}\n" if status.note else ""]
+    lines.append(f"{count} contradiction{'s need' if count > 1 else ' needs'} an answer.")
+    for number, one in enumerate(status.questions, 1):
+        known = " / ".join(
+            f'"{memory.text}" ({memory.said_at:%Y-%m-%d})' for memory in one.existing
+        )
+        lines.append(
+            f'{number}. Known: {known}. New: "{one.new.text}" ({one.new.said_at:%Y-%m-%d}). '
+            f"{one.reason} Recommended: {one.recommended}."
+        )
+    lines.append(
+        "Answer keep_existing, keep_new or keep_both for all of them; or by number, as in "
+        "'1: keep_new, 2: keep_both'; or with a data part as response_schema describes."
+    )
+    return "\n".join(line for line in lines if line)
+
+
+def question(one: Question) -> Json:
+    fact = one.new.fact
+    assert fact is not None
+    return {
+        "id": one.id,
+        "entity": fact.entity,
+        "attribute": fact.attribute,
+        "existing": [_side(memory) for memory in one.existing],
+        "new": _side(one.new),
+        "reason": one.reason,
+        "choices": [str(choice) for choice in Choice],
+        "recommended": str(one.recommended),
+    }
+
+
+def open_question(one: OpenQuestion) -> Json:
+    """A question that waits, with the task that asks it."""
+    return {
+        **question(one.question),
+        "task_id": one.task.id,
+        "asked_at": moment(one.task.status.at),
+        "expires_at": moment(one.task.expires_at),
+    }
+
+
+def _side(memory: Memory) -> Json:
+    return {
+        "memory_id": memory.id,
+        "text": memory.text,
+        "value": memory.fact.value if memory.fact else None,
+        "negated": memory.fact.negated if memory.fact else False,
+        "source": citation(memory.citation),
+        "said_at": moment(memory.said_at),
+        "valid_from": moment(memory.valid_from),
+        "confidence": round(memory.confidence, 4),
+        "strength": round(strength(memory), 4),
+    }
+
+
+def strength(memory: Memory) -> float:
+    """The support of a statement, in [0, 1]: as if each time it was stated had been an
+    independent witness of its confidence.
+    """
+    return 1.0 - (1.0 - memory.confidence) ** (1 + memory.reinforcements)
+
+
+def result(outcome: Outcome) -> Json:
+    """The result of a task, in full."""
+    return {
+        "dry_run": outcome.dry_run,
+        "memories": [memory(one) for one in outcome.created],
+        "superseded": list(outcome.superseded),
+        "reinforced": list(outcome.reinforced),
+        "groups_found": outcome.groups_found,
+        "rejected": outcome.rejected,
+        "contradictions": [question(one) for one in outcome.questions],
+        "resolutions": [resolution(one) for one in outcome.resolutions],
+    }
+
+
+def resolution(one: Resolution) -> Json:
+    return {
+        "id": one.question_id,
+        "choice": str(one.choice),
+        "decided_by": one.decided_by,
+        "decided_at": moment(one.decided_at),
+    }
+
+
+def summary(outcome: Outcome) -> str:
+    """The result of a task, in a few lines."""
+    counts = (
+        f"{len(outcome.created)} memories, {len(outcome.superseded)} superseded, "
+        f"{len(outcome.reinforced)} reinforced"
+    )
+    head = f"Plan only, nothing is changed: {counts}" if outcome.dry_run else counts
+    if outcome.questions:
+        head += f", {len(outcome.questions)} contradictions to be answered"
+    return "\n".join(
+        [f"{head}.", *(f"- {memory.type}: {memory.text}" for memory in outcome.created)]
+    )
+
+
+def plain(task: Task) -> Json:
+    """A task as the plain routes of A2A show it."""
+    shown: Json = {"id": task.id, "status": str(task.status.state)}
+    if task.outcome is not None:
+        shown["output"] = result(task.outcome)
+    elif task.status.state is TaskState.INPUT_REQUIRED:
+        shown["output"] = {"contradictions": [question(one) for one in task.status.questions]}
+    if task.status.note:
+        shown["message"] = task.status.note
+    return shown
+
+
+def consolidation(task: Task) -> Json:
+    """A task as /v1/consolidations shows it: its state, and the fields of its result beside it."""
+    shown = plain(task)
+    return {"task_id": shown.pop("id"), **shown.pop("output", {}), **shown}

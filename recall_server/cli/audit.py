@@ -9,17 +9,19 @@ import typer
 
 from recall_server.api import operations
 from recall_server.application import Application
-from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
-    PROTOCOL,
     AsJson,
     Db,
     fail,
     in_application,
     jwk,
     key_in,
+    observed,
     print_json,
     print_table,
+    unused,
+    with_application,
+    written,
 )
 from recall_server.domain.errors import AuditBroken, Invalid, RecallError
 from recall_server.domain.namespace import Namespace, namespace
@@ -40,113 +42,101 @@ Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of
 
 
 @app.command()
-def tail(
+@with_application
+async def tail(
+    built: Application,
     tail: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many of the newest records.")
     ] = 20,
     name: Annotated[str | None, typer.Option("--namespace", show_default="all namespaces")] = None,
-    db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest records: every operation, its caller and its outcome."""
-
-    async def show(built: Application) -> None:
-        audit, ns = built.services.audit, namespace(name) if name is not None else None
-        records = await audit.newest(ns, tail)
-        if ns is not None:
-            await audit.observed(
-                ns, operations.audit.READ_AUDIT.name, PROTOCOL, records=len(records)
-            )
-        rows = [
-            {
-                "at": record.at.isoformat(timespec="milliseconds"),
-                "namespace": record.namespace,
-                "seq": record.link and record.link.seq,
-                "door": record.protocol,
-                "operation": record.operation,
-                "accessor": record.accessor,
-                "outcome": record.code or record.outcome,
-                "ms": round(record.milliseconds, 1),
-                "counts": record.counts,
-                "ids": list(record.ids),
-                "model": record.usage.model,
-                "input_tokens": record.usage.input_tokens,
-                "output_tokens": record.usage.output_tokens,
-                "cost_usd": record.usage.cost_usd,
-                "request_id": record.request_id,
-            }
-            for record in reversed(records)
-        ]
-        if as_json:
-            print_json(rows)
-            return
-        shown = ("at", "namespace", "seq", "door", "operation", "accessor", "outcome", "ms")
-        print_table(
-            [{key: row[key] for key in (*shown, "counts")} for row in rows],
-            "The audit log is empty.",
-        )
-
-    in_application(db, show)
+    audit, ns = built.services.audit, namespace(name) if name is not None else None
+    records = await audit.newest(ns, tail)
+    if ns is not None:
+        await observed(built, ns, operations.audit.READ_AUDIT, records=len(records))
+    rows = [
+        {
+            "at": record.at.isoformat(timespec="milliseconds"),
+            "namespace": record.namespace,
+            "seq": record.link and record.link.seq,
+            "protocol": record.protocol,
+            "door": record.protocol,  # as 0.1.0 called it
+            "operation": record.operation,
+            "accessor": record.accessor,
+            "outcome": record.code or record.outcome,
+            "ms": round(record.milliseconds, 1),
+            "counts": record.counts,
+            "ids": list(record.ids),
+            "model": record.usage.model,
+            "input_tokens": record.usage.input_tokens,
+            "output_tokens": record.usage.output_tokens,
+            "cost_usd": record.usage.cost_usd,
+            "request_id": record.request_id,
+        }
+        for record in reversed(records)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    shown = ("at", "namespace", "seq", "protocol", "operation", "accessor", "outcome", "ms")
+    print_table(
+        [{key: row[key] for key in (*shown, "counts")} for row in rows],
+        "The audit log is empty.",
+    )
 
 
 @app.command()
-def export(
+@with_application
+async def export(
+    built: Application,
     name: Name,
     out: Annotated[
         Path | None, typer.Option(help="A new file, for its owner alone.", show_default="stdout")
     ] = None,
-    db: Db = None,
 ) -> None:
     """Write the whole audit log of a namespace as JSON Lines, sealed, for `verify`."""
-
-    async def act(built: Application) -> None:
-        ns = namespace(name)
-        unused(out)
-        await built.services.audit.observed(ns, operations.audit.EXPORT_AUDIT.name, PROTOCOL)
-        broken = None
-        with written(out) as file:
-            try:
-                async for line in built.services.verification.export(ns):
-                    file.write(line.encode() + b"\n")
-            except AuditBroken as error:  # a broken log is still evidence
-                broken = error
-        if broken is not None:
-            _broken(broken)
-
-    in_application(db, act)
+    ns = namespace(name)
+    unused(out)
+    await observed(built, ns, operations.audit.EXPORT_AUDIT)
+    broken = None
+    with written(out) as file:
+        try:
+            async for line in built.services.verification.export(ns):
+                file.write(line.encode() + b"\n")
+        except AuditBroken as error:  # a broken log is still evidence
+            broken = error
+    if broken is not None:
+        _broken(broken)
 
 
 @app.command()
-def checkpoint(
+@with_application
+async def checkpoint(
+    built: Application,
     name: Annotated[
         str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
     ] = None,
-    db: Db = None,
 ) -> None:
     """Sign the audit logs as they are now: where the settings say, or on standard output."""
-
-    async def act(built: Application) -> None:
-        services = built.services
-        if name is None:
-            wanted = [one async for one in services.verification.namespaces()]
-        else:
-            wanted = [namespace(name)]
-            await services.audit.observed(
-                wanted[0], operations.audit.CHECKPOINT_AUDIT.name, PROTOCOL
-            )
-        if services.checkpoints.places:
-            written = await services.checkpoints.write(wanted)
-            typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
-            return
-        for one in wanted:
-            try:
-                made = await services.verification.checkpoint(one)
-            except AuditBroken as error:
-                _broken(error)
-            if made is not None:
-                typer.echo(made[1])
-
-    in_application(db, act)
+    services = built.services
+    if name is None:
+        wanted = [one async for one in services.verification.namespaces()]
+    else:
+        wanted = [namespace(name)]
+        await observed(built, wanted[0], operations.audit.CHECKPOINT_AUDIT)
+    if services.checkpoints.places:
+        written = await services.checkpoints.write(wanted)
+        typer.echo(f"Wrote {written} checkpoint{'' if written == 1 else 's'}.")
+        return
+    for one in wanted:
+        try:
+            made = await services.verification.checkpoint(one)
+        except AuditBroken as error:
+            _broken(error)
+        if made is not None:
+            typer.echo(made[1])
 
 
 @app.command()
@@ -208,17 +198,13 @@ async def _verified(built: Application, ns: Namespace, given: list[Checkpoint]) 
         found = await services.verification.verify(ns, given)
     except AuditBroken as error:
         try:
-            await services.audit.observed(
-                ns, operations.audit.VERIFY_AUDIT.name, PROTOCOL, broken_at=error.seq
-            )
+            await observed(built, ns, operations.audit.VERIFY_AUDIT, broken_at=error.seq)
         except Exception:  # noqa: BLE001  # a broken log may accept no more records
             typer.echo(
                 "recall: this verification could not be recorded in the audit log.", err=True
             )
         raise
-    await services.audit.observed(
-        ns, operations.audit.VERIFY_AUDIT.name, PROTOCOL, records=found.seq
-    )
+    await observed(built, ns, operations.audit.VERIFY_AUDIT, records=found.seq)
     return found
 
 
@@ -266,12 +252,13 @@ def _broken(error: AuditBroken) -> NoReturn:
 
 def _print_verified(found: list[Verified], checkpoints: Path | None, *, as_json: bool) -> None:
     if as_json:
-        print_json([asdict(one) for one in found])
+        # `vouched_for`, as 0.1.0 called it.
+        print_json([{**asdict(one), "vouched_for": one.confirmed_up_to} for one in found])
         return
     for one in found:
         parts = [f"records 1 to {one.seq} are intact" if one.seq else "no records"]
-        if one.vouched_for:
-            parts.append(f"checkpoints confirm those up to {one.vouched_for}")
+        if one.confirmed_up_to:
+            parts.append(f"checkpoints confirm those up to {one.confirmed_up_to}")
         elif checkpoints is not None and one.seq:
             parts.append("no checkpoint confirms any of them")
         if one.details_erased:

@@ -1,42 +1,71 @@
 """All commands by name."""
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from recall_server import __version__, logs
+from recall_server import __version__, doctor, logs
 from recall_server.application import Application
+from recall_server.bootstrap import open_application
 from recall_server.cli import importing, tokens
 from recall_server.cli.audit import app as audit
-from recall_server.cli.conflicts import app as conflicts
-from recall_server.cli.doctor import doctor_
+from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
     erase_again,
     erase_allow,
     key,
+    purge_source,
     restore,
     verify_erasure,
     verify_receipt,
 )
-from recall_server.cli.hold import app as hold
 from recall_server.cli.portability import export_, import_
-from recall_server.cli.quarantine import app as quarantine
-from recall_server.cli.reembed import reembed
-from recall_server.cli.search import search
+from recall_server.cli.review import conflicts, quarantine
+from recall_server.cli.search import reembed, search
 from recall_server.cli.shared import (
     AsJson,
     Db,
     existing_settings,
-    in_application,
+    fail,
     print_json,
     run,
     settings,
+    with_application,
 )
-from recall_server.cli.sources import purge_source
+from recall_server.config import Settings
+from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
+from recall_server.storage.inspection import Finding, Level
+
+
+def doctor_(db: Db = None, as_json: AsJson = False) -> None:
+    """List every unsafe setting, file mode and privilege; exit with 1 if a server would
+    not start.
+    """
+    chosen = settings(db)
+    if isinstance(chosen.database, Path) and not chosen.database.exists():
+        fail(f"There is no database at {chosen.database}. Name it with --db.", "DATABASE_UNUSABLE")
+    findings = asyncio.run(_examined(chosen))
+    if as_json:
+        print_json([asdict(one) for one in findings])
+    else:
+        for one in findings:
+            typer.echo(f"{one.level:5} {one.check:20} {one.text}")
+    if doctor.fails(findings):
+        raise typer.Exit(1)
+
+
+async def _examined(chosen: Settings) -> list[Finding]:
+    try:
+        async with open_application(chosen) as built:
+            return [*await doctor.examine(built), await doctor.secrets(built)]
+    except RecallError as error:
+        return [Finding("opening", Level.FAIL, f"{error.message} [{error.code}]")]
+
 
 app = typer.Typer(
     name="recall",
@@ -87,27 +116,24 @@ app.command("create-token")(tokens.create_token)
 
 
 @app.command()
-def status(db: Db = None, as_json: AsJson = False) -> None:
+@with_application
+async def status(built: Application, as_json: AsJson = False) -> None:
     """Show counts, queue, engine, embedder and extractor."""
-
-    async def show(built: Application) -> None:
-        found = await server_stats(built.store)
-        row = {
-            "version": __version__,
-            "engine": built.store.engine,
-            "extractor": built.extractor.name,
-            "embedder": built.embedder.model if built.embedder else "none",
-            "namespaces": found.namespaces,
-            "findable_items": found.findable_items,
-            **asdict(found.backlog),
-        }
-        if as_json:
-            print_json(row)
-        else:
-            for key, value in row.items():
-                typer.echo(f"{key.replace('_', ' '):22}{value}")
-
-    in_application(db, show)
+    found = await server_stats(built.store)
+    row = {
+        "version": __version__,
+        "engine": built.store.engine,
+        "extractor": built.extractor.name,
+        "embedder": built.embedder.model if built.embedder else "none",
+        "namespaces": found.namespaces,
+        "findable_items": found.findable_items,
+        **asdict(found.backlog),
+    }
+    if as_json:
+        print_json(row)
+    else:
+        for key, value in row.items():
+            typer.echo(f"{key.replace('_', ' '):22}{value}")
 
 
 @app.command()

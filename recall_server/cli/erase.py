@@ -1,5 +1,6 @@
-"""`recall erase` and its relatives: erase, allow again, verify receipts, print the key."""
+"""`recall erase` and its relatives: allow again, holds, purge a source, verify receipts."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -9,27 +10,33 @@ import typer
 
 from recall_server.api import operations, presenters
 from recall_server.application import Application
-from recall_server.cli.outfile import unused, written
 from recall_server.cli.shared import (
-    PROTOCOL,
     AsJson,
     Db,
+    Name,
+    begin,
+    echo,
     existing,
     fail,
     in_application,
     key_in,
     print_json,
+    print_table,
     progress,
+    unused,
+    with_application,
+    written,
 )
 from recall_server.domain.audit import Outcome
-from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
+from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.leak_scan import Scan, scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.erasure.purge_source import BadSource, Purged
 
 OPERATIONS = {
     "memory": operations.erasure.ERASE_MEMORY,
@@ -37,7 +44,6 @@ OPERATIONS = {
     "container": operations.erasure.ERASE_CONTAINER,
     "": operations.erasure.DELETE_NAMESPACE_DATA,
 }
-Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 
 
 def erase(  # noqa: PLR0917  # typer reads them as options
@@ -69,9 +75,7 @@ def erase(  # noqa: PLR0917  # typer reads them as options
     kind, named = asked[0] if asked else ("", "")
     if not (yes or dry_run):
         what = f"the {kind} {named}" if asked else "everything, and every token"
-        typed = typer.prompt(f"This erases {what} in {ns}, for good. Type the namespace", err=True)
-        if typed != ns:
-            fail("That is not the namespace; nothing was erased.", "CONFIRM_REQUIRED")
+        _confirm(ns, f"This erases {what} in {ns}, for good.", "erased")
 
     async def act(built: Application) -> None:
         await existing(built, ns)
@@ -93,23 +97,26 @@ def erase(  # noqa: PLR0917  # typer reads them as options
     in_application(db, act)
 
 
+def _confirm(ns: Namespace, question: str, done: str) -> None:
+    if typer.prompt(f"{question} Type the namespace", err=True) != ns:
+        fail(f"That is not the namespace; nothing was {done}.", "CONFIRM_REQUIRED")
+
+
 async def _erase(
     built: Application, ns: Namespace, kind: str, named: str, *, dry_run: bool
 ) -> Erased:
-    services = built.services
-    operation = OPERATIONS[kind].name
-    entry = services.audit.begin(ns, operation, PROTOCOL, None)
+    services, context = built.services, begin(built, ns, OPERATIONS[kind])
     try:
         if kind == "memory":
-            return await services.erase.memory(Context(entry), named, dry_run=dry_run)
+            return await services.erase.memory(context, named, dry_run=dry_run)
         if kind == "subject":
-            return await services.erase.subject(Context(entry), named, dry_run=dry_run)
+            return await services.erase.subject(context, named, dry_run=dry_run)
         if kind == "container":
-            return await services.erase.container(Context(entry), named, dry_run=dry_run)
-        return await services.erase.namespace(Context(entry), CONFIRMATION)
+            return await services.erase.container(context, named, dry_run=dry_run)
+        return await services.erase.namespace(context, CONFIRMATION)
     except OnHold as error:
         # A refused erasure is recorded in the audit log.
-        refused = services.audit.begin(ns, operation, PROTOCOL, None)
+        refused = begin(built, ns, OPERATIONS[kind]).entry
         refused.outcome, refused.code = Outcome.ERROR, error.code
         await services.audit.write(refused)
         raise
@@ -121,10 +128,8 @@ def erase_again(db: Db = None, as_json: AsJson = False) -> None:
     async def act(built: Application) -> None:
         services, done = built.services, []
         for noted in await services.ledger.unknown(built.store):
-            entry = services.audit.begin(
-                noted.namespace, operations.erasure.ERASE_AGAIN.name, PROTOCOL, None
-            )
-            erased = await services.erase.again(Context(entry), noted)
+            context = begin(built, noted.namespace, operations.erasure.ERASE_AGAIN)
+            erased = await services.erase.again(context, noted)
             done.append((noted.namespace, erased))
         shown = []
         for ns, erased in done:
@@ -171,49 +176,40 @@ def _print(shown: dict[str, Any], file: Path | None) -> None:
         typer.echo(shown["receipt"])
 
 
-def restore(
+@with_application
+async def restore(
+    built: Application,
     name: Name,
     memory_id: Annotated[str, typer.Argument(metavar="MEMORY_ID", help="The forgotten memory.")],
-    db: Db = None,
 ) -> None:
     """Restore a forgotten memory within RECALL_FORGET_DAYS."""
-    ns = namespace_or_fail(name)
-
-    async def act(built: Application) -> None:
-        await existing(built, ns)
-        entry = built.services.audit.begin(
-            ns, operations.memories.RESTORE_MEMORY.name, PROTOCOL, None
-        )
-        await built.services.recall.restore(Context(entry), memory_id)
-        typer.echo(f"{memory_id} is remembered again.")
-
-    in_application(db, act)
+    ns = await existing(built, name)
+    context = begin(built, ns, operations.memories.RESTORE_MEMORY)
+    await built.services.recall.restore(context, memory_id)
+    typer.echo(f"{memory_id} is remembered again.")
 
 
-def erase_allow(
+@with_application
+async def erase_allow(
+    built: Application,
     name: Name,
     text_file: Annotated[
         typer.FileText, typer.Option(help="The text that may be stored again; -: standard input.")
     ],
-    db: Db = None,
 ) -> None:
     """Allow an erased text, and each of its turns, to be stored again."""
-    ns = namespace_or_fail(name)
+    ns = namespace(name)
     try:
         text = text_file.read()
     except UnicodeDecodeError:
         fail("The text is not UTF-8. Give it as it was stored.")
-
-    async def act(built: Application) -> None:
-        entry = built.services.audit.begin(ns, operations.erasure.ALLOW_ERASED.name, PROTOCOL, None)
-        freed = await built.services.erase.allow(Context(entry), text)
-        typer.echo(
-            f"{freed} of its texts were refused, and are taken again from now on."
-            if freed
-            else "Nothing of this text is refused: give the whole text, as it was handed in."
-        )
-
-    in_application(db, act)
+    context = begin(built, ns, operations.erasure.ALLOW_ERASED)
+    freed = await built.services.erase.allow(context, text)
+    typer.echo(
+        f"{freed} of its texts were refused, and are taken again from now on."
+        if freed
+        else "Nothing of this text is refused: give the whole text, as it was handed in."
+    )
 
 
 def verify_receipt(
@@ -247,13 +243,10 @@ def _show(signed: str, key: Path) -> None:
         fail(error.message, error.code)
 
 
-def key(db: Db = None) -> None:
+@with_application
+async def key(built: Application) -> None:
     """Print the public key of this server, which verifies its receipts."""
-
-    async def act(built: Application) -> None:
-        print_json({**built.key.public})
-
-    in_application(db, act)
+    print_json({**built.key.public})
 
 
 def namespace_or_fail(name: str) -> Namespace:
@@ -263,28 +256,25 @@ def namespace_or_fail(name: str) -> Namespace:
         fail(error.message, error.code)
 
 
-def verify_erasure(
+@with_application
+async def verify_erasure(
+    built: Application,
     canary: Annotated[
         list[str], typer.Option(help="A word of 8 bytes or more that must be gone; repeatable.")
     ],
     path: Annotated[
         list[Path] | None, typer.Option(help="A log, export or backup to search too.")
     ] = None,
-    db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """Search all files of the database for any trace of a word; exits with 1 if one is found."""
-
-    async def act(built: Application) -> None:
-        found = await scan(built.store, canary, path or [])
-        if as_json:
-            print_json(asdict(found))
-        else:
-            _print_scan(found)
-        if found.places or found.unreadable:
-            raise typer.Exit(1)
-
-    in_application(db, act)
+    found = await scan(built.store, canary, path or [])
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _print_scan(found)
+    if found.places or found.unreadable:
+        raise typer.Exit(1)
 
 
 def _print_scan(found: Scan) -> None:
@@ -294,3 +284,107 @@ def _print_scan(found: Scan) -> None:
         typer.echo(f"{name}: not read", err=True)
     said = "found" if found.places else "nothing found"
     typer.echo(f"{found.files} files, {found.rows} rows, {found.bytes} bytes read: {said}.")
+
+
+app = typer.Typer(help="Namespaces of which nothing may be erased.", no_args_is_help=True)
+
+
+@app.command("set")
+@with_application
+async def set_(
+    built: Application,
+    name: Name,
+    reason: Annotated[
+        str, typer.Option(help="The reason, shown to callers who ask for an erasure.")
+    ],
+) -> None:
+    """Refuse every erasure of a namespace until the hold is lifted."""
+    ns = namespace(name)
+    context = begin(built, ns, operations.erasure.SET_HOLD)
+    await built.services.holds.place(context, reason)
+    echo(f"{ns} is on hold: nothing of it is erased.")
+
+
+@app.command()
+@with_application
+async def lift(built: Application, name: Name) -> None:
+    """Lift the hold of a namespace."""
+    ns = await existing(built, name)
+    context = begin(built, ns, operations.erasure.LIFT_HOLD)
+    await built.services.holds.lift(context)
+    echo(f"{ns} is not on hold any more.")
+
+
+@app.command("list")
+@with_application
+async def list_(built: Application, as_json: AsJson = False) -> None:
+    """List the namespaces on hold, since when and why."""
+    rows = [
+        {"namespace": one.namespace, "since": presenters.moment(one.at), "reason": one.because}
+        for one in await built.services.holds.all()
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, "No namespace is on hold.")
+
+
+def purge_source(  # noqa: PLR0917  # typer reads them as options
+    name: Name,
+    agent: Annotated[str, typer.Option(help="Texts of this agent.")] = "",
+    session: Annotated[str, typer.Option(help="Texts of this session.")] = "",
+    episode: Annotated[str, typer.Option(help="One text.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = (False),
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what a bad source caused, and restore what it had replaced."""
+    ns = namespace_or_fail(name)
+    try:
+        source = BadSource(agent, session, episode)
+    except Invalid as error:
+        fail(error.message, error.code)
+    if not (yes or dry_run):
+        _confirm(ns, f"This removes what came of it from {ns}; --dry-run shows what.", "removed")
+
+    async def act(built: Application) -> None:
+        context = begin(built, ns, operations.erasure.PURGE_SOURCE)
+        found = await built.services.sources.purge(context, source, dry_run=dry_run)
+        if as_json:
+            print_json(_as_json(found, dry_run=dry_run))
+            return
+        for title, ones in (
+            ("removed", found.removed),
+            ("kept, without it", found.kept),
+            ("restored", found.restored),
+        ):
+            for one in ones.values():
+                echo(f"{title}  {one.id}  {one.text}")
+        counts = found.counts().items()
+        summary = ", ".join(
+            f"{number} {what.replace('_', ' ')}" for what, number in counts if number
+        )
+        typer.echo(
+            f"{'Would be' if dry_run else 'Done'}: {summary}." if summary else "Nothing came of it."
+        )
+
+    in_application(db, act)
+
+
+def _as_json(found: Purged, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "counts": found.counts(),
+        "episode_ids": found.episodes,
+        "removed": _memories(found.removed.values()),
+        "kept": _memories(found.kept.values()),
+        "restored": _memories(found.restored.values()),
+        "task_ids": found.tasks,
+        "requeued": found.requeued,
+        "asked_again": found.requeued,  # as 0.1.0 called it
+    }
+
+
+def _memories(ones: Iterable[Memory]) -> list[dict[str, str]]:
+    return [{"id": one.id, "text": one.text, "status": str(one.status)} for one in ones]

@@ -12,19 +12,18 @@ import typer
 
 from recall_server.api import operations
 from recall_server.application import Application
-from recall_server.cli.outfile import written
 from recall_server.cli.shared import (
-    PROTOCOL,
     AsJson,
     Db,
+    begin,
     fail,
     in_application,
     print_json,
     print_table,
     progress,
+    written,
 )
 from recall_server.domain import export_format
-from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
 from recall_server.services.transfer import importing
 
@@ -52,8 +51,8 @@ def export_(
 
     async def act(built: Application) -> None:
         services, ns = built.services, namespace(name)
-        entry = services.audit.begin(ns, operations.transfer.EXPORT_NAMESPACE.name, PROTOCOL, None)
-        pieces = services.export.stream(Context(entry), subject=subject)
+        context = begin(built, ns, operations.contents.EXPORT_NAMESPACE)
+        pieces = services.export.stream(context, subject=subject)
         with written(out) as file, progress("lines written") as on_progress:
             lines = 0
             async with aclosing(pieces):
@@ -88,9 +87,7 @@ def import_(
                 report = await services.importing.take(
                     ns,
                     source,
-                    entry=lambda: services.audit.begin(
-                        ns, operations.transfer.IMPORT_NAMESPACE.name, PROTOCOL, None
-                    ),
+                    entry=lambda: begin(built, ns, operations.contents.IMPORT_NAMESPACE).entry,
                     on_progress=on_progress,
                 )
         _show(report, as_json=as_json)
@@ -105,7 +102,8 @@ def _show(report: importing.Report, *, as_json: bool) -> None:
             {
                 **report.counts(),
                 "new_by_kind": dict(report.new),
-                "told_only": dict(report.skipped),
+                "skipped": dict(report.skipped),
+                "told_only": dict(report.skipped),  # as 0.1.0 called it
                 "left_out": left_out,
             }
         )

@@ -1,5 +1,8 @@
-"""`recall search`: search as an agent would."""
+"""`recall search`, and `recall reembed`, which creates the missing vectors."""
 
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,8 +17,12 @@ from recall_server.cli.shared import (
     existing,
     in_application,
     print_json,
+    progress,
 )
 from recall_server.domain.context import Context
+from recall_server.domain.errors import Invalid
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS
 from recall_server.domain.query import Query, SearchMode
 
 LIMIT_MAX = 50
@@ -27,6 +34,9 @@ def search(  # noqa: PLR0917  # options, each by its name
     container: Annotated[
         list[str] | None,
         typer.Option(help="Only this container, '' for what is in none; repeatable."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only what has this tag; repeatable: all of them.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
@@ -40,9 +50,9 @@ def search(  # noqa: PLR0917  # options, each by its name
         entry = built.services.audit.begin(
             ns, operations.search.SEARCH_MEMORIES.name, PROTOCOL, None, read_only=True
         )
-        containers = frozenset(container) if container else None
-        asked = Query(query, limit=limit, mode=mode, containers=containers)
-        found = await built.services.recall.search(Context(entry), asked, cite=as_json)
+        context = Context(entry, FULL_ACCESS.inside(container or None, tag or ()))
+        asked = Query(query, limit=limit, mode=mode)
+        found = await built.services.recall.search(context, asked, cite=as_json)
         await built.services.audit.note(entry)
         # What is shown is in the audit log before.
         await built.services.audit.reads.flush()
@@ -60,3 +70,68 @@ def search(  # noqa: PLR0917  # options, each by its name
             echo(found.degraded, err=True)
 
     in_application(db, act)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result for one namespace."""
+
+    namespace: Namespace
+    embedded: int
+    dropped: int
+
+
+def reembed(
+    name: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="NAMESPACE", help="Only this one.", show_default="all"),
+    ] = None,
+    drop_old: Annotated[
+        bool,
+        typer.Option("--drop-old", help="Then delete the vectors of all other models."),
+    ] = False,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """After a change of RECALL_EMBEDDER: create the missing vectors, beside a running server. After
+    an interruption, run it again to continue.
+    """
+
+    async def act(built: Application) -> None:
+        if built.embedder is None:
+            raise Invalid("There is no embedder. Choose one with RECALL_EMBEDDER.")
+        await built.embedder.load()
+        done = [await _renewed(built, one, drop=drop_old) for one in await _chosen(built, name)]
+        model = built.embedder.model
+        if as_json:
+            print_json({"model": model, "namespaces": [asdict(one) for one in done]})
+            return
+        for one in done:
+            if one.embedded or one.dropped:
+                typer.echo(f"{one.namespace}: {_summary(one.embedded, one.dropped)}")
+        embedded, dropped = (sum(one.embedded for one in done), sum(one.dropped for one in done))
+        typer.echo(f"In all, of {model}: {_summary(embedded, dropped)}")
+
+    in_application(db, act)
+
+
+async def _chosen(built: Application, name: str | None) -> list[Namespace]:
+    if name is not None:
+        return [await existing(built, name)]
+    async with built.store.transaction(None, write=False) as tx:
+        return await tx.erasures.namespaces()
+
+
+async def _renewed(built: Application, one: Namespace, *, drop: bool) -> Done:
+    embedding, begin = built.services.embedding, built.services.audit.begin
+    entry = partial(begin, one, protocol=PROTOCOL, accessor=None)
+    lacking = await embedding.lacking(one)
+    shown = progress(f"of {lacking} vectors in {one}") if lacking else nullcontext(lambda _: None)
+    with shown as on_progress:
+        embedded = await embedding.reembed(one, entry=entry, on_progress=on_progress)
+    dropped = await embedding.drop_others(one, entry=entry) if drop else 0
+    return Done(one, embedded, dropped)
+
+
+def _summary(embedded: int, dropped: int) -> str:
+    return f"{embedded} vectors made" + (f", {dropped} of other models deleted" if dropped else "")

@@ -1,12 +1,15 @@
 """Shared parts of commands: settings, an open application, and output."""
 
 import asyncio
+import inspect
 import json
+import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, BinaryIO, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -14,18 +17,69 @@ from rich.console import Console
 from rich.table import Table
 
 from recall_server import logs
+from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.config import Settings
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.text.cleaning import validator_message, visible
 from recall_server.integrations.crypto.keys import Jwk
 
+
+@contextmanager
+def written(out: Path | None) -> Iterator[BinaryIO]:
+    """Yield a file that only its owner can read and that gets its name when it is complete and
+    synced.
+    """
+    if out is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fail(
+            f"{part} exists: another command is writing it, or one was stopped. Remove it if "
+            "nobody is."
+        )
+    except OSError as error:
+        fail(f"{part} cannot be written ({error.strerror}).")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        part.replace(out)
+        _sync(out.parent)
+    except OSError as error:
+        fail(f"{out} cannot be written ({error.strerror}). Free space, then try again.")
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def unused(out: Path | None) -> None:
+    """Fail if the file exists: evidence is not overwritten."""
+    if out is not None and out.exists():
+        fail(f"{out} exists and is not overwritten. Name another file.")
+
+
+def _sync(folder: Path) -> None:
+    """Sync the new name to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 Db = Annotated[
     str | None,
     typer.Option("--db", help="SQLite file, or a postgresql:// URL.", show_default="recall.db"),
 ]
+Name = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 PROTOCOL = "cli"
 USAGE_ERROR = 2
@@ -80,6 +134,38 @@ def in_application(
             await act(built)
 
     run(inside())
+
+
+def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a command of `act`, which takes an open application: the other parameters of `act` are
+    its options, with --db.
+    """
+
+    def command(db: str | None, **given: Any) -> None:
+        in_application(db, partial(act, **given))
+
+    signature, kind = inspect.signature(act), inspect.Parameter.KEYWORD_ONLY
+    _, *options = signature.parameters.values()
+    options = [one.replace(kind=kind) for one in options]
+    options.append(inspect.Parameter("db", kind, default=None, annotation=Db))
+    options.sort(key=lambda one: one.name == "as_json")  # as every command lists it last
+    vars(command)["__signature__"] = signature.replace(parameters=options)
+    command.__annotations__ = {}
+    command.__name__, command.__doc__ = act.__name__, act.__doc__
+    return command
+
+
+def begin(
+    built: Application, ns: Namespace, operation: Operation, *, read_only: bool = False
+) -> Context:
+    """Begin the audit record of an operation of the operator."""
+    audit = built.services.audit
+    return Context(audit.begin(ns, operation.name, PROTOCOL, None, read_only=read_only))
+
+
+async def observed(built: Application, ns: Namespace, operation: Operation, **counts: int) -> None:
+    """Record that the operator reads. Raises `NamespaceNotFound`."""
+    await built.services.audit.observed(ns, operation.name, PROTOCOL, **counts)
 
 
 async def existing(built: Application, name: str) -> Namespace:

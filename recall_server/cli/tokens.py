@@ -9,16 +9,17 @@ import typer
 from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    PROTOCOL,
     AsJson,
     Db,
+    begin,
     existing,
     fail,
     in_application,
+    observed,
     print_json,
     print_table,
+    with_application,
 )
-from recall_server.domain.context import Context
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
@@ -29,6 +30,11 @@ app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_he
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNIT = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")]
+Types = Annotated[
+    list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
+]
+Agent = Annotated[str | None, typer.Option(help="Only as, and of, this agent.")]
 Containers = Annotated[
     list[str] | None,
     typer.Option("--container", help="Only this container, '' for what is in none; repeatable."),
@@ -48,11 +54,9 @@ def create_token(  # noqa: PLR0917  # options, each by its name
             show_default=",".join(sorted(DEFAULT_SCOPES)),
         ),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeatable.")] = None,
-    type_: Annotated[
-        list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
-    ] = None,
-    agent_id: Annotated[str | None, typer.Option(help="Only as, and of, this agent.")] = None,
+    topic: Topics = None,
+    type_: Types = None,
+    agent_id: Agent = None,
     container: Containers = None,
     expires_in: Annotated[
         str | None, typer.Option(help="Such as 12h.", show_default="RECALL_TOKEN_DAYS")
@@ -80,9 +84,9 @@ def create_token(  # noqa: PLR0917  # options, each by its name
         services, ns = built.services, namespace(name)
         by_default = None if never else timedelta(days=built.settings.token_days)
         lasts = by_default if life is None else life
-        entry = services.audit.begin(ns, operations.tokens.CREATE_TOKEN.name, PROTOCOL, None)
+        context = begin(built, ns, operations.tokens.CREATE_TOKEN)
         token, info = await services.access.issue(
-            Context(entry), label=label, wanted=TokenRequest(rights, lasts, uses)
+            context, label=label, wanted=TokenRequest(rights, lasts, uses)
         )
         _print_new(token, info, as_json=as_json)
 
@@ -90,7 +94,9 @@ def create_token(  # noqa: PLR0917  # options, each by its name
 
 
 @app.command()
-def delegate(  # noqa: PLR0917  # options, each by its name
+@with_application
+async def delegate(  # noqa: PLR0917  # options, each by its name
+    built: Application,
     accessor: Accessor,
     scope: Annotated[
         list[str] | None,
@@ -99,93 +105,74 @@ def delegate(  # noqa: PLR0917  # options, each by its name
             show_default=f"those of {','.join(sorted(DEFAULT_SCOPES))} that its parent has",
         ),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeatable.")] = None,
-    type_: Annotated[
-        list[MemoryType] | None, typer.Option("--type", help="Only memories of this type.")
-    ] = None,
-    agent_id: Annotated[str | None, typer.Option(help="Only as, and of, this agent.")] = None,
+    topic: Topics = None,
+    type_: Types = None,
+    agent_id: Agent = None,
     container: Containers = None,
     expires_in: Annotated[str, typer.Option(help="24h at most.")] = "1h",
-    db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a child of a token, for a sub-agent, and print it once."""
     life, scopes = _duration(expires_in), _scopes(scope) if scope else None
-
-    async def act(built: Application) -> None:
-        services = built.services
-        parent = await services.access.find(accessor)
-        entry = services.audit.begin(
-            parent.namespace, operations.tokens.DELEGATE_TOKEN.name, PROTOCOL, None
-        )
-        access_scope = parent.rights.access_scope
-        rights = Rights(
-            scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
-            AccessScope(
-                frozenset(topic) if topic else access_scope.topics,
-                frozenset(type_) if type_ else access_scope.types,
-                access_scope.agent_id if agent_id is None else agent_id,
-                frozenset(container) if container else access_scope.containers,
-            ),
-        )
-        token, info = await services.delegation.mint(
-            Context(entry), accessor, TokenRequest(rights, life)
-        )
-        _print_new(token, info, as_json=as_json)
-
-    in_application(db, act)
+    services = built.services
+    parent = await services.access.find(accessor)
+    context = begin(built, parent.namespace, operations.tokens.DELEGATE_TOKEN)
+    access_scope = parent.rights.access_scope
+    rights = Rights(
+        scopes or frozenset(one for one in DEFAULT_SCOPES if parent.rights.allows(one)),
+        AccessScope(
+            frozenset(topic) if topic else access_scope.topics,
+            frozenset(type_) if type_ else access_scope.types,
+            access_scope.agent_id if agent_id is None else agent_id,
+            frozenset(container) if container else access_scope.containers,
+        ),
+    )
+    token, info = await services.delegation.mint(context, accessor, TokenRequest(rights, life))
+    _print_new(token, info, as_json=as_json)
 
 
 @app.command("list")
-def list_(
+@with_application
+async def list_(
+    built: Application,
     name: Annotated[
         str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
     ] = None,
-    db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """List tokens by their accessors."""
-
-    async def act(built: Application) -> None:
-        services, ns = built.services, namespace(name) if name is not None else None
-        found = await services.access.tokens(ns)
-        if ns is not None:
-            await services.audit.observed(
-                ns, operations.tokens.LIST_TOKENS.name, PROTOCOL, tokens=len(found)
-            )
-        rows = [presenters.token(info) for info in found]
-        if as_json:
-            print_json(rows)
-            return
-        print_table([_row(row) for row in rows], "No tokens yet.")
-
-    in_application(db, act)
+    services, ns = built.services, namespace(name) if name is not None else None
+    found = await services.access.tokens(ns)
+    if ns is not None:
+        await observed(built, ns, operations.tokens.LIST_TOKENS, tokens=len(found))
+    rows = [presenters.token(info) for info in found]
+    if as_json:
+        print_json(rows)
+        return
+    print_table([_row(row) for row in rows], "No tokens yet.")
 
 
 @app.command()
-def show(accessor: Accessor, db: Db = None, as_json: AsJson = False) -> None:
+@with_application
+async def show(built: Application, accessor: Accessor, as_json: AsJson = False) -> None:
     """Show a token's rights and its last use."""
-
-    async def act(built: Application) -> None:
-        services = built.services
-        info = await services.access.find(accessor)
-        entry = services.audit.begin(
-            info.namespace, operations.tokens.SHOW_TOKEN.name, PROTOCOL, None
-        )
-        entry.ids.append(accessor)
-        await services.audit.write(entry)
-        row = presenters.token(info)
-        if as_json:
-            print_json(row)
-            return
-        for key, value in row.items():
-            typer.echo(f"{key.replace('_', ' '):14}{_cell(value)}")
-
-    in_application(db, act)
+    services = built.services
+    info = await services.access.find(accessor)
+    context = begin(built, info.namespace, operations.tokens.SHOW_TOKEN)
+    context.entry.ids.append(accessor)
+    await services.audit.write(context.entry)
+    row = presenters.token(info)
+    if as_json:
+        print_json(row)
+        return
+    for key, value in row.items():
+        typer.echo(f"{key.replace('_', ' '):14}{_cell(value)}")
 
 
 @app.command()
-def revoke(
+@with_application
+async def revoke(
+    built: Application,
     accessor: Accessor,
     children_only: Annotated[
         bool, typer.Option("--children-only", help="Only those that it issued.")
@@ -197,91 +184,67 @@ def revoke(
         str | None,
         typer.Option("--namespace", help="The namespace, for a token of an identity provider."),
     ] = None,
-    db: Db = None,
 ) -> None:
     """Revoke a token and all that it issued from the next call on; or a signed one, as
     ACCESSOR/JTI.
     """
+    services = built.services
     parent, _, jti = accessor.partition("/")
-
-    async def act(built: Application) -> None:
-        services = built.services
-        if jti:
-            # No table holds an identity provider's token, but its namespace must exist.
-            named = name or (await services.access.find(parent)).namespace
-            ns = await existing(built, named)
-            entry = services.audit.begin(ns, operations.tokens.REVOKE_CHILD.name, PROTOCOL, None)
-            await services.delegation.revoke(Context(entry), parent, jti)
-            typer.echo(f"Revoked {accessor} of {ns}.")
-            return
-        info = await services.access.find(accessor)
-        entry = services.audit.begin(
-            info.namespace, operations.tokens.REVOKE_TOKEN.name, PROTOCOL, None
+    if jti:
+        # No table holds an identity provider's token, but its namespace must exist.
+        named = name or (await services.access.find(parent)).namespace
+        ns = await existing(built, named)
+        context = begin(built, ns, operations.tokens.REVOKE_CHILD)
+        await services.delegation.revoke(context, parent, jti)
+        typer.echo(f"Revoked {accessor} of {ns}.")
+        return
+    info = await services.access.find(accessor)
+    context = begin(built, info.namespace, operations.tokens.REVOKE_TOKEN)
+    revoked = await services.access.revoke(context, info, children_only=children_only, force=force)
+    owner = f"of {info.namespace}"
+    if not revoked and children_only:
+        typer.echo(
+            f"Nothing that {accessor} {owner} issued is left; the token itself is still valid."
         )
-        revoked = await services.access.revoke(
-            Context(entry), info, children_only=children_only, force=force
-        )
-        owner = f"of {info.namespace}"
-        if not revoked and children_only:
-            typer.echo(
-                f"Nothing that {accessor} {owner} issued is left; the token itself is still valid."
-            )
-        elif not revoked:
-            typer.echo(f"{accessor} {owner} was revoked before, and all that it issued.")
-        for one in revoked:
-            typer.echo(f"Revoked {one} {owner}.")
-
-    in_application(db, act)
+    elif not revoked:
+        typer.echo(f"{accessor} {owner} was revoked before, and all that it issued.")
+    for one in revoked:
+        typer.echo(f"Revoked {one} {owner}.")
 
 
 @app.command()
-def rotate(
+@with_application
+async def rotate(
+    built: Application,
     accessor: Accessor,
     overlap: Annotated[str, typer.Option(help="How long the old one stays valid.")] = "1h",
-    db: Db = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a token that replaces another, and print it once."""
-    lasts = _duration(overlap)
-
-    async def act(built: Application) -> None:
-        services = built.services
-        info = await services.access.find(accessor)
-        entry = services.audit.begin(
-            info.namespace, operations.tokens.ROTATE_TOKEN.name, PROTOCOL, None
-        )
-        token, new = await services.access.rotate(Context(entry), info, lasts)
-        _print_new(token, new, as_json=as_json)
-
-    in_application(db, act)
+    services, lasts = built.services, _duration(overlap)
+    info = await services.access.find(accessor)
+    context = begin(built, info.namespace, operations.tokens.ROTATE_TOKEN)
+    token, new = await services.access.rotate(context, info, lasts)
+    _print_new(token, new, as_json=as_json)
 
 
 @app.command("not-before")
-def not_before(
+@with_application
+async def not_before(
+    built: Application,
     name: Annotated[
         str | None, typer.Argument(metavar="NAMESPACE", show_default="all namespaces")
     ] = None,
     at: Annotated[
         str | None, typer.Option(help="Such as 2026-03-01T12:00:00Z.", show_default="now")
     ] = None,
-    db: Db = None,
 ) -> None:
     """Refuse tokens that were made earlier."""
     moment = _moment(at) if at else None
-
-    async def act(built: Application) -> None:
-        services, ns = built.services, namespace(name) if name is not None else None
-        entry = (
-            services.audit.begin(ns, operations.tokens.TOKENS_NOT_BEFORE.name, PROTOCOL, None)
-            if ns
-            else None
-        )
-        since = await services.access.not_before(ns, moment, entry=entry)
-        typer.echo(
-            f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused."
-        )
-
-    in_application(db, act)
+    services, ns = built.services, namespace(name) if name is not None else None
+    entry = begin(built, ns, operations.tokens.TOKENS_NOT_BEFORE).entry if ns else None
+    since = await services.access.not_before(ns, moment, entry=entry)
+    typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused.")
 
 
 def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:

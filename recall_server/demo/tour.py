@@ -6,24 +6,30 @@ import shutil
 import sys
 import tempfile
 import unicodedata
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import httpx
+import httpx2
 import typer
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client import Client as A2AClient
 from a2a.helpers import get_data_parts, new_data_part, new_text_part
-from a2a.types import Task, TaskState
+from a2a.types import Message, Part, Role, SendMessageRequest, Task, TaskState
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from recall_server import __version__
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings
-from recall_server.demo import clients
-from recall_server.demo.clients import Json, McpAgent
 from recall_server.domain.context import Context
 from recall_server.domain.errors import EmptyText, Invalid, RecallError, TextTooLong, Unavailable
 from recall_server.domain.namespace import Namespace, namespace
@@ -34,6 +40,67 @@ from recall_server.lifecycle import stop_signal
 from recall_server.server import bound, listening, only_server
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge import RECEIPT_TYP
+
+Json = dict[str, Any]
+READ_S = 60.0
+
+
+class Refused(RuntimeError):
+    """The server answered with this error code."""
+
+
+class McpAgent:
+    """Calls MCP tools."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def call(self, tool: str, **arguments: Any) -> Json:
+        """The data of the answer. Raises `Refused`."""
+        answer: Json = (await self._client.call_tool(tool, arguments)).structured_content or {}
+        if answer.get("status") != "ok":
+            raise Refused(answer.get("code"))
+        data: Json = answer["data"]
+        return data
+
+    async def inspected(self, memory_id: str) -> str:
+        """How the server answers an inspection: a code, or the number of memories."""
+        try:
+            found = await self.call("inspect_memories", memory_id=memory_id)
+        except Refused as error:
+            return str(error)
+        return f"{found['total']} memories"
+
+
+@asynccontextmanager
+async def mcp_agent(address: str, token: str) -> AsyncIterator[McpAgent]:
+    async with http_client(address, token) as http:
+        transport = streamable_http_client(f"{address}/mcp", http_client=http)
+        async with Client(transport, read_timeout_seconds=READ_S) as client:
+            yield McpAgent(client)
+
+
+def http_client(address: str, token: str) -> httpx2.AsyncClient:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx2.AsyncClient(base_url=address, headers=headers, timeout=READ_S, trust_env=False)
+
+
+@asynccontextmanager
+async def a2a_agent(address: str, token: str) -> AsyncIterator[A2AClient]:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(headers=headers, timeout=READ_S, trust_env=False) as http:
+        card = await A2ACardResolver(http, address).get_agent_card()
+        yield ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
+
+
+async def send(client: A2AClient, part: Part, task_id: str = "") -> Task:
+    """The task as it stands when the message is answered."""
+    message = Message(
+        message_id=uuid.uuid4().hex, role=Role.ROLE_USER, parts=[part], task_id=task_id
+    )
+    answers = [one async for one in client.send_message(SendMessageRequest(message=message))]
+    return answers[-1].task
+
 
 FIRST, SECOND = namespace("acme"), namespace("globex")
 WIDTH = 100
@@ -124,7 +191,7 @@ class Tour:
     async def until_the_restart(self, text: str, questions: Sequence[str]) -> Task:
         """The task that waits for an answer."""
         embedder = self.built.embedder.model if self.built.embedder else "none"
-        async with clients.mcp_agent(self.address, self.token) as agent:
+        async with mcp_agent(self.address, self.token) as agent:
             _line(f"recall {__version__} serves a new SQLite file at {self.address}.")
             _line(f"Rules extract, {embedder} embeds: no key, no network.")
             memories = await self._store(agent, text)
@@ -134,7 +201,7 @@ class Tour:
         return await self._contradict()
 
     async def after_the_restart(self, paused: Task) -> None:
-        async with clients.mcp_agent(self.address, self.token) as agent:
+        async with mcp_agent(self.address, self.token) as agent:
             memory_id = await self._answer(agent, paused)
             await self._isolate(memory_id)
             await self._erase(agent, memory_id)
@@ -179,9 +246,9 @@ class Tour:
         _step(
             "Ask", "An agent sends texts over A2A. Where one contradicts the memory, the task asks."
         )
-        async with clients.a2a_agent(self.address, await _token(self.built, FIRST)) as client:
-            known = await clients.send(client, new_text_part(KNOWN))
-            paused = await clients.send(client, new_data_part({"text": CONTRADICTION}))
+        async with a2a_agent(self.address, await _token(self.built, FIRST)) as client:
+            known = await send(client, new_text_part(KNOWN))
+            paused = await send(client, new_data_part({"text": CONTRADICTION}))
         for text, task in ((KNOWN, known), (CONTRADICTION, paused)):
             _line(f'"{text}": {TaskState.Name(task.status.state)}')
         for question in _questions(paused):
@@ -199,8 +266,8 @@ class Tour:
             {"id": question["id"], "choice": question["recommended"]}
             for question in _questions(paused)
         ]
-        async with clients.a2a_agent(self.address, await _token(self.built, FIRST)) as client:
-            done = await clients.send(client, new_data_part({"resolutions": chosen}), paused.id)
+        async with a2a_agent(self.address, await _token(self.built, FIRST)) as client:
+            done = await send(client, new_data_part({"resolutions": chosen}), paused.id)
         (result,) = [data for one in done.artifacts for data in get_data_parts(one.parts)]
         _line(f"{chosen[0]['choice']}: {TaskState.Name(done.status.state)}")
         memory_id: str = result["memories"][0]["id"]
@@ -209,16 +276,16 @@ class Tour:
 
     async def _isolate(self, memory_id: str) -> None:
         _step("Isolate", "The token alone chooses the tenant. A token of another one:")
-        async with clients.mcp_agent(self.address, await _token(self.built, SECOND)) as stranger:
-            found = await stranger.call("search_memories", query=f"Where does {SUBJECT} live?")
+        async with mcp_agent(self.address, await _token(self.built, SECOND)) as other:
+            found = await other.call("search_memories", query=f"Where does {SUBJECT} live?")
             _line(f"search: {found['total']} results")
             for title, one in (("an id of the first tenant", memory_id), ("no one's id", "mem_1")):
-                _line(f"inspect {title}: {await stranger.inspected(one)}")
+                _line(f"inspect {title}: {await other.inspected(one)}")
 
     async def _erase(self, agent: McpAgent, memory_id: str) -> None:
         _step("Erase", f"everything about {SUBJECT}, from rows, indexes and files, with a receipt.")
         admin = await _token(self.built, FIRST, Scope.ADMIN)
-        async with clients.http_client(self.address, admin) as http:
+        async with http_client(self.address, admin) as http:
             erased: Json = (await http.post("/v1/erasure", json={"subject": SUBJECT})).json()
             counts = ", ".join(f"{n} {name}" for name, n in erased["counts"].items() if n)
             _line(f"erased: {counts}")

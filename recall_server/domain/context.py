@@ -1,15 +1,18 @@
-"""On whose behalf a service acts."""
+"""On whose behalf a service acts, and the process that it acts in."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.ids import new_id
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 
 
 @dataclass(frozen=True)
 class Context:
-    """The audit record of an operation, and the part of its namespace that the caller may reach.
+    """The audit record of an operation, and the caller's access scope.
 
     A service fills in the record; the transaction of the effect writes it.
     """
@@ -20,3 +23,18 @@ class Context:
     @property
     def namespace(self) -> Namespace:
         return self.entry.namespace
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What services take from their process: `wake` makes the worker look for jobs now, and `lease`
+    is how long it holds one.
+    """
+
+    now: Callable[[], datetime]
+    random_bytes: Callable[[int], bytes]
+    wake: Callable[[], None]
+    lease: timedelta
+
+    def new_id(self, prefix: str) -> str:
+        return new_id(prefix, self.now(), self.random_bytes(10))

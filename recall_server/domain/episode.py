@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from recall_server.domain.errors import Invalid
+from recall_server.domain.text.cleaning import clean_label
+
+LABEL_CHARS_MAX = 256
+TAG_CHARS_MAX = 64
+TAGS_MAX = 32
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,8 @@ class Span:
 class Turn:
     """One utterance of an episode. `span` excludes the speaker's label and the date heading.
 
-    A `hidden` turn is stored but neither found nor read: a caller forgot it, or it is quarantined
-    for the reasons in `suspicions`.
+    A `hidden` turn is stored but neither found nor read: it is quarantined for the reasons in
+    `suspicions`.
     """
 
     index: int
@@ -40,20 +48,39 @@ class Turn:
 
 @dataclass(frozen=True)
 class Source:
-    """The session, agent and client that submitted an episode."""
+    """The session, agent and client that submitted an episode, and the tags that they gave it."""
 
     session_id: str | None = None
     agent_id: str | None = None
     client: str | None = None
+    tags: tuple[str, ...] = ()
 
     def details(self) -> dict[str, str]:
         """Return the fields that are set."""
-        return {name: value for name, value in vars(self).items() if value}
+        labels = {**vars(self), "tags": ", ".join(self.tags)}
+        return {name: value for name, value in labels.items() if value}
+
+    def digested(self) -> list[str | tuple[str, ...] | None]:
+        """The parts that tell two submissions of the same text apart."""
+        # Without tags the digest stays as it was before there were any.
+        return [self.session_id, self.agent_id, *([self.tags] if self.tags else [])]
+
+    def checked(self) -> Source:
+        """Raise `Invalid` on labels that cannot be stored; empty ones are not given."""
+        return Source(
+            label_or_none(self.session_id, "session_id"),
+            label_or_none(self.agent_id, "agent_id"),
+            self.client,
+            checked_tags(self.tags),
+        )
 
 
 @dataclass(frozen=True)
 class Episode:
-    """Raw text as submitted: the source of truth, from which everything else can be rebuilt."""
+    """Raw text as submitted: the source of truth, from which everything else can be rebuilt.
+
+    `forgotten` words stay in it, and are neither found nor shown.
+    """
 
     id: str
     text: str
@@ -65,6 +92,27 @@ class Episode:
     source: Source = field(default_factory=Source)
     turns: tuple[Turn, ...] = ()
     container: str = ""
+    forgotten: tuple[Span, ...] = ()
+
+
+def turn_id(episode_id: str, position: int) -> str:
+    return f"{episode_id}.{position}"
+
+
+def passage_id(episode_id: str, position: int, number: int) -> str:
+    """The id of a passage of a turn; the first one has that of the turn."""
+    turn = turn_id(episode_id, position)
+    return f"{turn}.{number}" if number else turn
+
+
+def turn_of(passage_id: str) -> str:
+    """The id of the turn that a passage is of."""
+    return ".".join(passage_id.split(".")[:2])
+
+
+def episode_of(item_id: str) -> str:
+    """The id of the episode that a turn or passage is of."""
+    return item_id.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -76,3 +124,16 @@ class Citation:
     quote: str = ""
     speaker: str | None = None
     said_at: datetime | None = None
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags, each once and in order of their names. Raises `Invalid`."""
+    checked = {clean_label(tag, "Each of tags", chars_max=TAG_CHARS_MAX) for tag in tags}
+    if len(checked) > TAGS_MAX:
+        raise Invalid(f"A text has at most {TAGS_MAX} tags.")
+    return tuple(sorted(checked))
+
+
+def label_or_none(text: str | None, name: str) -> str | None:
+    """A label as `clean_label` returns it; None where it is empty. Raises `Invalid`."""
+    return clean_label(text, name, chars_max=LABEL_CHARS_MAX) if text else None

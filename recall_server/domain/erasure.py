@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
-from recall_server.domain.episode import Episode, Span, Turn
+from recall_server.domain.episode import Span, Turn
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.terms import folded, terms, unspaced
@@ -29,8 +30,6 @@ _WORD = re.compile(r"[^\W_][^\W_\u0300-\u036f]*[\u0300-\u036f]*(?:[^\W_]+[\u0300
 
 
 class Kind(StrEnum):
-    """The kinds of what can be erased."""
-
     NAMESPACE = "namespace"
     CONTAINER = "container"
     SUBJECT = "subject"
@@ -69,9 +68,22 @@ class Subject:
         """The name in one spelling."""
         return " ".join(self._words)
 
-    def named(self, *texts: str | None) -> bool:
-        """Whether any of these names the subject."""
-        return any(text and self.places(text) for text in texts)
+    def named(self, *values: Any) -> bool:
+        """Whether any of these texts and documents names the subject."""
+        return any(self.without_name(value) != value for value in values)
+
+    def without_name(self, value: Any) -> Any:
+        """A text, or a document, with the name overwritten wherever it stands."""
+        match value:
+            case str():
+                return redacted(value, self.places(value))
+            case list():
+                return [self.without_name(one) for one in value]
+            case dict():
+                return {
+                    self.without_name(key): self.without_name(one) for key, one in value.items()
+                }
+        return value
 
     def places(self, text: str) -> list[Span]:
         """Where `text` names the subject."""
@@ -116,19 +128,15 @@ class Digests:
 
     key: bytes = field(repr=False)
 
-    def of(self, namespace: Namespace, text: str) -> str:
+    def digest(self, namespace: Namespace, text: str) -> str:
         normal = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         keyed = f"{namespace}\x00{' '.join(normal.split())}"
         return hmac.new(self.key, keyed.encode(), hashlib.sha256).hexdigest()
 
-    def of_episode(self, namespace: Namespace, episode: Episode) -> list[str]:
-        """The digests by which an episode is refused: of its text, and of each turn."""
-        return self.of_text(namespace, episode.text, episode.turns)
-
     def of_text(self, namespace: Namespace, text: str, turns: Iterable[Turn]) -> list[str]:
-        """The same, of a text that is no episode yet."""
+        """The digests by which a text is refused: of all of it, and of each turn."""
         parts = {text[turn.span.start : turn.span.end] for turn in turns}
-        return sorted({self.of(namespace, part) for part in {text, *parts}})
+        return sorted({self.digest(namespace, part) for part in {text, *parts}})
 
     def of_erased(
         self,
@@ -144,4 +152,4 @@ class Digests:
             *(quote for quote in quotes if distinctive(quote, QUOTE_TERMS_MIN)),
             *(turn for turn in turns if distinctive(turn, TURN_TERMS_MIN)),
         }
-        return {self.of(namespace, text) for text in texts}
+        return {self.digest(namespace, text) for text in texts}

@@ -27,8 +27,8 @@ from pydantic import (
     model_validator,
 )
 
-from recall_server.domain.containers import NONE
 from recall_server.domain.memory import MemoryType, Status
+from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.text.cleaning import validator_message
 
@@ -119,9 +119,21 @@ class Turn(_Strict):
     session: Text | None
     said_at: Moment | None
     importance: Share
+    # "covered" stands in files of 0.1.0: what a memory cites was not found by itself.
     state: Literal["open", "covered", "hidden"]
     access_count: Count
     last_accessed_at: Moment | None
+
+
+class Forgotten(_Strict):
+    """Characters `start` to `end` of an episode that are not found: a memory or passage that rests
+    on them was forgotten.
+    """
+
+    id: Annotated[str, Field(pattern=r"^(mem|ep)_[0-9a-z.]+$", max_length=64)]
+    start: Annotated[int, Field(ge=0, lt=2**31)]
+    end: Annotated[int, Field(ge=1, lt=2**31)]
+    forgotten_at: Moment
 
 
 class Extraction(_Strict):
@@ -161,6 +173,7 @@ class Episode(_Strict):
     turns: list[Turn]
     # Exports from before there were any have none.
     container: ContainerName = NONE
+    forgotten: list[Forgotten] = []
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -223,6 +236,7 @@ class Memory(_Strict):
     citations: Annotated[list[Cited], Field(min_length=1)]
     decisions: list[Decided]
     container: ContainerName = NONE
+    tags: list[Text] | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -265,12 +279,10 @@ class Recipient(_Strict):
 
 
 class Audit(_Strict):
-    """A record of the audit log."""
-
     kind: Literal["audit"]
     id: Annotated[str, _id("rec")]
     at: Moment
-    door: Label
+    protocol: Label = Field(alias="door")
     operation: Label
     accessor: Label | None
     request_id: Label
@@ -330,5 +342,4 @@ def read(raw: bytes) -> Line:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a line."""
     return _line().json_schema()

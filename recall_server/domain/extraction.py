@@ -50,10 +50,11 @@ class Usage:
 @dataclass(frozen=True)
 class Extraction:
     """The candidates of one passage, the extractor's name, and the number of rejected
-    candidates.
+    candidates; the language of the passage, where the extractor knows it.
     """
 
     candidates: tuple[Candidate, ...]
     extractor: str
     rejected: int = 0
     usage: Usage = field(default_factory=Usage)
+    language: str | None = None

@@ -43,12 +43,10 @@ class FairSemaphore:
         return bool(self._waiting)
 
     def waiting(self, key: Hashable) -> int:
-        """Return the number of waiters of `key`."""
         return len(self._waiting.get(key, ()))
 
     @asynccontextmanager
     async def slot(self, key: Hashable) -> AsyncIterator[None]:
-        """Hold a slot for the duration of the block."""
         await self.acquire(key)
         try:
             yield
@@ -115,14 +113,10 @@ class FairSemaphore:
         return self._held.get(key, 0), self._begun.get(key, 0)
 
     def _free(self, key: Hashable) -> bool:
-        return self._held.get(key, 0) < (
-            self._per_key_contended if self._others_recent(key) else self._per_key
-        )
-
-    def _others_recent(self, key: Hashable) -> bool:
-        """Whether any other key was active a moment ago."""
+        # Whether any other key was active a moment ago.
         _, at = self._other if self._last[0] == key else self._last
-        return _now() - at < RECENT_S
+        contended = _now() - at < RECENT_S
+        return self._held.get(key, 0) < (self._per_key_contended if contended else self._per_key)
 
     def _note_use(self, key: Hashable) -> None:
         if self._last[0] != key:
@@ -130,15 +124,11 @@ class FairSemaphore:
         self._last = key, _now()
 
     def _should_yield(self, key: Hashable) -> bool:
-        if self._single(key):
+        single = [one for one, held in self._held.items() if held == 1 and one not in self._waiting]
+        if key in single:
             return False
         young = _now() - YIELD_MAX_S
-        return any(
-            one != key and self._single(one) and self._begun_at[one] > young for one in self._held
-        )
-
-    def _single(self, key: Hashable) -> bool:
-        return self._held.get(key) == 1 and key not in self._waiting
+        return any(self._begun_at[one] > young for one in single)
 
     def _begin(self, key: Hashable) -> None:
         self._total += 1

@@ -1,15 +1,14 @@
 """Memories: extracted statements and their facts."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from recall_server.domain.episode import Citation
+from recall_server.domain.episode import Citation, Source
 
 
 class MemoryType(StrEnum):
-    """The kind of statement."""
-
     PREFERENCE = "preference"
     FACT = "fact"
     DECISION = "decision"
@@ -17,8 +16,6 @@ class MemoryType(StrEnum):
 
 
 class Status(StrEnum):
-    """The life cycle of a memory."""
-
     ACTIVE = "active"
     SUPERSEDED = "superseded"
     FORGOTTEN = "forgotten"
@@ -60,8 +57,7 @@ class Memory:
     reinforcements: int = 0
     access_count: int = 0
     last_accessed_at: datetime | None = None
-    session_id: str | None = None
-    agent_id: str | None = None
+    source: Source = field(default_factory=Source)
     extractor: str = ""
     container: str = ""
 
@@ -75,3 +71,27 @@ def searchable(text: str, attribute: str | None) -> str:
     she live" finds "She moved to Lisbon" (lives_in).
     """
     return f"{text} {attribute.replace('_', ' ')}" if attribute else text
+
+
+_RULES = (
+    (0.20, re.compile(r"\b(?:prefer\w*|always|never|must|favou?rite)\b", re.IGNORECASE)),
+    (0.15, re.compile(r"\b(?:correct\w*|forget|remember|deploy\w*|decid\w*)\b", re.IGNORECASE)),
+    (
+        0.10,
+        re.compile(
+            r"\b(?:api|code|server|database|python|test\w*|build|bug|release|version|config\w*"
+            r"|docker|postgres\w*|sql\w*|git\w*)\b",
+            re.IGNORECASE,
+        ),
+    ),
+)
+BASE = 0.45
+LONG_CHARS = 500
+
+
+def importance(text: str) -> float:
+    """Return 0.45, plus bonuses for words of preference, correction and technique and for length;
+    at most 1.
+    """
+    found = sum(bonus for bonus, words in _RULES if words.search(text))
+    return round(min(1.0, BASE + found + (0.05 if len(text) > LONG_CHARS else 0.0)), 4)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from recall_server.domain.episode import checked_tags
 from recall_server.domain.errors import InsufficientScope, OutsideAccessScope
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.namespace import container as checked_container
 
 
 class Scope(StrEnum):
@@ -32,13 +34,14 @@ DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLI
 @dataclass(frozen=True)
 class AccessScope:
     """A part of a namespace: these topics, these types, this agent's, these containers; None stands
-    for any.
+    for any. And only what has all of these tags.
     """
 
     topics: frozenset[str] | None = None
     types: frozenset[MemoryType] | None = None
     agent_id: str | None = None
     containers: frozenset[str] | None = None
+    tags: frozenset[str] = frozenset()
 
     @property
     def everything(self) -> bool:
@@ -51,6 +54,7 @@ class AccessScope:
             and _part(self.types, other.types)
             and other.agent_id in (None, self.agent_id)
             and _part(self.containers, other.containers)
+            and self.tags >= other.tags
         )
 
     def writer(self, topic: str, agent_id: str | None) -> str | None:
@@ -90,14 +94,17 @@ class AccessScope:
                 "limited to, and by nothing else. `whoami` names those."
             )
 
-    def inside(self, containers: Collection[str] | None) -> AccessScope:
-        """The part of this access scope that is in these containers; None for any."""
-        if containers is None:
+    def inside(self, containers: Collection[str] | None, tags: Iterable[str] = ()) -> AccessScope:
+        """The part of this access scope that is in these containers (None for any) and has all of
+        these tags. Raises `Invalid` on a name that no container, and no tag, can have.
+        """
+        if containers is None and not tags:
             return self
-        inside = frozenset(containers)
-        if self.containers is not None:
-            inside &= self.containers
-        return replace(self, containers=inside)
+        inside = self.containers
+        if containers is not None:
+            named = frozenset(map(checked_container, containers))
+            inside = named if inside is None else inside & named
+        return replace(self, containers=inside, tags=self.tags.union(checked_tags(tags)))
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """The access scope of work on behalf of such a token, once it is about `topic` in

@@ -114,16 +114,9 @@ class Reinforce:
     counts: bool = True
 
 
-@dataclass(frozen=True)
-class Forget:
-    """Stop recalling an active memory. Expects to find it active."""
+Change = Add | Supersede | Reinforce
 
-    memory_id: str
-
-
-Change = Add | Supersede | Reinforce | Forget
-
-_COUNTED = {Add: "added", Supersede: "superseded", Reinforce: "reinforced", Forget: "forgotten"}
+_COUNTED = {Add: "added", Supersede: "superseded", Reinforce: "reinforced"}
 
 
 @dataclass(frozen=True)
@@ -162,7 +155,6 @@ class Plan:
         return cited
 
     def ids(self) -> list[str]:
-        """Return the ids of all memories that the plan changes."""
         return [
             change.memory.id if isinstance(change, Add) else change.memory_id
             for change in self.changes

@@ -12,14 +12,17 @@ from recall_server.domain.memory import MemoryType, searchable
 
 
 class ItemKind(StrEnum):
-    """A search finds memories, and turns that no memory has been made of yet."""
+    """A search finds memories, and passages of what was said."""
 
     MEMORY = "memory"
-    TURN = "turn"
+    PASSAGE = "passage"
 
 
 class Item(NamedTuple):
-    """A memory or turn that a search found."""
+    """A memory or passage that a search found. `citation` has the words that it rests on, `quote`
+    those with what belongs to them;
+    `superseded_by` is the memory that took its place, or that of a memory which cites it.
+    """
 
     id: str
     kind: ItemKind
@@ -27,12 +30,16 @@ class Item(NamedTuple):
     topic: str
     recorded_at: datetime
     valid_from: datetime
-    citation: Citation | None
+    citation: Citation
+    quote: str
     importance: float
     access_count: int = 0
     type: MemoryType | None = None
     attribute: str | None = None
     container: str = ""
+    tags: tuple[str, ...] = ()
+    superseded_by: str | None = None
+    valid_until: datetime | None = None
 
     @property
     def searchable(self) -> str:
@@ -63,7 +70,7 @@ class Step(StrEnum):
 class Query:
     """A question and how to answer it. With `neighbours`, each hit comes with as many turns before
     and after it, as far as the budget goes. `without` names signals and steps to leave out
-    (`signals.PARTS`); `containers`, if given, limits the search to these.
+    (`signals.PARTS`).
     """
 
     text: str
@@ -75,7 +82,6 @@ class Query:
     max_tokens: int | None = None
     neighbours: int = 0
     without: frozenset[str] = frozenset()
-    containers: frozenset[str] | None = None
 
 
 class Scores(NamedTuple):
@@ -97,8 +103,13 @@ class Said(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One answer of a search, with what was said around it where that was asked for."""
+    """One answer of a search: `text` is that of the memory or of the best passage, with further
+    passages of the same message; `quote` the words that a memory came from. With what was said
+    around it where that was asked for.
+    """
 
     item: Item
     scores: Scores
+    text: str
+    quote: str = ""
     around: tuple[Said, ...] = ()

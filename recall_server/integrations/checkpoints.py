@@ -1,6 +1,8 @@
 """Signed checkpoints of the audit log, and where they are stored outside the database."""
 
 import asyncio
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,12 +11,43 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from recall_server.domain.errors import Invalid, Unavailable
-from recall_server.domain.external_errors import PushFailed
+from recall_server.domain.errors import Invalid, PushFailed, Unavailable
 from recall_server.domain.security.audit_chain import Checkpoint
-from recall_server.integrations.appended_file import AppendedFile
 from recall_server.integrations.crypto.keys import ALG, Jwk, ServerKey
-from recall_server.integrations.http.webhook import Webhook
+from recall_server.integrations.webhook import Webhook
+
+
+@dataclass(frozen=True)
+class AppendedFile:
+    """A file that only its owner can read; `setting` is the name of the setting that holds its
+    path.
+    """
+
+    path: Path
+    setting: str
+
+    def append(self, text: bytes) -> None:
+        """Append all of `text` and sync it to disk. Raises `Unavailable` if that is not certain."""
+        try:
+            file = os.open(
+                self.path,
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK,
+                0o600,
+            )
+            try:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise Unavailable(f"{self.setting}: {self.path} is not a file.")
+                # One call, so that the appends of two processes do not mix.
+                if os.write(file, text) != len(text):
+                    raise Unavailable(f"{self.setting}: the disk is full.")
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise Unavailable(
+                f"{self.setting}: {self.path} cannot be written ({error.strerror})."
+            ) from None
+
 
 TYP = "recall-checkpoint+jwt"
 
@@ -45,11 +78,8 @@ def _checkpoint(header: dict[str, Any], claims: dict[str, Any]) -> Checkpoint:
 
 
 class CheckpointStore(Protocol):
-    """A store of checkpoints."""
-
     async def store(self, checkpoints: Sequence[str]) -> None:
         """Append all of these. Raises `Unavailable` if that is not certain."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -26,11 +26,9 @@ class Redactor(Protocol):
 
     async def ready(self) -> None:
         """Load the rules before the first call."""
-        ...
 
     async def redact(self, text: str) -> tuple[str, int]:
         """Return the text with "[secret: KIND]" for each secret, and their number."""
-        ...
 
 
 class SecretRedactor:

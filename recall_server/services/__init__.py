@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 from recall_server.services.audit.audit import Audit
-from recall_server.services.audit.checkpoints import Checkpoints
-from recall_server.services.audit.verification import Verification
+from recall_server.services.audit.verification import Checkpoints, Verification
 from recall_server.services.auth.access import Access
 from recall_server.services.auth.delegation import Delegation
-from recall_server.services.erasure.erase import Erase
-from recall_server.services.erasure.holds import Holds
+from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources

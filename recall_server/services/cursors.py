@@ -1,4 +1,4 @@
-"""Cursors: where a listing goes on, for whoever was listing, and for nobody else.
+"""Cursors: where a listing goes on, for the caller that was listing and for no other.
 
 The database is not asked about them, so that any server with the same key knows them.
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken
 
+from recall_server.domain.context import Context
 from recall_server.domain.errors import InvalidCursor
-from recall_server.domain.namespace import Namespace
 
-# What the key that seals them is derived for.
+# The purpose for which their key is derived.
 PURPOSE = "cursors"
 LIFE = timedelta(hours=1)
 CHARS_MAX = 2_048
@@ -24,16 +24,16 @@ CHARS_MAX = 2_048
 
 @dataclass(frozen=True)
 class Listing:
-    """What is listed, to whom (by accessor), and how: all that was asked but the size of a page."""
+    """The kind of the things listed, the caller, and all that was asked but the size of a page."""
 
-    what: str
-    namespace: Namespace
-    accessor: str
+    kind: str
+    context: Context
     query: Mapping[str, Any]
 
     @property
     def digest(self) -> str:
-        described = [self.what, self.namespace, self.accessor, dict(self.query)]
+        caller = [self.context.namespace, self.context.entry.accessor or ""]
+        described = [self.kind, *caller, dict(self.query)]
         return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()
 
 

@@ -1,10 +1,10 @@
-"""What waits to be done, for a namespace or for all; and the operator's view of the whole."""
+"""The jobs that wait, of a namespace or of all, and the operator's view of the whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from recall_server.domain.job import JobState
+from recall_server.domain.task import JobState
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.ingest import EXTRACT
 from recall_server.storage.store import Store
@@ -20,7 +20,7 @@ class Backlog:
     failed_embeddings: int
 
     @classmethod
-    def of(cls, jobs: Mapping[tuple[str, JobState], int]) -> Self:
+    def count(cls, jobs: Mapping[tuple[str, JobState], int]) -> Self:
         def pending(kind: str) -> int:
             return jobs.get((kind, JobState.QUEUED), 0) + jobs.get((kind, JobState.PROCESSING), 0)
 
@@ -45,4 +45,4 @@ async def server_stats(store: Store) -> ServerStats:
     """Counts over all namespaces, for the operator."""
     async with store.transaction(None, write=False) as tx:
         namespaces, items = await tx.access.namespace_totals()
-        return ServerStats(namespaces, items, Backlog.of(await tx.jobs.all_counts()))
+        return ServerStats(namespaces, items, Backlog.count(await tx.jobs.all_counts()))

@@ -1,13 +1,146 @@
 """Through which tables run their named queries: an open transaction, or none around each query."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.storage.driver import Connection, Driver, Params, Row
-from recall_server.storage.queries import Query
+from recall_server.storage.driver import Connection, Driver, Engine, Params, Row
+from recall_server.storage.tables import registry
+
+_ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
+_ACROSS = "-- across namespaces:"
+_ANY_SCOPE = re.compile(r"^-- any scope: \S", re.MULTILINE)
+_COMMENT = re.compile(r"--[^\n]*")
+_SCOPED_READ = re.compile(rf"(?<!DELETE )(?:FROM|JOIN)\s+(?:{'|'.join(registry.SCOPED)})\b")
+_FRAGMENT = re.compile(r"\{\{(\w+)(?::(\w+))?\}\}")
+# `@` is the alias of the table. Texts and tasks have no type, so they are outside of every scope
+# limited to types; what is in a container that is being erased is outside of all.
+_CLOSED = "@container NOT IN (SELECT container FROM closed_containers WHERE namespace = :namespace)"
+_TYPED = "(:any_type OR @type IN (:types...))"
+_LABELS = f"""(:any_topic OR @topic IN (:topics...)) AND (:any_agent OR @agent_id = :agent)
+  AND (:any_container OR @container IN (:containers...)) AND {_CLOSED}"""
+_TAGGED = "(:any_tags OR @tags HAS ALL (:tags...))"
+_FRAGMENTS = {
+    "scope": f"{_TYPED} AND {_LABELS} AND {_TAGGED}",
+    "untyped_scope": f":any_type AND {_LABELS} AND {_TAGGED}",
+    "task_scope": f":any_type AND {_LABELS}",
+    # Of these limits the kept counts know nothing.
+    "counted_scope": "(:any_agent AND :any_container AND :any_tags)",
+    "no_limit": "(:any_topic AND :any_type AND :any_agent AND :any_container AND :any_tags)",
+}
+# Parameters, and what is skipped between them: strings, comments, casts.
+_TOKEN = re.compile(
+    r"'(?:[^']|'')*'|--[^\n]*|::\w+|(?P<has>[a-z_.]+) HAS ALL \(:(?P<all>[a-z_]+)\.\.\.\)"
+    r"|IN \(:(?P<list>[a-z_]+)\.\.\.\)|:(?P<name>[a-z_][a-z0-9_]*)|%"
+)
+
+
+# Whether a JSON array has all values of a list.
+_ALL: Mapping[Engine, str] = {
+    "sqlite": (
+        "NOT EXISTS (SELECT value FROM json_each(:{name})"
+        " EXCEPT SELECT value FROM json_each({column}))"
+    ),
+    "postgres": "{column} ?& CAST(%({name})s AS text[])",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """One named query: its text for the engine at hand, and whether it serves all tenants."""
+
+    name: str
+    sql: str
+    parameters: frozenset[str]
+    across: bool
+
+
+@cache
+def load(engine: Engine) -> Mapping[str, Query]:
+    """All queries by name, spelled for `engine`; they are read once. Raises `ValueError` on a name
+    that is used twice, a text that one engine lacks, texts with different parameters, or a missing
+    access scope.
+    """
+    files_ = sorted(files(__package__).joinpath("sql").iterdir(), key=lambda path: path.name)
+    texts = [file.read_text(encoding="utf-8") for file in files_ if file.name.endswith(".sql")]
+    found: dict[str, Query] = {}
+    for text in (*texts, registry.queries()):
+        for query in parse(text, engine):
+            if query.name in found:
+                raise ValueError(f"query {query.name} is defined twice; rename one of them")
+            found[query.name] = query
+    return MappingProxyType(found)
+
+
+def parse(text: str, engine: Engine) -> list[Query]:
+    head, *blocks = re.split(r"^-- query: (\w+)\n", text, flags=re.MULTILINE)
+    any_scope = bool(_ANY_SCOPE.search(head))
+    return [
+        _query(name, body, engine, any_scope=any_scope)
+        for name, body in zip(blocks[::2], blocks[1::2], strict=True)
+    ]
+
+
+def _query(name: str, body: str, engine: Engine, *, any_scope: bool) -> Query:
+    _check_scope(name, body, any_scope=any_scope)
+    body = _FRAGMENT.sub(_expanded, body)
+    shared, *native = re.split(r"^-- in: (\w+)\n", body, flags=re.MULTILINE)
+    texts = dict(zip(native[::2], native[1::2], strict=True))
+    if texts and set(texts) != set(_ENGINES):
+        raise ValueError(f"query {name} needs a text for each of {', '.join(_ENGINES)}")
+    parameters = {frozenset(_parameters(text)) for text in texts.values() or [body]}
+    if len(parameters) != 1:
+        raise ValueError(f"query {name}: the two texts take different parameters")
+    across = _ACROSS in body
+    names = next(iter(parameters))
+    if ("namespace" in names) == across:
+        raise ValueError(f"query {name} must take :namespace, or say '{_ACROSS} <why>'")
+    return Query(name, _spelled(texts.get(engine, shared), engine), names, across)
+
+
+def _check_scope(name: str, body: str, *, any_scope: bool) -> None:
+    if any_scope or _ANY_SCOPE.search(body) or _ACROSS in body or _FRAGMENT.search(body):
+        return
+    if _SCOPED_READ.search(_COMMENT.sub("", body)):
+        raise ValueError(
+            f"query {name} reads a table with access scopes: add {{{{scope}}}}, or say "
+            "'-- any scope: <why>'"
+        )
+
+
+def _expanded(match: re.Match[str]) -> str:
+    name, alias = match.groups()
+    if name not in _FRAGMENTS:
+        raise ValueError(f"there is no {{{{{name}}}}}; there are {', '.join(_FRAGMENTS)}")
+    return _FRAGMENTS[name].replace("@", f"{alias}." if alias else "")
+
+
+def _parameters(sql: str) -> set[str]:
+    found = (match["name"] or match["list"] or match["all"] for match in _TOKEN.finditer(sql))
+    return {name for name in found if name}
+
+
+def _spelled(sql: str, engine: Engine) -> str:
+    def spell(match: re.Match[str]) -> str:
+        if match["all"]:
+            return _ALL[engine].format(column=match["has"], name=match["all"])
+        if engine == "sqlite":
+            taken = match["list"]
+            return f"IN (SELECT value FROM json_each(:{taken}))" if taken else match[0]
+        if match["list"]:
+            return f"= ANY(%({match['list']})s)"
+        if match["name"]:
+            return f"%({match['name']})s"
+        return match[0].replace("%", "%%")
+
+    return _TOKEN.sub(spell, sql).strip()
+
 
 ANY = 2**62
 
@@ -30,6 +163,10 @@ class BoundConnection:
             self.queries[query].sql, self._bound(self.queries[query], params)
         )
 
+    async def touched(self, query: str, **params: Any) -> bool:
+        """`fetch` of a query whose rows only say that there are any."""
+        return bool(await self.fetch(query, **params))
+
     async def send(self, query: str, **params: Any) -> None:
         """`fetch` without the answer, so without waiting for it: see `Connection.send`."""
         await self.connection.send(
@@ -50,16 +187,16 @@ class BoundConnection:
     def _bound(self, query: Query, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if query.across:
             if self.namespace is not None:
-                raise LookupError(f"{query.name} serves all namespaces; this handle has one")
+                raise LookupError(f"{query.name} serves all namespaces; this connection has one")
             return params
         if self.namespace is None:
-            raise LookupError(f"{query.name} needs a namespace; this handle has none")
+            raise LookupError(f"{query.name} needs a namespace; this connection has none")
         if "any_topic" in query.parameters:
-            return {**params, "namespace": self.namespace, **_spelled(self.access_scope)}
+            return {**params, "namespace": self.namespace, **_scope_params(self.access_scope)}
         return {**params, "namespace": self.namespace}
 
 
-def _spelled(access_scope: AccessScope) -> dict[str, Any]:
+def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
     """An access scope as query parameters: each part, and whether it is unlimited."""
     return {
         "any_topic": access_scope.topics is None,
@@ -70,7 +207,16 @@ def _spelled(access_scope: AccessScope) -> dict[str, Any]:
         "agent": access_scope.agent_id or "",
         "any_container": access_scope.containers is None,
         "containers": sorted(access_scope.containers or ()),
+        "any_tags": not access_scope.tags,
+        "tags": sorted(access_scope.tags),
     }
+
+
+class BoundTable:
+    """Queries of one kind, over one connection."""
+
+    def __init__(self, bound: BoundConnection) -> None:
+        self._bound = bound
 
 
 class Autocommit:

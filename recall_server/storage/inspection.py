@@ -1,10 +1,42 @@
-"""What a database says of itself that bears on safety: asked of the engine, as the owner."""
+"""Checks of a database: what its engine says, asked as the owner, and the space on its disk."""
 
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
 
-from recall_server.domain.findings import Finding, judged
-from recall_server.storage.driver import Connection, Engine, Row
-from recall_server.storage.rows import moment
+from recall_server.storage.driver import Connection, Engine, Row, moment
+
+
+class Level(StrEnum):
+    """`WARN` may be intended; a server does not start with `FAIL`."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: its name, and one line with the fault and the next step."""
+
+    check: str
+    level: Level
+    text: str
+
+
+def judged(
+    check: str, good: str, *, fail: str | None = None, warn: str | None = None, when: bool = True
+) -> Finding:
+    """Return the worst result of a check: `fail` or `warn` if given and `when`, else `good`."""
+    if when and fail is not None:
+        return Finding(check, Level.FAIL, fail)
+    if when and warn is not None:
+        return Finding(check, Level.WARN, warn)
+    return Finding(check, Level.OK, good)
+
 
 # The first with the operator ->>.
 SQLITE_OLDEST = (3, 38, 0)
@@ -41,7 +73,7 @@ SELECT name, setting FROM pg_settings WHERE
   OR (name = 'log_parameter_max_length_on_error' AND setting <> '0')
 ORDER BY name
 """
-# What a crash of the machine would take of what was acknowledged, or leave half done.
+# With these off, a crash of the machine loses acknowledged writes, or leaves them half done.
 _LOSSY = """
 SELECT name, setting FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
@@ -61,7 +93,6 @@ FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND datname = current_datab
 
 
 async def inspect(connection: Connection, engine: Engine, now: datetime) -> list[Finding]:
-    """The checks of an engine."""
     if engine == "sqlite":
         return await _sqlite(connection)
     return await _postgres(connection, now)
@@ -79,24 +110,21 @@ async def _sqlite(connection: Connection) -> list[Finding]:
         judged(
             "sqlite_version",
             f"SQLite {version}",
-            fail=None
-            if tuple(map(int, version.split("."))) >= SQLITE_OLDEST
-            else f"SQLite {version} is older than {oldest}. Use a Python that brings a newer one.",
+            fail=f"SQLite {version} is older than {oldest}. Use a Python that brings a newer one.",
+            when=tuple(map(int, version.split("."))) < SQLITE_OLDEST,
         ),
         judged(
             "secure_delete",
             "what is deleted is overwritten",
-            fail=None
-            if secure == "1"
-            else "secure_delete is off: deleted text stays in the file. Use another SQLite build.",
+            fail="secure_delete is off: deleted text stays in the file. Use another SQLite build.",
+            when=secure != "1",
         ),
         judged(
             "durability",
             "a commit reaches the disk before it is acknowledged",
-            fail=None
-            if journal == "wal" and synchronous in ("2", "3") and foreign == "1"
-            else f"journal_mode is {journal}, synchronous {synchronous}, foreign_keys {foreign}; "
+            fail=f"journal_mode is {journal}, synchronous {synchronous}, foreign_keys {foreign}; "
             "they must be wal, 2 and 1. Put the file on a local file system.",
+            when=not (journal == "wal" and synchronous in ("2", "3") and foreign == "1"),
         ),
     ]
 
@@ -121,65 +149,58 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
             "roles",
             "recall_app and recall_system are bound by row-level security",
             fail=f"{', '.join(unbound)} may log in or pass row-level security. "
-            "ALTER ROLE ... NOLOGIN NOSUPERUSER NOBYPASSRLS."
-            if unbound
-            else None,
+            "ALTER ROLE ... NOLOGIN NOSUPERUSER NOBYPASSRLS.",
+            when=bool(unbound),
         ),
         judged(
             "database_user",
             "the user of the database is an ordinary one",
             warn=f"{', '.join(above)} is a superuser or passes row-level security. Use a user "
-            "that owns the schema and nothing else."
-            if above
-            else None,
+            "that owns the schema and nothing else.",
+            when=bool(above),
         ),
         judged(
             "row_level_security",
             "forced on every tenant's table",
             fail=f"it is not forced on {', '.join(open_tables)}. ALTER TABLE ... ENABLE and FORCE "
-            "ROW LEVEL SECURITY."
-            if open_tables
-            else None,
+            "ROW LEVEL SECURITY.",
+            when=bool(open_tables),
         ),
         judged(
             "truncate",
             "nobody who serves calls may empty a table",
-            fail=f"the roles may TRUNCATE {', '.join(truncates)}, which no policy stops. REVOKE it."
-            if truncates
-            else None,
+            fail=f"the roles may TRUNCATE {', '.join(truncates)}, which no policy stops. "
+            "REVOKE it.",
+            when=bool(truncates),
         ),
         judged(
             "database_log",
             "texts do not get into the log of Postgres",
             warn=f"{', '.join(logged)}: texts get into the log of Postgres. Turn it off for this "
-            "database."
-            if logged
-            else None,
+            "database.",
+            when=bool(logged),
         ),
         judged(
             "durability",
             "a commit reaches the disk before it is acknowledged",
             warn=f"{', '.join(lossy)}: a crash of the machine loses what was acknowledged, or the "
-            "database. Turn it on."
-            if lossy
-            else None,
+            "database. Turn it on.",
+            when=bool(lossy),
         ),
         judged(
             "statistics",
             "Postgres knows how large its tables are",
             warn=f"Postgres has not looked at {', '.join(unseen)} yet, and may read all of a "
             "namespace in a search. It looks within minutes where autovacuum is on; ANALYZE does "
-            "it now."
-            if unseen
-            else None,
+            "it now.",
+            when=bool(unseen),
         ),
         judged(
             "old_reader",
             "nobody holds an old state of the database",
             warn=f"somebody has read one state of the database for {oldest:.0f} s: what is erased "
-            "and overwritten stays on its disk. `pg_stat_activity` tells who; end it."
-            if oldest > OLD_READER_S
-            else None,
+            "and overwritten stays on its disk. `pg_stat_activity` tells who; end it.",
+            when=oldest > OLD_READER_S,
         ),
         judged(
             "clock",
@@ -192,3 +213,38 @@ async def _postgres(connection: Connection, now: datetime) -> list[Finding]:
 
 def _above(row: Row) -> bool:
     return bool(row["rolsuper"] or row["rolbypassrls"])
+
+
+# A journal grows this long only where somebody reads an old state for minutes.
+JOURNAL_WARN_BYTES = 268_435_456
+# A purge writes the file anew, and an erasure without disk space for its records erases nothing.
+FREE_WARN_BYTES = 536_870_912
+
+
+def space_findings(path: Path) -> Iterator[Finding]:
+    """The checks `disk_space` and `journal` of a database file, which is there: two calls to the
+    system, so that they can be made at any time.
+    """
+    disk = os.statvfs(path)
+    free, size = disk.f_bavail * disk.f_frsize, path.stat().st_size
+    wanted = FREE_WARN_BYTES + size
+    yield judged(
+        "disk_space",
+        f"{_mb(free)} are free on the disk of {path}",
+        warn=f"{_mb(free)} are free on the disk of {path}, of which a purge needs {_mb(size)}. "
+        f"When it is full nothing can be kept, nor erased. Have {_mb(wanted)} free.",
+        when=free < wanted,
+    )
+    journal = path.with_name(path.name + "-wal")
+    length = journal.stat().st_size if journal.exists() else 0
+    yield judged(
+        "journal",
+        f"the journal of {path} has {_mb(length)}",
+        warn=f"the journal of {path} has {_mb(length)}: another program reads an old state of the "
+        "database, and nothing gets into it. End that program; `fuser` names it.",
+        when=length > JOURNAL_WARN_BYTES,
+    )
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1_048_576:,.0f} MB"

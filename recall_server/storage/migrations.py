@@ -6,6 +6,7 @@ A migration is `NNNN_what.sql` for both engines or the pair `NNNN_what.sqlite.sq
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -62,34 +63,40 @@ async def migrate(driver: Driver, folder: Path, now: datetime) -> list[str]:
     made by a newer release, or an applied migration has been edited.
     """
     wanted = read(folder, driver.engine)
-    applied = []
+    async with driver.migration() as connection:
+        done = await _applied(connection, wanted)
+    names = []
     for migration in wanted:
+        if migration.version in done:
+            continue
         # Each in a transaction of its own: a failing one leaves the earlier ones in place.
         async with driver.migration() as connection:
-            done = await _applied(connection)
-            if max(done, default=0) > len(wanted):
-                raise DatabaseUnusable(
-                    f"The database has schema version {max(done)}; this release knows "
-                    f"{len(wanted)}. Start a release that is at least as new."
-                )
-            if migration.version in done:
-                if done[migration.version] != migration.checksum:
-                    raise DatabaseUnusable(
-                        f"Migration {migration.version:04}_{migration.name} was edited after it "
-                        "was applied. Put the original file back."
-                    )
-                continue
+            if migration.version in await _applied(connection, wanted):
+                continue  # by another replica, meanwhile
             await connection.script(migration.sql)
             await connection.script(
                 "INSERT INTO schema_version (version, name, checksum, applied_at) VALUES "
                 f"({migration.version}, '{migration.name}', '{migration.checksum}', "
                 f"'{now.isoformat()}')"
             )
-            applied.append(f"{migration.version:04}_{migration.name}")
-    return applied
+            names.append(f"{migration.version:04}_{migration.name}")
+    return names
 
 
-async def _applied(connection: Connection) -> dict[int, str]:
+async def _applied(connection: Connection, wanted: Sequence[Migration]) -> set[int]:
+    """The versions that have been applied; raises `DatabaseUnusable` as `migrate` does."""
     await connection.script(_CREATE)
     rows = await connection.fetch("SELECT version, checksum FROM schema_version", {})
-    return {int(row["version"]): str(row["checksum"]) for row in rows}
+    done = {int(row["version"]): str(row["checksum"]) for row in rows}
+    if max(done, default=0) > len(wanted):
+        raise DatabaseUnusable(
+            f"The database has schema version {max(done)}; this release knows "
+            f"{len(wanted)}. Start a release that is at least as new."
+        )
+    for migration in wanted:
+        if done.get(migration.version, migration.checksum) != migration.checksum:
+            raise DatabaseUnusable(
+                f"Migration {migration.version:04}_{migration.name} was edited after it "
+                "was applied. Put the original file back."
+            )
+    return set(done)

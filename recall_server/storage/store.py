@@ -1,121 +1,63 @@
 """The store: transactions that are bound to a namespace, and the tables in them."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.storage import queries
+from recall_server.storage import bound_connection
 from recall_server.storage.bound_connection import ANY, Autocommit, BoundConnection
 from recall_server.storage.driver import Driver, Engine
 from recall_server.storage.index.cache import Cache
 from recall_server.storage.index.vectors import Vectors
 from recall_server.storage.index.words import WordIndex
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.access import Access
+from recall_server.storage.tables.access import Access, Server
 from recall_server.storage.tables.audit import Audit
-from recall_server.storage.tables.episodes import Episodes
-from recall_server.storage.tables.erasure import Erasures
-from recall_server.storage.tables.erasure_scan import ErasureScan
+from recall_server.storage.tables.episodes import Episodes, Quarantine
+from recall_server.storage.tables.erasure import Erasures, ErasureScan, Sources
 from recall_server.storage.tables.export import ExportTable
 from recall_server.storage.tables.index_entries import Findables
 from recall_server.storage.tables.jobs import Jobs
+from recall_server.storage.tables.limits import Rates, Spend
 from recall_server.storage.tables.memories import Memories
-from recall_server.storage.tables.push import Pushes
-from recall_server.storage.tables.quarantine import Quarantine
-from recall_server.storage.tables.rates import Rates
-from recall_server.storage.tables.server import Server
-from recall_server.storage.tables.sources import Sources
-from recall_server.storage.tables.tasks import TaskTable
-from recall_server.storage.tables.usage import Spend
+from recall_server.storage.tables.tasks import Pushes, TaskTable
 
 
 class Transaction:
     """The tables of one namespace, as of one transaction. Each is made when it is first used."""
 
-    def __init__(self, handle: BoundConnection, cache: Cache, mac_key: bytes | None) -> None:
-        self.handle = handle
+    access = cached_property(lambda tx: Access(tx.bound))
+    audit = cached_property(lambda tx: Audit(tx.bound, tx.mac_key))
+    episodes = cached_property(lambda tx: Episodes(tx.bound))
+    erasures = cached_property(lambda tx: Erasures(tx.bound))
+    findables = cached_property(lambda tx: Findables(tx.bound))
+    jobs = cached_property(lambda tx: Jobs(tx.bound))
+    erasure_scan = cached_property(lambda tx: ErasureScan(tx.bound))
+    memories = cached_property(lambda tx: Memories(tx.bound))
+    exports = cached_property(lambda tx: ExportTable(tx.bound))
+    pushes = cached_property(lambda tx: Pushes(tx.bound))
+    quarantine = cached_property(lambda tx: Quarantine(tx.bound))
+    rates = cached_property(lambda tx: Rates(tx.bound))
+    tasks = cached_property(lambda tx: TaskTable(tx.bound))
+    server = cached_property(lambda tx: Server(tx.bound))
+    sources = cached_property(lambda tx: Sources(tx.bound))
+    spend = cached_property(lambda tx: Spend(tx.bound))
+    vectors = cached_property(lambda tx: Vectors(tx.bound, tx.cache))
+    words = cached_property(lambda tx: WordIndex(tx.bound, tx.cache))
+
+    def __init__(self, bound: BoundConnection, cache: Cache, mac_key: bytes | None) -> None:
+        self.bound = bound
         self.cache = cache
-        self._mac_key = mac_key
+        self.mac_key = mac_key
 
     async def lock(self) -> None:
         """Wait until no other change of this namespace's memory is under way."""
-        await self.handle.send("lock_namespace")
-
-    @cached_property
-    def access(self) -> Access:
-        return Access(self.handle)
-
-    @cached_property
-    def audit(self) -> Audit:
-        return Audit(self.handle, self._mac_key)
-
-    @cached_property
-    def episodes(self) -> Episodes:
-        return Episodes(self.handle)
-
-    @cached_property
-    def erasures(self) -> Erasures:
-        return Erasures(self.handle)
-
-    @cached_property
-    def findables(self) -> Findables:
-        return Findables(self.handle)
-
-    @cached_property
-    def jobs(self) -> Jobs:
-        return Jobs(self.handle)
-
-    @cached_property
-    def erasure_scan(self) -> ErasureScan:
-        return ErasureScan(self.handle)
-
-    @cached_property
-    def memories(self) -> Memories:
-        return Memories(self.handle)
-
-    @cached_property
-    def exports(self) -> ExportTable:
-        return ExportTable(self.handle)
-
-    @cached_property
-    def pushes(self) -> Pushes:
-        return Pushes(self.handle)
-
-    @cached_property
-    def quarantine(self) -> Quarantine:
-        return Quarantine(self.handle)
-
-    @cached_property
-    def rates(self) -> Rates:
-        return Rates(self.handle)
-
-    @cached_property
-    def tasks(self) -> TaskTable:
-        return TaskTable(self.handle)
-
-    @cached_property
-    def server(self) -> Server:
-        return Server(self.handle)
-
-    @cached_property
-    def sources(self) -> Sources:
-        return Sources(self.handle)
-
-    @cached_property
-    def spend(self) -> Spend:
-        return Spend(self.handle)
-
-    @cached_property
-    def vectors(self) -> Vectors:
-        return Vectors(self.handle, self.cache)
-
-    @cached_property
-    def words(self) -> WordIndex:
-        return WordIndex(self.handle, self.cache)
+        await self.bound.send("lock_namespace")
 
 
 class Store:
@@ -137,7 +79,7 @@ class Store:
         self.turns = turns or FairSemaphore(1)
         self._quota_bytes_max = quota_bytes_max or ANY
         self._mac_key = mac_key
-        self._queries = queries.load(driver.engine)
+        self._queries = bound_connection.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
         # Further caches of a namespace, which `forget` drops too.
         self.holders: list[Callable[[Namespace], None]] = []
@@ -166,30 +108,38 @@ class Store:
         async with self.driver.transaction(
             namespace=namespace, write=write, erasing=erasing
         ) as connection:
-            handle = BoundConnection(
+            bound = BoundConnection(
                 connection, self._queries, namespace, access_scope, self._quota_bytes_max
             )
-            transaction = Transaction(handle, self._cache, self._mac_key)
+            transaction = Transaction(bound, self._cache, self._mac_key)
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)
         if entry is not None:
             entry.written = True
 
+    def view(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that reads what the caller may see."""
+        return self.transaction(context.namespace, write=False, access_scope=context.scope)
+
+    def change(self, context: Context) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that changes what the caller may change, and writes its audit record."""
+        return self.transaction(context.namespace, access_scope=context.scope, entry=context.entry)
+
     def autocommit(
         self, namespace: Namespace | None, *, access_scope: AccessScope = FULL_ACCESS
     ) -> Transaction:
         """Tables of which every query is a transaction of its own that reads."""
         connection = Autocommit(self.driver, namespace)
-        handle = BoundConnection(connection, self._queries, namespace, access_scope)
-        return Transaction(handle, self._cache, self._mac_key)
+        bound = BoundConnection(connection, self._queries, namespace, access_scope)
+        return Transaction(bound, self._cache, self._mac_key)
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
         """A long read-only transaction that sees one moment of a namespace."""
         async with self.driver.snapshot(namespace) as connection:
-            handle = BoundConnection(connection, self._queries, namespace)
-            yield Transaction(handle, self._cache, self._mac_key)
+            bound = BoundConnection(connection, self._queries, namespace)
+            yield Transaction(bound, self._cache, self._mac_key)
 
     async def purge(self) -> str:
         """Destroy what erased rows have left behind; see `Driver.purge`."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from recall_server import shipped
 from recall_server.api.a2a.card import CARD_PATH, JSONRPC_PATH, REST_PATH
-from recall_server.resources import shipped
 from tests.support.a2a_bindings import (
     BY_HAND,
     HOOK,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
-from recall_server.api.a2a.input import ANSWER_BYTES_MAX
+from recall_server.api.a2a.wire import ANSWER_BYTES_MAX
 from tests.support.a2a_bindings import (
     BY_HAND,
     INVALID,

@@ -7,9 +7,8 @@ from a2a.types import AgentCard
 from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf import json_format
 
-from recall_server import __version__
+from recall_server import __version__, shipped
 from recall_server.config import Settings
-from recall_server.resources import shipped
 
 
 def card() -> AgentCard:

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from recall_server.api.app import create_app
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import namespace
-from recall_server.domain.security.tokens import ALPHABET, checksum, new_token
 from recall_server.server import bound, listening
+from recall_server.services.auth.access import ALPHABET, checksum, new_token
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
 from tests.support.engines import on_sqlite
@@ -305,7 +305,7 @@ async def test_a_token_stands_in_no_log_no_reply_and_no_file(
             await running.revoke(info)
             answers.append(await _ask(running, bearer))
             async with built.store.transaction(None, write=False) as tx:
-                rows = repr([dict(row) for row in await tx.handle.fetch("all_tokens")])
+                rows = repr([dict(row) for row in await tx.bound.fetch("all_tokens")])
                 rows += repr(await tx.audit.newest_of_all(100))
 
     assert [answer.status_code for answer in answers] == [200, 200, 400, 401, 404, 401, 401]

@@ -34,6 +34,7 @@ from jwt.utils import base64url_decode
 from pydantic import ValidationError
 from starlette.applications import Starlette
 
+from recall_server import shipped
 from recall_server.api.a2a import card as card_module
 from recall_server.api.a2a.card import (
     CARD_PATH,
@@ -43,12 +44,11 @@ from recall_server.api.a2a.card import (
     REST_PATH,
     SKILL,
     Card,
+    card_keys,
 )
-from recall_server.api.a2a.card_keys import card_keys
 from recall_server.api.app import create_app
 from recall_server.config import Settings
 from recall_server.domain.errors import Invalid
-from recall_server.resources import shipped
 from recall_server.server import bound, listening
 from tests.support.application import Open, settings_for
 from tests.support.engines import on_sqlite
@@ -364,7 +364,7 @@ def test_a_key_is_found_among_what_else_tools_write_and_signs_once(key_file: Key
     parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
     path = key_file.write(b"card key\n", parameters, traditional, public, pem(key))
 
-    assert len(load(key_file=path).at(PUBLIC).signatures) == 1
+    assert len(load(key_file=path).for_address(PUBLIC).signatures) == 1
 
 
 def _wrong_keys() -> Iterator[tuple[str, bytes, str]]:

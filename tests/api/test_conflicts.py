@@ -2,8 +2,8 @@
 
 from mcp import Client
 
-from recall_server.domain.namespace import namespace
 from tests.support.a2a_clients import COMPLETED, LISBON, PORTO, agent, at_work, got, sent
+from tests.support.conversation import context
 from tests.support.mcp_clients import data, told
 from tests.support.server import Running, unnamed
 
@@ -33,7 +33,7 @@ async def test_a_conflict_is_listed_and_resolved_by_whoever_holds_a_token(
 
         taken = await http.post("/v1/conflicts", json=answer)
         assert taken.json() == {"task_id": task.id, "status": "working", "open": 0}
-        tasks, alice = running.application.services.tasks, namespace("alice")
+        tasks, alice = running.application.services.tasks, context(running.application)
         await tasks.wait_until_idle(alice, await tasks.get(alice, task.id))
         assert (await got(client, task.id)).status.state == COMPLETED
         assert (await http.get("/v1/conflicts")).json() == {"conflicts": []}

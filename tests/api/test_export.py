@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from recall_server.api.http import download
+from recall_server.api.http import endpoint
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
@@ -118,10 +118,11 @@ async def test_a_reader_who_hangs_up_leaves_nothing_behind(running: Running) -> 
 
 
 async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is_not_whole(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    running: Running,
 ) -> None:
-    """A snapshot is not held for a client that does not read."""
-    monkeypatch.setattr(download, "STALL_S", 0.3)
+    """A snapshot is not held for a client that does not read. The control: one that reads has it
+    all.
+    """
     token = await running.token()
     services = running.application.services
     for number in range(12):
@@ -133,13 +134,15 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     )
     request = f"GET /v1/export HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
     writer.write(request.encode())
-    begun = await reader.read(1)
 
     async def let_go() -> bool:
         return not services.export._open
 
-    # Nothing more is asked for until the server has given up.
-    await until(let_go, 10, "the export is broken off")
+    with pytest.MonkeyPatch.context() as impatient:
+        impatient.setattr(endpoint, "STALL_S", 0.3)
+        begun = await reader.read(1)
+        # Nothing more is asked for until the server has given up.
+        await until(let_go, 10, "the export is broken off")
     rest = await reader.read()
     writer.close()
     async with running.http(token) as http:

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.client.client import ConnectMode
 
-from recall_server.domain.security.tokens import new_token
+from recall_server.services.auth.access import new_token
 from tests.support.engines import on_sqlite
 from tests.support.mcp_clients import ERAS, data, request, told
 from tests.support.server import Json, Running

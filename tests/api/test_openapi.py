@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from recall_server.api.http.docs import routes
 from recall_server.api.http.endpoint import Endpoint
-from recall_server.api.operations import OPERATIONS, consolidation
+from recall_server.api.http.openapi import routes
+from recall_server.api.operations import OPERATIONS, tasks
 from recall_server.api.operations.operation import Http, Operation
 from recall_server.api.perform import Calls
 from tests.support.operations import operations
@@ -73,7 +73,7 @@ async def test_what_is_answered_has_what_the_document_says_it_has(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all routes that succeed without having anything to name."""
-    monkeypatch.setattr(consolidation, "WAIT_S", 0.0)  # no worker is there to be waited for
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
     document = await described(running)
     checked = set()
     async with running.http(await running.token()) as http:

@@ -4,7 +4,7 @@ import pytest
 
 from recall_server.config import unknown_settings
 from recall_server.doctor import examine, refuse_unsafe
-from recall_server.domain.findings import Level
+from recall_server.storage.inspection import Level
 from tests.support.application import Open
 
 

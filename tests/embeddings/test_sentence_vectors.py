@@ -10,9 +10,9 @@ import pytest
 
 from recall_server import factories
 from recall_server.config import Settings
-from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.query import Query, SearchMode
-from recall_server.integrations.embeddings.sentence_vectors import SentenceEmbedder
+from recall_server.integrations.embeddings.torch_models import SentenceEmbedder
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, remember
 

@@ -14,8 +14,8 @@ import pytest
 from recall_server.application import Application
 from recall_server.doctor import examine
 from recall_server.domain.errors import QueryTimeout
-from recall_server.domain.findings import Level
-from recall_server.storage.sqlite import disk_space
+from recall_server.storage import inspection
+from recall_server.storage.inspection import Level
 from recall_server.storage.sqlite.connection import JOURNAL_BYTES
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, enter, remember
@@ -111,7 +111,7 @@ async def test_a_journal_that_had_to_grow_is_told_and_is_short_again_afterwards(
     """Another program reads an old state. `/ready` and the self-check say so; the server
     goes on.
     """
-    monkeypatch.setattr(disk_space, "JOURNAL_WARN_BYTES", JOURNAL_BYTES)
+    monkeypatch.setattr(inspection, "JOURNAL_WARN_BYTES", JOURNAL_BYTES)
     pieces = 2 + JOURNAL_BYTES // PIECE_BYTES
 
     async def told() -> tuple[int, list[str], Level]:

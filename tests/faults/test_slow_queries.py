@@ -68,8 +68,11 @@ async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve
     """On each kind of door: 503 and a code, and the next call is served."""
     headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
     async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
-        queries = running.application.store._queries
-        sound = dict(queries)
+        store = running.application.store
+        slow = {
+            name: replace(store._queries[name], sql=ENDLESS)
+            for name in ("record_page", "page_of_memories", "count_of_memories")
+        }
 
         async def both() -> tuple[int, dict[str, object], dict[str, object]]:
             plain = await http.get("/v1/audit")
@@ -77,10 +80,8 @@ async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve
             result = tool.json()["result"]["structuredContent"]
             return plain.status_code, plain.json(), result
 
-        with pytest.MonkeyPatch.context() as slow:
-            for name, query in sound.items():
-                if name in ("record_page", "page_of_memories", "count_of_memories"):
-                    slow.setitem(queries, name, replace(query, sql=ENDLESS))
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(store, "_queries", {**store._queries, **slow})
             status, plain, tool = await both()
         after, _, again = await both()
 

@@ -8,7 +8,7 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.ids import new_id
-from recall_server.domain.job import JobState
+from recall_server.domain.task import JobState
 from recall_server.services.auth.access import TokenRequest
 from recall_server.storage.tables.jobs import Fenced
 from tests.support.application import Open
@@ -60,7 +60,7 @@ async def test_a_lease_over_which_the_clock_jumps_lets_one_worker_finish(
         await enter(application)
         accepted = await remember(application, TEXT)
         async with application.store.transaction(None) as tx:
-            held = await tx.jobs.claim("", clock(), clock() + application.worker._lease)
+            held = await tx.jobs.claim("", clock(), clock() + application.runtime.lease)
         assert held is not None
         clock.pass_(jump)
         await drained(application)

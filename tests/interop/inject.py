@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recall_server.api.app import create_app
-from recall_server.api.mcp.server import McpServer
+from recall_server.api.mcp import McpServer
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
 from recall_server.config import Settings

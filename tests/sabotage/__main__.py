@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-from recall_server.resources import shipped
+from recall_server import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
 from tests.sabotage.breakage import Breakage

@@ -15,7 +15,7 @@ from tests.sabotage.queries import Text, Unfiltered
 
 # Whether it touched a row, and so whose job it is now, is not asked.
 ADVANCE_UNFENCED = """
-await self._handle.send(
+await self._bound.send(
     "advance_job",
     id=job.id,
     attempt=job.attempt,
@@ -110,7 +110,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "late-under-an-older-id",
         "the look for what came since under an id that sorts before",
-        "recall_server.services.erasure.targets:_Read.more",
+        "recall_server.services.erasure.eraser:_Read.more",
         Forgets("count"),
         (
             "tests/security/test_erasure_meanwhile.py::test_what_is_said_of_somebody_meanwhile_is_erased_with_them[sqlite]",
@@ -120,7 +120,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         "deleted-files-not-read",
         "the search of files that were deleted and are held open",
         "recall_server.services.erasure.leak_scan:scan_for",
-        Without("_scan_held"),
+        Without("held_open"),
         ("tests/security/test_scan.py::test_a_deleted_file_that_is_held_open_is_searched[sqlite]",),
     ),
     Breakage(
@@ -153,7 +153,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
     Breakage(
         "vectors-outlive-erasure",
         "that a cache of vectors notices an erasure",
-        "recall_server.storage.index.cache:Cache.of",
+        "recall_server.storage.index.cache:Cache.index",
         Never("drop"),
         (
             "tests/security/test_erasure.py::test_the_vectors_of_an_erased_namespace_are_in_no_cache[sqlite]",
@@ -239,7 +239,7 @@ RETURNING accessor"""),
         "slots-given-again",
         "that who holds vectors which were deleted is told",
         "recall_server.services.memory.embedding:Embedding.drop_others",
-        Never("gone", "DROPPED_AT_ONCE"),
+        Never("gone", "dropped_at_once"),
         (
             "tests/integration/search/test_search_races.py::test_who_serves_with_a_model_whose_vectors_are_deleted_compares_no_others_in_their_place[sqlite]",
         ),

@@ -8,7 +8,7 @@ BREAKAGES = (
         "queries-without-end",
         "that SQLite stops a query when its time is over",
         "recall_server.storage.sqlite.driver:SqliteDriver._read_with",
-        Argument("Transaction", 3, "300 * original"),
+        Argument("Transaction", 2, "300 * original"),
         (
             "tests/faults/test_slow_queries.py::test_a_query_that_would_not_end_is_stopped_and_leaves_a_sound_connection[sqlite-in a transaction]",
         ),
@@ -41,7 +41,7 @@ BREAKAGES = (
     Breakage(
         "cancelled-and-told-otherwise",
         "that who is cancelled while a commit fails is cancelled",
-        "recall_server.storage.run_uncancelled:run_uncancelled",
+        "recall_server.storage.driver:run_uncancelled",
         OnlyIf("cancelled", code="task.exception() is None"),
         (
             "tests/integration/storage/test_uncancelled.py::test_who_is_cancelled_meanwhile_is_cancelled_after_it_whatever_came_of_it[it fails]",
@@ -50,7 +50,7 @@ BREAKAGES = (
     Breakage(
         "stopped-and-told-otherwise",
         "that who is cancelled on Postgres is cancelled, whatever psycopg makes of it",
-        "recall_server.storage.run_uncancelled:cancelled_as_such",
+        "recall_server.storage.driver:cancelled_as_such",
         Never("current_task"),
         (
             "tests/integration/storage/test_uncancelled.py::test_a_failure_that_is_made_of_a_cancellation_is_one",
@@ -59,7 +59,7 @@ BREAKAGES = (
     Breakage(
         "any-number-of-values",
         "that a request of A2A has so many values",
-        "recall_server.api.a2a.checks:_check_size",
+        "recall_server.api.a2a.errors:_check_size",
         Never("VALUES_MAX"),
         (
             "tests/security/test_event_loop.py::test_what_takes_long_does_not_hold_up_the_others[sqlite-many values in a data part]",

@@ -7,7 +7,7 @@ BREAKAGES = (
     Breakage(
         "redirects-followed",
         "that a push follows no redirect",
-        "recall_server.integrations.http.webhook:Webhook._sent_to",
+        "recall_server.integrations.webhook:Webhook._sent_to",
         Instead(
             "handle_async_request",
             "await httpx2.AsyncClient(transport=self._opened(), follow_redirects=True).send(request)",
@@ -17,7 +17,7 @@ BREAKAGES = (
     Breakage(
         "address-not-checked",
         "that a push goes to public addresses only",
-        "recall_server.integrations.http.webhook:Webhook._addresses",
+        "recall_server.integrations.webhook:Webhook._addresses",
         Never("is_public"),
         (
             "tests/integration/http/test_webhook.py::test_no_address_that_is_not_public_may_be_reached",
@@ -26,7 +26,7 @@ BREAKAGES = (
     Breakage(
         "address-not-pinned",
         "that a push goes to the address that was checked",
-        "recall_server.integrations.http.webhook:Webhook._sent_to",
+        "recall_server.integrations.webhook:Webhook._sent_to",
         Argument("URL", "host", "target.name"),
         (
             "tests/integration/http/test_webhook.py::test_a_name_is_looked_up_once_and_the_address_that_was_checked_is_reached",
@@ -62,7 +62,7 @@ BREAKAGES = (
     Breakage(
         "masking-off",
         "that secrets are masked",
-        "recall_server.services.memory.redaction:Redaction.text",
+        "recall_server.services.memory.episodes:Redaction.text",
         Body("return text"),
         (
             "tests/security/test_hostile_text.py::test_a_secret_is_written_over_before_anything_is_kept[sqlite]",
@@ -85,7 +85,7 @@ BREAKAGES = (
     Breakage(
         "streams-outlive-tokens",
         "that a stream ends with its token",
-        "recall_server.api.middleware.streams:Streams._look",
+        "recall_server.api.middleware.limits:Streams._look",
         Without("over", "set"),
         (
             "tests/security/test_streams.py::test_a_stream_ends_when_its_token_is_revoked_by_another_process[sqlite-JSONRPC]",

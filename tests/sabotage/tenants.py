@@ -116,13 +116,13 @@ BREAKAGES = (
         "reach-not-asked",
         "the topics, types and agent that a token is limited to, in every query",
         "recall_server.storage.bound_connection:BoundConnection._bound",
-        Argument("_spelled", 0, "FULL_ACCESS"),
+        Argument("_scope_params", 0, "FULL_ACCESS"),
         ("tests/security/test_access_scope.py::test_reading_shows_its_topics_only[sqlite]",),
     ),
     Breakage(
         "container-not-asked",
         "the containers that a token is limited to, in every query",
-        "recall_server.storage.bound_connection:_spelled",
+        "recall_server.storage.bound_connection:_scope_params",
         Entry("any_container", "True"),
         (
             "tests/security/test_containers.py::test_tasks_and_questions_of_other_rooms_are_not_there[sqlite]",
@@ -147,7 +147,7 @@ BREAKAGES = (
     Breakage(
         "crc-not-checked",
         "the checksum of a token",
-        "recall_server.domain.security.tokens:well_formed",
+        "recall_server.services.auth.access:well_formed",
         Forgets("checksum"),
         (
             "tests/api/test_auth.py::test_a_damaged_token_is_refused_without_asking_the_database[sqlite]",

@@ -45,7 +45,7 @@ BREAKAGES = (
     Breakage(
         "one-source-fills-the-answer",
         "the share of an answer that is for others",
-        "recall_server.domain.search.source_limit:others",
+        "recall_server.domain.search.ranking:others",
         Body("return 0"),
         (
             "tests/security/test_jamming.py::test_a_stuffed_document_has_no_more_than_its_share_of_an_answer[sqlite]",

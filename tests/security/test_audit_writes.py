@@ -15,6 +15,7 @@ import httpx2
 import psycopg
 import pytest
 
+from recall_server import shipped
 from recall_server.api.app import create_app
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
@@ -22,7 +23,6 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import AuditUnavailable, DatabaseUnusable
 from recall_server.domain.query import Query
 from recall_server.integrations.checkpoints import verified_checkpoint
-from recall_server.resources import shipped
 from recall_server.server import bound, listening
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage import driver_for

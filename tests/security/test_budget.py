@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.external_errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.errors import BudgetSpent, ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
@@ -106,7 +106,7 @@ async def test_a_task_waits_for_the_next_day_too(open_app: Open, clock: Clock) -
         request = Request(Mode.INGEST, "life", text="Ana: I live in Lisbon.")
         task = await application.services.consolidate.start(context(application), request)
         await drained(application)
-        now = await application.services.tasks.get(ALICE, task.id)
+        now = await application.services.tasks.get(context(application), task.id)
 
         assert not now.status.state.idle
         assert model.requests == []

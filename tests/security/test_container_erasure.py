@@ -15,12 +15,10 @@ from recall_server.domain.errors import ErasedContent, Invalid, OnHold, OutsideA
 from recall_server.domain.permissions import DEFAULT_SCOPES, FULL_ACCESS, AccessScope, Rights, Scope
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.auth.access import TokenRequest
-from recall_server.services.erasure import eraser
 from recall_server.services.erasure.erase import Erased
-from recall_server.services.erasure.eraser import Limits
+from recall_server.services.erasure.eraser import Batch, Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
-from recall_server.services.erasure.targets import Batch
 from tests.support.application import Open
 from tests.support.audit import recall
 from tests.support.containers import BLUE, OTTER, RED, everything, put, start
@@ -289,21 +287,17 @@ class Cut(BaseException):
     """The process dies here."""
 
 
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dozen rows are a large container."""
-    limits = Limits(rows_at_once_max=12, batch=Batch(items=2, rows=500))
-    monkeypatch.setattr(eraser, "LIMITS", limits)
+# A dozen rows are a large container.
+SMALL_BATCHES = Limits(rows_at_once_max=12, batch=Batch(items=2, rows=500))
 
 
-@pytest.mark.usefixtures("small_batches")
 async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
     open_app: Open, clock: Clock
 ) -> None:
     """Nothing of it is found from the call on, it goes on where it was stopped, others write in
     between, and what is put in after the request stays.
     """
-    async with open_app() as application:
+    async with open_app(erasure_limits=SMALL_BATCHES) as application:
         await enter(application)
         await put(application, OTTER, BLUE)
         await drained(application)
@@ -352,14 +346,13 @@ async def test_a_large_container_is_emptied_by_the_job_in_short_transactions(
         assert {row["state"] for row in done} == {"done"}
 
 
-@pytest.mark.usefixtures("small_batches")
 async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
     open_app: Open,
 ) -> None:
     """As a container is: it goes on where it was stopped, and what others said stays. What names
     the subject and is said after the request is erased too.
     """
-    async with open_app() as application:
+    async with open_app(erasure_limits=SMALL_BATCHES) as application:
         await enter(application)
         await put(application, OTTER, BLUE)
         for number in range(6):

@@ -280,7 +280,7 @@ async def test_what_was_revoked_is_forgotten_once_it_has_ended(
             jti = (await child(running, parent))["accessor"].partition("/")[2]
             await http.delete(f"/v1/tokens/children/{jti}")
         async with store.transaction(ALICE, write=False) as tx:
-            rows = await tx.handle.connection.fetch("SELECT jti FROM revoked_children", {})
+            rows = await tx.bound.connection.fetch("SELECT jti FROM revoked_children", {})
         return len(rows)
 
     assert [await end_one(), await end_one()] == [1, 2]

@@ -19,11 +19,9 @@ from recall_server.application import utc_now
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.doctor import examine, secrets
-from recall_server.domain.findings import Level
 from recall_server.domain.namespace import Namespace
 from recall_server.storage import inspection
-from recall_server.storage.inspection import inspect
-from recall_server.storage.sqlite import disk_space
+from recall_server.storage.inspection import Level, inspect
 from recall_server.storage.sqlite.driver import SqliteDriver
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, enter
@@ -248,7 +246,7 @@ async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
     """By the self-check, and where it matters most by `/ready`, before the disk is full."""
     async with open_application(settings_for(tmp_path / "recall.db", embedder="none")) as built:
         before = {one.check: one.level for one in await examine(built)}, built.space_warnings()
-        monkeypatch.setattr(disk_space, "FREE_WARN_BYTES", 2**62)
+        monkeypatch.setattr(inspection, "FREE_WARN_BYTES", 2**62)
         after = {one.check: one.level for one in await examine(built)}, built.space_warnings()
 
     assert (before[0]["disk_space"], before[1]) == (OK, [])

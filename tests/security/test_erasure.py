@@ -1,5 +1,6 @@
 """Erasing destroys all that it should, nothing that it should not, and stays done (ERS rows)."""
 
+import re
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
@@ -19,8 +20,9 @@ from recall_server.domain.memory import Fact
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.tables.push import PushConfig
+from recall_server.storage.tables import registry
 from recall_server.storage.tables.registry import DELETED
+from recall_server.storage.tables.tasks import PushConfig
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.erasure import (
@@ -34,6 +36,7 @@ from tests.support.erasure import (
 )
 from tests.support.extractors import Scripted
 from tests.support.runtime import NOON, Clock
+from tests.support.transfer import Json, exported, records, sealed, taken_in
 
 BOB = Namespace("bob")
 # Filled by a question that was answered, by calls over HTTP, by children that were revoked, and by
@@ -87,6 +90,9 @@ async def test_erasing_a_namespace_leaves_no_row_and_no_token(open_app: Open) ->
                 await tx.pushes.put(
                     PushConfig(task.id, "p", "https://example.com", "", b"sealed", 0, NOON)
                 )
+        (first, *_) = await memories(application)
+        await application.services.recall.forget(context(application), first.id)
+        await drained(application)
         before, bobs = await rows(application.store), await rows(application.store, BOB)
         assert all(before[table] for table in DELETED if table not in ELSEWHERE), before
 
@@ -230,7 +236,8 @@ async def test_an_erased_memory_takes_its_words_along_and_leaves_the_others(
         assert await found(application, "Lisbon river") == ["Ben has a cat called Mog"]
         terms = await select(application.store, "SELECT term FROM terms")
         assert not {"lisbon", "river"} & {row["term"] for row in terms}
-        assert len(await select(application.store, "SELECT item_id FROM embeddings")) == 1
+        # Of the memory that stays, and of its passage.
+        assert len(await select(application.store, "SELECT item_id FROM embeddings")) == 2
         with pytest.raises(ErasedContent):
             await remember(application, LISBON, key="key")
         with pytest.raises(MemoryNotFound):
@@ -289,6 +296,46 @@ async def test_a_subject_is_gone_from_memories_turns_labels_and_tasks(open_app: 
     assert {turn["speaker"] for turn in turns} == {None, "Ben"}
     assert left == ["Ben has a cat called Mog"]
     assert not any("Lisbon" in text or "ÄNNA" in text for text in seen)
+
+
+async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app: Open) -> None:
+    """Labels that no call fills come with an import."""
+    of_episode = {
+        **dict.fromkeys(registry.BY_NAME["episodes"].labels, "by Anna"),
+        "tags": ["Anna", "tea"],
+        "metadata": {"Anna": [{"seen": "with ANNA"}, 7], "weather": "rain"},
+    }
+    of_memory = {name: of_episode[name] for name in registry.BY_NAME["memories"].labels}
+    filled: dict[str, Json] = {"episode": of_episode, "memory": of_memory}
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "Ben: I prefer tea.")
+        await drained(application)
+        lines = records(await exported(application))
+        for line in lines:
+            line.update(filled.get(line["kind"], {}))
+        await taken_in(application, sealed(*lines[:-1]), BOB)
+        erase = application.services.erase
+        kept = await select(
+            application.store, "SELECT * FROM memories WHERE namespace = 'bob'", BOB
+        )
+        await erase.subject(context(application, BOB), "Anna")
+
+        (text,) = await select(
+            application.store, "SELECT * FROM episodes WHERE namespace = 'bob'", BOB
+        )
+        left = await select(
+            application.store, "SELECT * FROM memories WHERE namespace = 'bob'", BOB
+        )
+    (given,) = [line for line in lines if line["kind"] == "episode"]
+    assert not re.search("(?i)anna", f"{text} {left}")
+    assert len(left) == len(kept) == 1
+    assert registry.BY_NAME["episodes"].labels_of(text) == {
+        **dict.fromkeys(of_episode, "by ████"),
+        "tags": ["████", "tea"],
+        "metadata": {"████": [{"seen": "with ████"}, 7], "weather": "rain"},
+    }
+    assert text["text"] == given["text"]
 
 
 async def test_an_unknown_subject_gives_a_receipt_that_counts_nothing(open_app: Open) -> None:

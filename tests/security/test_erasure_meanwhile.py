@@ -13,9 +13,9 @@ from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.erasure import Subject
 from recall_server.domain.memory import Fact
 from recall_server.domain.task import Mode, Request
-from recall_server.services.erasure import targets
+from recall_server.services.erasure import eraser
 from recall_server.services.erasure.erase import Erased
-from recall_server.services.erasure.targets import Container, Named, TargetScan
+from recall_server.services.erasure.eraser import Container, Named, TargetScan
 from recall_server.storage.store import Transaction
 from tests.support.application import Open
 from tests.support.containers import OTTER, RED, everything, put, start
@@ -182,14 +182,14 @@ async def test_the_second_look_reads_what_is_new_only(
         named = TargetScan(Named(Subject(NAME)))
         for_container = TargetScan(Container("nowhere", NOON))
         read: list[str] = []
-        pages = targets._Read.more
+        pages = eraser._Read.more
 
-        async def noted(self: targets._Read, tx: Transaction, *, erased: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        async def noted(self: eraser._Read, tx: Transaction, *, erased: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202
             async for page in pages(self, tx, erased=erased):
                 read.extend(row["id"] for row in page)
                 yield page
 
-        monkeypatch.setattr(targets._Read, "more", noted)
+        monkeypatch.setattr(eraser._Read, "more", noted)
         first = await named.scan(application.store.autocommit(ALICE))
         assert first is not None
         assert len(first.spans) == len(read) == 120

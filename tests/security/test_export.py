@@ -73,6 +73,10 @@ async def answers(built: Application) -> list[list[tuple[str, float]]]:
     return found
 
 
+def _ids(answers: list[list[tuple[str, float]]]) -> list[list[str]]:
+    return [sorted(item_id for item_id, _ in hits) for hits in answers]
+
+
 async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
     tmp_path: Path, postgres: Postgres, migrated: str, clock: Clock
 ) -> None:
@@ -96,14 +100,16 @@ async def test_a_round_trip_over_both_engines_changes_no_byte_and_no_answer(
     assert kinds == {"manifest", "episode", "memory", "task", "recipient", "audit", "end"}
     assert {m["status"] for m in records(one, "memory")} == {"active", "superseded", "forgotten"}
     states = {turn["state"] for e in records(one, "episode") for turn in e["turns"]}
-    assert states == {"open", "covered", "hidden"}
+    assert states == {"open", "hidden"}
     assert any(m["decisions"] for m in records(one, "memory"))
     assert any(m["access_count"] for m in records(one, "memory"))
     assert any(e["extraction"] for e in records(one, "episode"))
     assert carried(one) == carried(two) == carried(three)
     assert report.new.total() == len(carried(one))
     assert set(report.skipped) == TELLING
-    assert told[0] == told[1] == told[2]
+    # An import makes vectors anew; the first has some from before words beside them were forgotten.
+    assert _ids(told[0]) == _ids(told[1])
+    assert told[1] == told[2]
     assert all(told[0][:1])
 
 
@@ -511,7 +517,8 @@ LINES: dict[str, type[BaseModel]] = {
 def test_every_exported_column_has_a_field_in_its_line(table: str) -> None:
     """That no column is forgotten, `test_schema` sees to with the registry."""
     columns = {name for name, _ in registry.BY_NAME[table].fields}
-    assert columns <= set(LINES[table].model_fields)
+    fields = LINES[table].model_fields.items()
+    assert columns <= {field.alias or name for name, field in fields}
 
 
 @pytest.mark.parametrize("table", registry.TENANT)

@@ -25,7 +25,7 @@ from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
-from recall_server.domain.security.quarantine import Held
+from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Outcome, Request
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.memory.quarantine import Suspects

@@ -9,7 +9,7 @@ import pytest
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 
 from recall_server.api.app import create_app
-from recall_server.api.operations import consolidation
+from recall_server.api.operations import tasks
 from recall_server.domain.namespace import namespace
 from recall_server.server import bound, listening
 from tests.support.a2a_bindings import message, of_rpc
@@ -75,7 +75,7 @@ async def test_anothers_id_is_answered_like_one_that_never_was(
     """The same bytes, from whichever replica, and nothing of
     Alice's moves; what Bob gets is a line in his own book. Alice herself is served.
     """
-    monkeypatch.setattr(consolidation, "WAIT_S", 0.0)  # no worker is there to be waited for
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
     one, other = replicas[0], replicas[-1]
     alice = await furnished(one)
     assert {case.kind for cases in CASES.values() for case in cases} <= set(alice.ids)
@@ -115,7 +115,7 @@ async def test_what_takes_no_id_tells_nothing_of_another(
     """Neither words, ids nor counts, at any door, though the server has
     just answered Alice the same; and no cache may keep any of it.
     """
-    monkeypatch.setattr(consolidation, "WAIT_S", 0.0)  # no worker is there to be waited for
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
     alice = await furnished(replicas[0])
     asked = [one for one in operations(replicas[0]) if one.name in WITHOUT_ID]
     seen = ""

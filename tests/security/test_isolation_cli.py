@@ -11,7 +11,7 @@ from recall_server.application import Application
 from recall_server.cli.commands import app
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.quarantine import Held
+from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Request
 from recall_server.services.memory.ingest import Submission
 from tests.support.a2a_clients import LISBON, PORTO
@@ -95,7 +95,7 @@ def _furnish(database: Database) -> dict[str, str]:
             await drained(built)
         async with built.store.transaction(ALICE, write=False) as tx:
             kept = await tx.memories.page(limit=50, offset=0, type_="", topic="")
-            suspects = await built.services.tasks.questions(ALICE, limit=5)
+            suspects = await built.services.tasks.questions(Context(line(built)), limit=5)
         jam = next(one for one in kept if "jam" in one.text)
         other = next(one for one in kept if "teal" in one.text)
         await services.recall.forget(Context(line(built)), jam.id)

@@ -12,7 +12,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.namespace import namespace
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage import queries
+from recall_server.storage import bound_connection
 from tests.support.a2a_bindings import HOOK, Wire
 from tests.support.engines import ENGINES
 from tests.support.isolation import ALL, CONFIG, call, furnished, rows, store
@@ -94,7 +94,7 @@ def test_a_namespace_is_compared_whole_and_with_nothing_but_itself(engine: Any) 
     """In no statement of the house, and in no policy, is there a pattern, a prefix or a
     function between a namespace and what it must equal.
     """
-    texts = {name: query.sql for name, query in queries.load(engine).items()}
+    texts = {name: query.sql for name, query in bound_connection.load(engine).items()}
     texts |= {path.name: path.read_text() for path in MIGRATIONS.glob(f"*.{engine}.sql")}
     compared = re.compile(r"namespace(?:\s|\))*(=|!=|<|>|~|\|\||\bIN\b|\bLIKE\b|\bGLOB\b)")
     for name, text in texts.items():

@@ -164,7 +164,7 @@ async def test_a_job_that_names_anothers_work_does_nothing_to_it(
     waiting = await _jobs(running, "alice", "queued")
     assert waiting
     shown: list[str] = []
-    handlers = running.application.worker._handlers
+    handlers = running.application.worker.handlers
     before, had = await rows(running), await _counts(running, BOB)
     ingest = running.application.services.ingest
     extract = ingest.extractor.extract

@@ -1,10 +1,9 @@
 """A document that is stuffed to match every question does not take the answers over."""
 
 from recall_server.application import Application
-from recall_server.domain.episode import Source
+from recall_server.domain.episode import Source, episode_of
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.tables.episodes import episode_of
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter
 from tests.support.extractors import Scripted

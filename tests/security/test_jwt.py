@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from recall_server.api.app import create_app
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
-from recall_server.integrations.crypto import key_set
+from recall_server.integrations.crypto import issuers
 from recall_server.integrations.crypto.jwt import NotValid, read
 from recall_server.server import bound, listening
 from tests.support.application import Open
@@ -476,7 +476,7 @@ async def test_a_provider_that_is_down_from_the_start_lets_nobody_in(
     corp: Provider, trusting: Trusting, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Down, and slow for ever; our own tokens need nobody."""
-    monkeypatch.setattr(key_set, "FETCH_S", 0.2)
+    monkeypatch.setattr(issuers, "FETCH_S", 0.2)
     good = corp.receiver.otherwise
     async with trusting(corp.entry(jwks_url="http://127.0.0.1:9/jwks")) as running:
         assert await status(running, corp.token()) == 503

@@ -8,8 +8,7 @@ import pytest
 
 from recall_server.domain.errors import RateLimited
 from recall_server.domain.namespace import Namespace
-from recall_server.integrations.embeddings.embedder import Vectors
-from recall_server.services.limits import sliding_window
+from recall_server.integrations.embeddings import Vectors
 from recall_server.services.limits.rates import Rates
 from recall_server.storage.store import Store
 from tests.support.a2a_bindings import Wire
@@ -117,14 +116,11 @@ async def test_nobody_can_lock_out_another_with_bad_tokens(serve: Serve) -> None
     assert (good[0], without, healthy) == (200, 429, 200)
 
 
-async def test_a_million_strangers_fill_no_memory(
-    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sliding_window, "KEYS_MAX", 100)
-    rates = Rates(store, clock, token_calls=1, namespace_calls=1, bad_tokens=1)
+async def test_a_million_strangers_fill_no_memory(store: Store, clock: Clock) -> None:
+    rates = Rates(store, clock, token_calls=1, namespace_calls=1, bad_tokens=1, keys_max=100)
     for number in range(1_000):
         await rates.bad_token(f"10.0.{number // 250}.{number % 250}")
-    known = len(rates._strangers._windows)
+    known = len(rates._bad_tokens._windows)
     for number in range(5):
         # One who has an address of IPv6 has a network of them.
         if number:
@@ -246,5 +242,5 @@ async def _taken(rates: Rates, namespace: Namespace) -> int:
 
 async def _rows(store: Store) -> list[tuple[str, str, int]]:
     async with store.transaction(None) as tx:
-        found = await tx.handle.connection.fetch("SELECT * FROM call_counts", {})
+        found = await tx.bound.connection.fetch("SELECT * FROM call_counts", {})
     return [(row["namespace"], row["accessor"], row["minute"]) for row in found]

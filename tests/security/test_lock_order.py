@@ -12,14 +12,13 @@ import pytest
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, Unauthenticated
-from recall_server.domain.job import Job
-from recall_server.domain.security.quarantine import Held
-from recall_server.domain.task import Mode, Request, Task
+from recall_server.domain.security.screening import Held
+from recall_server.domain.task import Job, Mode, Request, Task
 from recall_server.services.auth.access import TokenRequest
 from recall_server.services.erasure.purge_source import BadSource
 from recall_server.services.tasks.transitions import EXPIRE
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.push import PushConfig
+from recall_server.storage.tables.tasks import PushConfig
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, entry, remember
 from tests.support.erasure import erase_all

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -13,11 +14,9 @@ from recall_server.application import Application
 from recall_server.domain.errors import BeingErased, ErasedContent, Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.integrations.crypto.keys import verified
-from recall_server.services.erasure import eraser
-from recall_server.services.erasure.eraser import Limits
+from recall_server.services.erasure.eraser import Batch, Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
-from recall_server.services.erasure.targets import Batch
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.tables.erasure import Erasures
 from tests.support.application import Open
@@ -34,11 +33,11 @@ class Cut(BaseException):
     """The process dies here."""
 
 
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def open_app(open_app: Open) -> Open:
     """A dozen rows are a large namespace."""
     limits = Limits(rows_at_once_max=12, rows_max=3, batch=Batch(items=2, rows=500))
-    monkeypatch.setattr(eraser, "LIMITS", limits)
+    return partial(open_app, erasure_limits=limits)
 
 
 async def furnish(application: Application) -> str:

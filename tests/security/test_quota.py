@@ -108,7 +108,7 @@ async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
         task = Request(Mode.INGEST, "life", text=FACT)
         run = await application.services.consolidate.start(context(application), task)
         await drained(application)
-        ended = await application.services.tasks.get(ALICE, run.id)
+        ended = await application.services.tasks.get(context(application), run.id)
 
         assert ended.status.state is TaskState.COMPLETED
         assert await room(application) == FULL

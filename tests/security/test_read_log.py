@@ -1,6 +1,7 @@
 """The records of reads: behind the reply, in order, in batches, and never silently lost."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -17,7 +18,7 @@ from recall_server.domain.errors import AuditUnavailable, DatabaseUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.server import bound, listening
-from recall_server.services.audit.read_log import ReadLog
+from recall_server.services.audit.audit import ReadLog
 from recall_server.storage.driver import Connection
 from recall_server.storage.store import Store
 from tests.support.application import Open
@@ -166,6 +167,20 @@ async def test_the_audit_log_shows_every_read_that_was_answered_before(open_app:
 
     operations = [one["operation"] for one in shown["records"]]
     assert operations == [*["search_memories"] * 3, "create_token"]
+
+
+async def test_an_export_has_the_record_of_every_read_that_was_answered_before(
+    open_app: Open,
+) -> None:
+    async with served(open_app) as running:
+        token = await running.token()
+        for _ in range(3):
+            await asked(running, token, "search_memories", query="jam")
+        async with running.http(token) as http:
+            lines = [json.loads(line) for line in (await http.get("/v1/export")).text.splitlines()]
+
+    operations = [line["operation"] for line in lines if line["kind"] == "audit"]
+    assert sorted(operations) == ["create_token", "export_namespace", *["search_memories"] * 3]
 
 
 async def test_where_records_cannot_be_written_reads_are_refused_until_they_can(

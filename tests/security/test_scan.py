@@ -14,9 +14,8 @@ from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import Fact
-from recall_server.domain.security.leak_patterns import LeakPatterns
 from recall_server.domain.task import Mode, Request
-from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.erasure.leak_scan import LeakPatterns, scan
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter
@@ -54,12 +53,12 @@ def test_a_word_is_found_in_every_disguise(disguise: object) -> None:
     (word,) = canaries("one").values()
     hidden = disguise(word)  # type: ignore[operator]
 
-    assert LeakPatterns.of([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
-    assert not LeakPatterns.of([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
+    assert LeakPatterns.compile([word]).find(b"\x00" * 100 + hidden + b"\xff" * 100)
+    assert not LeakPatterns.compile([word]).find(b"\x00" * 100 + b"something else" + b"\xff" * 100)
 
 
 def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
-    needles = LeakPatterns.of(["Ærøskøbing-Straße"])
+    needles = LeakPatterns.compile(["Ærøskøbing-Straße"])
 
     for text in (json.dumps("Ærøskøbing-Straße"), "ÆRØSKØBING-STRASSE", quote("Straße-øøø")):
         assert bool(needles.find(text.encode())) == ("øøø" not in text and "%" not in text)
@@ -70,7 +69,7 @@ def test_a_word_beyond_ascii_is_found_as_json_and_url_spell_it() -> None:
 def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
     before: bytes, after: bytes
 ) -> None:
-    needles = LeakPatterns.of(["Zanzibar"])
+    needles = LeakPatterns.compile(["Zanzibar"])
 
     assert needles.find(b"-" * 9 + base64.b64encode(before + b"Zanzibar" + after) + b"-" * 9)
     assert not needles.find(b"-" * 9 + base64.b64encode(before + b"Portugal" + after) + b"-" * 9)
@@ -78,7 +77,7 @@ def test_the_shortest_word_is_found_in_base64_whatever_stands_around(
 
 def test_a_word_too_short_to_tell_is_refused() -> None:
     with pytest.raises(Invalid):
-        LeakPatterns.of(["tea"])
+        LeakPatterns.compile(["tea"])
 
 
 async def test_no_fragment_is_left_after_erasure_and_purge(open_app: Open) -> None:

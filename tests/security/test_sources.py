@@ -18,7 +18,7 @@ from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import Status
 from recall_server.domain.plan import Choice
 from recall_server.domain.query import Query
-from recall_server.domain.security.quarantine import Held
+from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Request, Task, TaskState
 from recall_server.integrations.extraction.extractor import Passage
 from recall_server.services.erasure.purge_source import BadSource, Purged
@@ -176,9 +176,9 @@ async def test_what_a_bad_source_still_has_under_way_does_not_arrive(
         task = await application.services.consolidate.start(context(application), request)
         done = await purge(application, BadSource(agent_id="mole"))
 
-        assert done.runs == [task.id]
+        assert done.tasks == [task.id]
         assert set(await cities(application)) == {"Lisbon"}
-        assert not await application.services.tasks.questions(ALICE, limit=10)
+        assert not await application.services.tasks.questions(context(application), limit=10)
 
 
 async def test_what_a_worker_has_just_read_of_a_bad_source_does_not_arrive(
@@ -210,7 +210,7 @@ async def test_a_persons_merge_with_a_lie_is_undone(open_app: Open, clock: Clock
         )
         await application.services.consolidate.start(context(application), request)
         await drained(application)
-        (asked,) = await application.services.tasks.questions(ALICE, limit=10)
+        (asked,) = await application.services.tasks.questions(context(application), limit=10)
         await application.services.tasks.resolve(
             context(application), asked.question.id, Choice.MERGE, "Ana lives in both."
         )
@@ -227,7 +227,7 @@ async def ask(application: Application, text: str) -> Task:
         context(application), Request(Mode.INGEST, "life", text=text)
     )
     await drained(application)
-    return await application.services.tasks.get(ALICE, task.id)
+    return await application.services.tasks.get(context(application), task.id)
 
 
 async def kept(application: Application) -> str:
@@ -255,13 +255,15 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
         assert [one.existing[0].text for one in task.status.questions] == ["Ana lives in Moscow."]
         assert "Moscow" in await kept(application)
         planned = await purge(application, BadSource(agent_id="mole"), dry_run=True)
-        assert (await application.services.tasks.get(ALICE, task.id)).version == task.version
+        assert (
+            await application.services.tasks.get(context(application), task.id)
+        ).version == task.version
         done = await purge(application, BadSource(agent_id="mole"))
 
         assert planned.counts() == done.counts()
-        assert (done.runs, done.asked_again) == ([], [task.id])
+        assert (done.tasks, done.requeued) == ([], [task.id])
         assert "Moscow" not in await kept(application)
-        after = await application.services.tasks.get(ALICE, task.id)
+        after = await application.services.tasks.get(context(application), task.id)
         if known:
             (question,) = after.status.questions
             assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
@@ -269,13 +271,13 @@ async def test_a_task_that_waits_for_an_answer_about_a_lie_is_thought_over(
                 context(application), question.id, Choice.KEEP_NEW, None
             )
             await drained(application)
-            after = await application.services.tasks.get(ALICE, task.id)
+            after = await application.services.tasks.get(context(application), task.id)
         assert after.status.state is TaskState.COMPLETED
         assert set(await cities(application)) == {"Porto", "Braga"}
-        assert await application.services.tasks.get(ALICE, other.id) == other
+        assert await application.services.tasks.get(context(application), other.id) == other
         events = [
             event
-            async for event in application.services.tasks.watch(ALICE, task.id, 0)
+            async for event in application.services.tasks.watch(context(application), task.id, 0)
             if event.status
         ]
         assert events[-1].final
@@ -296,11 +298,11 @@ async def test_an_answer_about_a_lie_is_taken_back_with_it(open_app: Open, clock
         await purge(application, BadSource(agent_id="mole"))
         assert "Moscow" not in await kept(application)
         assert "spy" not in await kept(application)
-        after = await tasks.get(ALICE, task.id)
+        after = await tasks.get(context(application), task.id)
         assert after.status.questions == (braga,)
         await tasks.resolve(context(application), braga.id, Choice.KEEP_NEW, None)
         await drained(application)
-        (question,) = (await tasks.get(ALICE, task.id)).status.questions
+        (question,) = (await tasks.get(context(application), task.id)).status.questions
         assert [one.text for one in question.existing] == ["Ana lives in Lisbon."]
         await tasks.resolve(context(application), question.id, Choice.KEEP_NEW, None)
         await drained(application)

@@ -65,8 +65,8 @@ async def test_anothers_words_take_no_place_in_a_search(open_app: Open) -> None:
                 found = await tx.words.similar({"heron": 1.0}, average, limit=5)
                 pools[tenant] = [item.citation for item in await tx.episodes.items(found)]
 
-    assert [one and one.quote for one in pools[ALICE]] == [HERON]
-    assert [one and one.speaker for one in pools[BOB]] == ["Ben"] * 5
+    assert [one.quote for one in pools[ALICE]] == [HERON]
+    assert [one.speaker for one in pools[BOB]] == ["Ben"] * 5
 
 
 async def test_no_query_of_memories_finds_anothers_by_its_id(open_app: Open) -> None:

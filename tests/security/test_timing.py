@@ -16,8 +16,7 @@ from benchmarks.timing import EXPIRED, FRESH, OTHERS, REVOKED, UNKNOWN, mann_whi
 from recall_server.application import Application
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth.access import TokenRequest, new_token
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.driver import Connection
 from tests.support.application import Open
@@ -108,7 +107,7 @@ async def test_a_token_is_looked_up_by_the_index_of_its_hash(open_app: Open) -> 
         plan = "EXPLAIN QUERY PLAN " if built.store.engine == "sqlite" else "EXPLAIN "
         if built.store.engine == "postgres":
             await connection.fetch("SET LOCAL enable_seqscan = off", {})
-        query = built.store.autocommit(None).handle.queries["token_by_hash"].sql
+        query = built.store.autocommit(None).bound.queries["token_by_hash"].sql
         rows = await connection.fetch(plan + query, {"token_hash": "x"})
         scan = await connection.fetch(f"{plan}SELECT * FROM api_tokens WHERE label = 'x'", {})
 

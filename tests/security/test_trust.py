@@ -111,7 +111,7 @@ async def test_a_question_leans_to_the_person_and_their_answer_holds(
         request = Request(Mode.INGEST, "life", text=text)
         await application.services.consolidate.start(context(application), request)
         await drained(application)
-        (found,) = await application.services.tasks.questions(ALICE, limit=10)
+        (found,) = await application.services.tasks.questions(context(application), limit=10)
 
         assert found.question.recommended is Choice.KEEP_EXISTING
         assert "a program fetched" in found.question.reason
@@ -170,7 +170,7 @@ async def test_an_episode_that_is_read_again_is_no_further_evidence(open_app: Op
             (memory,) = await memories(application)
             before = await tx.memories.citations([memory.id])
             await tx.jobs.add(
-                "job_again", "extract", {"episode_id": episode}, application.worker._now()
+                "job_again", "extract", {"episode_id": episode}, application.runtime.now()
             )
         await drained(application)
         async with application.store.transaction(ALICE, write=False) as tx:

@@ -86,7 +86,7 @@ async def test_a_thousand_acknowledged_stores_survive_ten_kills_and_each_job_is_
 
         texts = [row["text"] for row in await select(store, "SELECT text FROM episodes")]
         jobs = await select(store, "SELECT id, kind, state FROM operations")
-        memories = await select(store, "SELECT value, status, reinforcements FROM memories")
+        memories = await select(store, "SELECT status, reinforcements FROM memories")
         words = await select(store, "SELECT documents FROM namespaces")
         vectors = await select(store, "SELECT item_id FROM embeddings")
         lines = await applied(store)
@@ -99,9 +99,7 @@ async def test_a_thousand_acknowledged_stores_survive_ten_kills_and_each_job_is_
     }
     assert lines == dict.fromkeys((job["id"] for job in jobs), 1)
     assert len(memories) == STORES
-    assert {(m["value"], m["status"], m["reinforcements"]) for m in memories} == {
-        ("teal", "active", 0)
-    }
-    # Found by words once each: neither again by the turn that it was made of, nor twice.
-    assert [row["documents"] for row in words] == [STORES]
-    assert len(vectors) == STORES
+    assert {(m["status"], m["reinforcements"]) for m in memories} == {("active", 0)}
+    # Each memory and the passage that it was made of are found by their words, and neither twice.
+    assert [row["documents"] for row in words] == [2 * STORES]
+    assert len(vectors) == 2 * STORES

@@ -9,6 +9,7 @@ import pytest
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.config import Settings
+from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Limits
 from tests.support.engines import KEY_FILE
 from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock, RandomBytes
@@ -33,7 +34,11 @@ def open_app(database: Path | str, clock: Clock) -> Open:
 
     @asynccontextmanager
     async def opened(
-        *, extractor: object = None, embedder: object = None, **given: object
+        *,
+        extractor: object = None,
+        embedder: object = None,
+        erasure_limits: Limits = DEFAULT_LIMITS,
+        **given: object,
     ) -> AsyncIterator[Application]:
         async with open_application(
             settings_for(database, **given),
@@ -41,6 +46,7 @@ def open_app(database: Path | str, clock: Clock) -> Open:
             embedder=embedder or HashEmbedder(),  # type: ignore[arg-type]
             now=clock,
             random_bytes=random_bytes,
+            erasure_limits=erasure_limits,
         ) as built:
             yield built
 

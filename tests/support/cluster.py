@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from recall_server.resources import shipped
+from recall_server import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
 from tests.support.engines import folder_of_postgres

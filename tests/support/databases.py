@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.resources import shipped
+from recall_server import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store

@@ -34,7 +34,8 @@ KEY_FILE = Path(
     os.environ.get("RECALL_TEST_KEY_FILE")
     or Path(tempfile.mkdtemp(prefix="recall-key-")) / "recall.key"
 )
-_TEMPLATE = "recall_template"
+# A short log: a purge writes all of it anew, and tests read all files that there are.
+_SETTINGS = {"max_wal_size": "64MB", "min_wal_size": "32MB"}
 _numbers = itertools.count()
 
 
@@ -43,7 +44,6 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._migrated = False
 
     def version(self) -> str:
         with psycopg.connect(self.url) as raw:
@@ -58,7 +58,10 @@ class Postgres:
         """The URL of a new database, dropped afterwards."""
         name = f"recall_{os.getpid()}_{next(_numbers)}"
         with psycopg.connect(self.url, autocommit=True) as raw:
-            raw.execute(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8'")
+            # Without a copy of all its pages in the log, which is to stay short.
+            raw.execute(
+                f"CREATE DATABASE {name} TEMPLATE {template} ENCODING 'UTF8' STRATEGY file_copy"
+            )
         try:
             yield self.named(name)
         finally:
@@ -88,6 +91,10 @@ def running_postgres() -> Iterator[Postgres]:
         folder = folder_of_postgres()
         server = get_server(folder / "data", cleanup_mode="stop")
         try:
+            with psycopg.connect(server.get_uri(), autocommit=True) as raw:
+                for name, value in _SETTINGS.items():
+                    raw.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+                raw.execute("SELECT pg_reload_conf()")
             yield Postgres(server.get_uri())
         finally:
             server.cleanup()

@@ -52,7 +52,10 @@ LINES = (
 )
 
 
-OPEN_TURNS = "SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open' ORDER BY id"
+PASSAGES = (
+    "SELECT item_id AS id FROM documents WHERE namespace = 'alice' AND findable"
+    " AND turn_id IS NOT NULL ORDER BY item_id"
+)
 HELD = (
     "SELECT item_id AS id FROM quarantine WHERE namespace = 'alice' AND state = 'held' ORDER BY id"
 )
@@ -72,7 +75,7 @@ class Walk:
             (6, self.tell),
             (5, self.work),
             (2, self.forget_memory),
-            (1, self.forget_turn),
+            (1, self.forget_passage),
             (2, self.restore),
             (1, self.erase),
             (1, self.release),
@@ -99,9 +102,10 @@ class Walk:
             self.forgotten.append(chosen)
         return bool(chosen)
 
-    async def forget_turn(self) -> bool:
-        if chosen := await self._one(OPEN_TURNS):
+    async def forget_passage(self) -> bool:
+        if chosen := await self._one(PASSAGES):
             await self.application.services.recall.forget(context(self.application), chosen)
+            self.forgotten.append(chosen)
         return bool(chosen)
 
     async def restore(self) -> bool:

@@ -52,6 +52,12 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[None]:
-    """A command that a test runs in this process configures the log for its own output."""
+    """A command that a test runs in this process configures the log for its own output. Where none
+    does, an error is shown without the values of its stack: to format them takes a second.
+    """
+    shown = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
     with logs_restored():
+        structlog.configure(processors=[structlog.processors.add_log_level, shown])
         yield

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from recall_server.domain.episode import Span, Turn
-from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.integrations.embeddings import Vectors
 from recall_server.integrations.extraction.extractor import Passage
 
 

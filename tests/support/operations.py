@@ -9,7 +9,7 @@ from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.routing import Mount, Route
 
 from recall_server.api.app import create_app
-from recall_server.api.mcp.tools import tools_of
+from recall_server.api.mcp import tools_of
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Operation as Registered
 from tests.support.a2a_bindings import HOOK, message, of_rpc

@@ -4,21 +4,22 @@ import asyncio
 import json
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import httpx2
 
 from tests.support.engines import KEY_FILE
+from tests.support.forked import forked
 
 START_S = 60.0
 STOP_S = 20.0
 CALL_S = 20.0
-POLL_S = 0.05
+POLL_S = 0.02
 
 Database = Path | str
 
@@ -33,6 +34,17 @@ async def until(true: Callable[[], Awaitable[bool]], seconds: float, what: str) 
         raise AssertionError(f"not within {seconds} s: {what}") from None
 
 
+async def ended(process: ForkServerProcess, written: Callable[[], str], seconds: float) -> int:
+    """Its exit code, when it has ended by itself; `written` is told where it does not."""
+    try:
+        async with asyncio.timeout(seconds):
+            while (code := process.exitcode) is None:  # noqa: ASYNC110  # another process
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise AssertionError(f"it does not end: {written()}") from None
+    return code
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -45,25 +57,22 @@ class Process:
     def __init__(self, database: Database, *command: str, **settings: object) -> None:
         self._command = command
         self._environment = environment(database, settings)
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
-        self._running: asyncio.subprocess.Process | None = None
+        self._log = tempfile.NamedTemporaryFile()  # noqa: SIM115  # as long as the process
+        self._running: ForkServerProcess | None = None
 
     async def start(self) -> None:
-        self._running = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "recall_server", *self._command),
-            env=self._environment,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=self._log,
+        self._running = forked(
+            self._command, self._environment, Path(os.devnull), Path(self._log.name)
         )
 
     @property
     def alive(self) -> bool:
-        return self._running is not None and self._running.returncode is None
+        return self._running is not None and self._running.exitcode is None
 
     @property
     def pid(self) -> int:
         assert self._running is not None, "it was never started"
+        assert self._running.pid is not None
         return self._running.pid
 
     def log(self) -> str:
@@ -74,26 +83,20 @@ class Process:
         return self._written().count(what.encode())
 
     def _written(self) -> bytes:
-        # It writes where its own place in the file is, which is this one's: that must not move.
-        file = self._log.fileno()
-        return os.pread(file, os.fstat(file).st_size, 0)
+        return Path(self._log.name).read_bytes()
 
     async def kill(self) -> None:
         """SIGKILL: it cannot finish anything."""
         if self._running is not None and self.alive:
             self._running.kill()
-            await self._running.wait()
+            await ended(self._running, self.log, STOP_S)
 
     async def stop(self) -> int:
         """SIGTERM, as an operator stops it; its exit code."""
         assert self._running is not None, "it was never started"
         if self.alive:
             self._running.terminate()
-        try:
-            async with asyncio.timeout(STOP_S):
-                return await self._running.wait()
-        except TimeoutError:
-            raise AssertionError(f"it does not stop: {self.log()}") from None
+        return await ended(self._running, self.log, STOP_S)
 
     async def __aenter__(self) -> Self:
         try:
@@ -132,22 +135,14 @@ class Server(Process):
 
 async def recall(database: Database, *command: str) -> str:
     """What `recall COMMAND` prints. Fails where it does."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "recall_server", *command),
-        env=environment(database, {}),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(START_S):
-            output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
+    with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
+        process = forked(command, environment(database, {}), Path(out.name), Path(errors.name))
+        try:
+            code = await ended(process, lambda: errors.read().decode(), START_S)
+        finally:
             process.kill()
-            await process.wait()
-    assert process.returncode == 0, errors.decode()
-    return output.decode()
+        assert code == 0, errors.read().decode()
+        return out.read().decode()
 
 
 async def new_token(database: Database, namespace: str, *options: str) -> dict[str, str]:

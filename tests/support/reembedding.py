@@ -5,9 +5,9 @@ from functools import partial
 
 from recall_server.application import Application
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.namespace import Namespace
-from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.integrations.embeddings import Vectors
 from tests.support.conversation import ALICE
 from tests.support.models import HashEmbedder
 

@@ -39,14 +39,10 @@ async def looked(
     access_scope: AccessScope = FULL_ACCESS,
 ) -> list[Hit]:
     """The answer to a question, without its being counted as read."""
-    prepared = await search.prepare(
-        application.store, application.embedder, namespace, query, access_scope
-    )
-    async with application.store.transaction(
-        namespace, write=False, access_scope=access_scope
-    ) as tx:
-        found = await search.retrieve(tx, application.embedder, prepared, NOON)
-        found = await search.finalize(tx, found, query)
+    tx = application.store.autocommit(namespace, access_scope=access_scope)
+    prepared = await search.prepare(tx, application.embedder, namespace, query)
+    found = await search.retrieve(tx, application.embedder, prepared, NOON)
+    found = await search.finalize(tx, found, query)
     return ranking.fit_budget(found.hits(), query.max_tokens)
 
 

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from recall_server.domain.job import JobState
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.task import JobState
 from recall_server.storage import driver_for
-from recall_server.storage.driver import Row
-from recall_server.storage.rows import document
+from recall_server.storage.driver import Row, document
 from recall_server.storage.store import Store
 from tests.support.processes import Database
 

@@ -18,7 +18,7 @@ from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.transfer.export import Account
 from recall_server.services.transfer.importing import Report
-from recall_server.storage.tables.push import PushConfig
+from recall_server.storage.tables.tasks import PushConfig
 from tests.support.conversation import ALICE, drained, enter
 from tests.support.runtime import NOON
 
@@ -45,7 +45,7 @@ def line_of(
 
 
 async def lived(application: Application, namespace: Namespace = ALICE) -> None:
-    """Let the namespace have memories in every state, open, covered and hidden turns, a text that
+    """Let the namespace have memories in every state, open and hidden turns, a text that
     waits, decisions, tasks, and somebody who is told of them.
     """
     await enter(application, namespace)
@@ -56,7 +56,7 @@ async def lived(application: Application, namespace: Namespace = ALICE) -> None:
             Submission(text, "life", f"said-{number}", container=ROOMS.get(number, "")),
         )
     await drained(application)
-    clock = application.worker._now
+    clock = application.runtime.now
     clock.pass_(timedelta(hours=1))  # type: ignore[attr-defined]
     searched = line_of(application, namespace, "search_memories", read_only=True)
     found = await services.recall.search(Context(searched), Query("Which colours?"))
@@ -149,6 +149,7 @@ def many(count: int) -> bytes:
         "request_digest": "0" * 64,
         "job_id": "job_" + "0" * 26,
         "turns": [],
+        "forgotten": [],
         "content_hash": hashlib.sha256(text.encode()).hexdigest(),
     }
     memory = {

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from recall_server.domain.security.leak_patterns import WINDOW, LeakPatterns
-from recall_server.services.erasure.leak_scan import Scan, scan_for
+from recall_server.services.erasure.leak_scan import WINDOW, LeakPatterns, Scan, scan_for
 from recall_server.storage.store import Store
 
 FLOAT_BYTES = 4

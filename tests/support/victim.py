@@ -17,10 +17,9 @@ from recall_server.bootstrap import open_application
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import RecallError
-from recall_server.domain.job import JobState
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import Refusal, TokenInfo
-from recall_server.domain.task import Mode, Request, TaskState
+from recall_server.domain.task import JobState, Mode, Request, TaskState
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.transitions import DISCARD
@@ -164,10 +163,10 @@ async def _consolidate(built: Application, told: Callable[[str], None]) -> None:
 
 
 async def _answer(built: Application, told: Callable[[str], None]) -> None:
-    found = await built.services.tasks.questions(ALICE, limit=2)
+    context = Context(built.services.audit.begin(ALICE, "send_message", "test", None))
+    found = await built.services.tasks.questions(context, limit=2)
     if found:
-        entry = built.services.audit.begin(ALICE, "send_message", "test", None)
-        await built.services.tasks.answer(Context(entry), found[0].task.id, "keep_new")
+        await built.services.tasks.answer(context, found[0].task.id, "keep_new")
     told("answered")
     await drain(built)
     told("settled")
@@ -196,7 +195,7 @@ async def _import(built: Application, told: Callable[[str], None]) -> None:
 
 async def _restore(built: Application, told: Callable[[str], None]) -> None:
     async with built.store.transaction(ALICE, write=False) as tx:
-        ids = [row["id"] for row in await tx.handle.connection.fetch(_OUT, {})]
+        ids = [row["id"] for row in await tx.bound.connection.fetch(_OUT, {})]
     for item_id in ids:
         entry = built.services.audit.begin(ALICE, "restore_memory", "test", None)
         await built.services.recall.restore(Context(entry), item_id)
@@ -267,7 +266,7 @@ async def _is_restored(built: Application, item_id: str) -> bool:
 
 async def _is_revoked(built: Application, accessor: str) -> bool:
     info = await built.services.access.find(accessor, ALICE)
-    return info.refusal(built.services.audit.now()) is Refusal.REVOKED
+    return info.refusal(built.runtime.now()) is Refusal.REVOKED
 
 
 async def _tokens(built: Application) -> list[TokenInfo]:

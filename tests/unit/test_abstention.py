@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_server.domain.search.abstention import WEAK_BELOW, coverage, evidence
+from recall_server.domain.search.ranking import WEAK_BELOW, coverage, evidence
 
 IDF = {"bake": 2.0, "bread": 1.0, "ana": 0.5}
 ANA, BEN = frozenset({"@ana"}), frozenset({"@ben"})

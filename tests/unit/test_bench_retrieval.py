@@ -150,8 +150,8 @@ async def test_an_evidence_is_found_again_in_its_own_corpus(folder: Path) -> Non
     assert by_id["q4"].ranked == ()
     stored = done.stored
     assert (stored["docs"], stored["turns"]) == (6, 6)
-    assert not any(stored[f"docs {what}"] for what in ("without a turn", "hidden", "never found"))
-    assert stored["turns replaced by memories"] == stored["docs found through memories only"]
+    assert not any(stored[f"docs {what}"] for what in ("without a turn", "hidden"))
+    assert stored["passages"] >= stored["turns"]
     assert "sqlite: session 2 of 2" in progress
     report = done.report()
     assert report.figures("answerable")["questions"] == 3

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recall_server.domain.attributes import canonical, normal_entity
-from recall_server.domain.clustering import NOISE, clusters, lexical_threshold
-from recall_server.domain.contradiction import Verdict, compare
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, Memory, MemoryType
+from recall_server.domain.similarity import NOISE, Verdict, clusters, compare, lexical_threshold
 from tests.support.runtime import NOON
 
 Vector = NDArray[np.float32]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from recall_server.domain.contradiction import Verdict, compare, same_statement
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.memory import Fact, Memory, MemoryType
+from recall_server.domain.similarity import Verdict, compare, same_statement
 from tests.support.runtime import NOON
 
 

@@ -9,8 +9,8 @@ from starlette.routing import Mount, Route
 
 from docs import generate
 from recall_server.api.app import create_app
-from recall_server.api.mcp.tools import Tool
-from recall_server.api.middleware.challenges import METADATA_PATHS
+from recall_server.api.mcp import Tool
+from recall_server.api.middleware.auth import METADATA_PATHS
 from tests.support.application import Open
 
 ROOT = Path(__file__).parents[2]

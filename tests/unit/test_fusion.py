@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_server.domain.query import Query, Scores, SearchMode, Step
-from recall_server.domain.search import fusion
+from recall_server.domain.search import signals
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.ranking import bm25, bm25_weights, bm25plus
 from recall_server.domain.search.signals import NEIGHBOUR, PARTS, SIGNALS, Evidence
-from recall_server.domain.text.periods import Period
+from recall_server.domain.text.dates import Period
 from tests.support.paths import ROOT
 
 EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
@@ -35,7 +35,7 @@ MAY_2023 = Period(
 
 # The weights of the default order.
 WEIGHTS = {
-    one.name: one.weights[SearchMode.HYBRID].at(1.0)
+    one.name: one.weights[SearchMode.HYBRID].scaled(1.0)
     for one in SIGNALS
     if SearchMode.HYBRID in one.weights
 }
@@ -136,7 +136,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
         "position": np.array([at.position if at else 0 for at in places], np.int64),
     }
     asked = words(keys, known)
-    fused = fusion.fuse(
+    fused = signals.fuse(
         Evidence(
             query,
             now,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_server.domain.search import ranking
-from recall_server.domain.search.candidates import by_words, joined
 from recall_server.domain.search.index_entry import TermPostings, words_in
+from recall_server.domain.search.ranking import by_words, joined
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 DOCUMENTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), max_size=12)

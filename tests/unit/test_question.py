@@ -32,24 +32,24 @@ HOSTILE = [
 def said(text: str, *labels: str) -> str:
     """A question as one of these speakers would ask it."""
     known = [term for label in labels for term in speaker_terms(label)]
-    return Question.of(text).in_first_person(known)
+    return Question.parse(text).in_first_person(known)
 
 
 def names(text: str) -> set[str]:
-    return set(Question.of(text).names)
+    return set(Question.parse(text).names)
 
 
 # --- terms ---
 
 
 def test_a_word_that_is_asked_twice_is_asked_once_and_in_its_order() -> None:
-    assert Question.of("Red bus, red car, bus").asked == ("red", "bus", "car")
+    assert Question.parse("Red bus, red car, bus").asked == ("red", "bus", "car")
 
 
 def test_no_more_terms_are_asked_than_the_first_sixty_four() -> None:
     words = [f"w{number}" for number in range(200)]
 
-    assert Question.of(" ".join(words)).asked == tuple(words[:TERMS_MAX])
+    assert Question.parse(" ".join(words)).asked == tuple(words[:TERMS_MAX])
 
 
 @EXAMPLES
@@ -58,7 +58,7 @@ def test_what_somebody_writes_never_becomes_the_term_of_a_speaker(text: str) -> 
     """Neither what is asked nor what is indexed: whoever types "@ana" asks for the word."""
     assert not any(term.startswith(SPEAKER) for term in terms(text))
     assert not any(term.startswith(SPEAKER) for term in term_counts(text)[0])
-    assert not any(term.startswith(SPEAKER) for term in Question.of(text).asked)
+    assert not any(term.startswith(SPEAKER) for term in Question.parse(text).asked)
 
 
 @EXAMPLES
@@ -68,7 +68,7 @@ def test_a_speakers_term_is_none_that_a_text_can_have(label: str) -> None:
 
 
 def test_who_types_the_sign_of_a_speaker_asks_for_the_word_and_the_name() -> None:
-    assert Question.of("@ana").asked == ("ana",)
+    assert Question.parse("@ana").asked == ("ana",)
     assert names("@ana") == {"@ana"}
     assert names("@@ana") == {"@ana"}
 
@@ -135,7 +135,7 @@ def test_whoever_does_not_names_nobody_so(text: str) -> None:
 
 
 def test_no_more_names_are_looked_up_than_the_first_and_the_user_is_among_them() -> None:
-    found = Question.of(" ".join(f"name{number}" for number in range(100)) + " and i").names
+    found = Question.parse(" ".join(f"name{number}" for number in range(100)) + " and i").names
 
     assert len(found) == NAMES_MAX
     assert set(found) >= SELF
@@ -208,7 +208,7 @@ def test_without_anybody_it_names_a_question_stays_to_the_letter() -> None:
 @EXAMPLES
 @given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=3))
 def test_whatever_is_asked_and_whoever_speaks_nothing_breaks(text: str, labels: list[str]) -> None:
-    question = Question.of(text)
+    question = Question.parse(text)
 
     assert len(question.asked) <= TERMS_MAX
     assert len(question.names) <= NAMES_MAX

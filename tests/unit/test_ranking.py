@@ -15,7 +15,6 @@ from rank_bm25 import BM25Plus
 
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores, SearchMode
-from recall_server.domain.search.fusion import fuse
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.ranking import (
     DELTA,
@@ -34,7 +33,7 @@ from recall_server.domain.search.ranking import (
     repetition,
     tokens,
 )
-from recall_server.domain.search.signals import SIGNALS, Evidence
+from recall_server.domain.search.signals import SIGNALS, Evidence, fuse
 from recall_server.domain.text.terms import terms
 
 EXAMPLES = settings(max_examples=40, deadline=None)  # the cores are shared
@@ -53,7 +52,7 @@ def item(
     key: str, text: str = "x", *, days: float = 0, importance: float = 0.5, accesses: int = 0
 ) -> Item:
     said = NOW - timedelta(days=days)
-    return Item(key, ItemKind.MEMORY, text, "t", said, said, CITATION, importance, accesses)
+    return Item(key, ItemKind.MEMORY, text, "t", said, said, CITATION, "", importance, accesses)
 
 
 def ids(hits: Iterable[Hit]) -> list[str]:
@@ -242,7 +241,7 @@ def weights(recency_weight: float) -> list[float]:
     """Those of the mode `recall`."""
     of_mode = {one.name: one.weights.get(SearchMode.RECALL) for one in SIGNALS}
     names = ("rrf", "recency", "importance", "strength")
-    return [weight.at(recency_weight) for name in names if (weight := of_mode[name])]
+    return [weight.scaled(recency_weight) for name in names if (weight := of_mode[name])]
 
 
 def test_the_published_weights() -> None:
@@ -294,7 +293,7 @@ def score(
     order = fused.order.tolist()
     finals = fused.finals[order].tolist()
     return [
-        Hit(items[at], Scores(final, signals))
+        Hit(items[at], Scores(final, signals), items[at].text)
         for at, final, signals in zip(order, finals, fused.explain(order), strict=True)
     ]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.api.mcp.tools import tools_of
+from recall_server.api.mcp import tools_of
 from recall_server.api.operations.operation import Mcp, Operation
 from recall_server.domain.errors import Invalid
 from tests.support.paths import ROOT

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_server.domain.search.source_limit import others, spread
+from recall_server.domain.search.ranking import others, spread
 
 
 def spread_of(letters: str, size: int) -> list[int]:

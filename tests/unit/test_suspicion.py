@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recall_server.domain.security.suspicion import suspects, suspicions
-from recall_server.domain.text.folding import decoded, fold
+from recall_server.domain.security.screening import suspects, suspicions
+from recall_server.domain.text.cleaning import decoded, fold
 
 ORDINARY = (Path(__file__).parent / "ordinary_talk.txt").read_text().splitlines()
 ID = "mem_01hxyz0123456789abcdefghjk"

@@ -1,4 +1,4 @@
-"""A2A: the SDK's request handler interface over our tasks.
+"""A2A: the SDK's request handler interface over our tasks, and its routes.
 
 The SDK speaks the bindings (JSON-RPC, REST, v0.3); tasks are rows of ours, worked on by whichever
 process claims their job. So nothing is kept in this process between two calls: a task may pause for
@@ -14,8 +14,11 @@ from typing import TypeVar
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event as A2AEvent
 from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.server.routes import DefaultServerCallContextBuilder, create_rest_routes
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.types import (
     AgentCard,
+    AuthenticationInfo,
     CancelTaskRequest,
     DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
@@ -33,27 +36,62 @@ from a2a.types import (
 from a2a.types import (
     Task as A2ATask,
 )
-from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.constants import VERSION_HEADER
+from a2a.utils.errors import A2AError, TaskNotCancelableError, UnsupportedOperationError
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 from google.protobuf.json_format import MessageToDict
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Scope
 
 from recall_server.api.a2a import wire
-from recall_server.api.a2a.errors import answered, streamed, translated
-from recall_server.api.a2a.input import answer_of, checked, request_of
-from recall_server.api.a2a.push import PushConfigs, wanted
+from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
+from recall_server.api.a2a.errors import (
+    answered,
+    check_call,
+    check_new_enough,
+    check_rest,
+    rpc_error,
+    streamed,
+    translated,
+    unreadable,
+    version_of,
+)
+from recall_server.api.a2a.wire import answer_of, checked, request_of
 from recall_server.api.arguments import checked_id
-from recall_server.api.caller import Caller
+from recall_server.api.http.endpoint import Endpoint
+from recall_server.api.middleware.limits import StreamLimit, Streams, turn_of
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations import tasks
-from recall_server.api.operations.consolidation import CONSOLIDATE_MEMORIES
-from recall_server.api.operations.operation import Operation
+from recall_server.api.operations.operation import Caller, Operation, caller_of
 from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
 from recall_server.domain.task import Message as Said
 from recall_server.domain.task import Task
+from recall_server.services.tasks.push import PushPage, PushRequest
 from recall_server.storage.store import Transaction
-from recall_server.storage.tables.tasks import Filter
+from recall_server.storage.tables.tasks import CONFIGS_MAX, Filter, PushConfig
+
+
+def _requested(config: TaskPushNotificationConfig) -> PushRequest:
+    return PushRequest(
+        url=config.url,
+        id=config.id,
+        token=config.token,
+        scheme=config.authentication.scheme,
+        credentials=config.authentication.credentials,
+    )
+
+
+def _config(config: PushConfig) -> TaskPushNotificationConfig:
+    shown = TaskPushNotificationConfig(id=config.id, task_id=config.task_id, url=config.url)
+    if config.scheme:
+        shown.authentication.CopyFrom(AuthenticationInfo(scheme=config.scheme))
+    return shown
+
 
 PROTOCOL = "a2a"
 PAGE_SIZE = 50
@@ -65,21 +103,20 @@ T = TypeVar("T")
 
 class A2AHandler(RequestHandler):
     """Every method: the caller is in the context, as authentication found out; the tasks of others
-    are not found. `card_at` gives the card of this server at an address.
+    are not found. `card_for` gives the card of this server at an address.
     """
 
     def __init__(
         self,
         calls: Calls,
         *,
-        card_at: Callable[[str], AgentCard],
+        card_for: Callable[[str], AgentCard],
         wait_s: float,
     ) -> None:
         self._services = calls.services
         self._calls = calls
-        self._card_at = card_at
+        self._card_for = card_for
         self._wait = timedelta(seconds=wait_s)
-        self._push = PushConfigs(calls.services, self._perform)
 
     @answered
     async def on_message_send(
@@ -87,18 +124,16 @@ class A2AHandler(RequestHandler):
     ) -> A2ATask:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
-        task = await self._perform(context, tasks.SEND_MESSAGE, self._taken(caller, params))
+        on_behalf, task = await self._perform(
+            context, tasks.SEND_MESSAGE, self._taken(caller, params)
+        )
         if not params.configuration.return_immediately:
             context.state[TURN].end()  # a call that waits takes no place of one that works
             try:
                 async with asyncio.timeout(self._wait.total_seconds()):
-                    task = await self._services.tasks.wait_until_idle(
-                        caller.namespace, task, access_scope=caller.access_scope
-                    )
+                    task = await self._services.tasks.wait_until_idle(on_behalf, task)
             except TimeoutError:  # it goes on; the caller can ask again
-                task = await self._services.tasks.get(
-                    caller.namespace, task.id, access_scope=caller.access_scope
-                )
+                task = await self._services.tasks.get(on_behalf, task.id)
         return apply_history_length(wire.task(task, modes=modes), params.configuration)
 
     @streamed
@@ -107,15 +142,13 @@ class A2AHandler(RequestHandler):
     ) -> AsyncGenerator[A2AEvent]:
         caller = _caller(context, params.tenant)
         modes = _modes(params)
-        task = await self._perform(context, tasks.SEND_MESSAGE, self._taken(caller, params))
+        on_behalf, task = await self._perform(
+            context, tasks.SEND_MESSAGE, self._taken(caller, params)
+        )
         yield apply_history_length(wire.task(task, modes=modes), params.configuration)
         if task.status.state.idle:
             return
-        async with aclosing(
-            self._services.tasks.watch(
-                caller.namespace, task.id, task.events, access_scope=caller.access_scope
-            )
-        ) as events:
+        async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
             async for event in events:
                 yield wire.update(event, modes)
                 if event.status and event.status.state.idle:
@@ -123,22 +156,23 @@ class A2AHandler(RequestHandler):
 
     def _taken(
         self, caller: Caller, params: SendMessageRequest
-    ) -> Callable[[AuditEntry], Awaitable[Task]]:
-        """The message as a new task, or as the answer to what one asks."""
+    ) -> Callable[[AuditEntry], Awaitable[tuple[Context, Task]]]:
+        """The message as a new task, or as the answer to what one asks; the task is watched in the
+        same context.
+        """
         push = params.configuration.task_push_notification_config
 
-        async def work(entry: AuditEntry) -> Task:
+        async def work(entry: AuditEntry) -> tuple[Context, Task]:
+            on_behalf = caller.context(entry)
             message = checked(params.message)
             if message.task_id:
-                task = await self._services.tasks.get(
-                    caller.namespace, message.task_id, access_scope=caller.access_scope
-                )
+                task = await self._services.tasks.get(on_behalf, message.task_id)
                 if message.context_id not in ("", task.context_id):
                     raise Invalid("The contextId is not that of the task. Leave it out.")
                 if task.status.state.final:
                     raise TaskEnded
-                return await self._services.tasks.answer(
-                    caller.context(entry),
+                return on_behalf, await self._services.tasks.answer(
+                    on_behalf,
                     task.id,
                     answer_of(message),
                     messages=lambda task: (
@@ -148,7 +182,7 @@ class A2AHandler(RequestHandler):
                 )
             also = None
             if push.url:
-                request = wanted(push)
+                request = _requested(push)
                 await self._services.push.check(request)
 
                 async def also(tx: Transaction, task: Task) -> None:
@@ -156,8 +190,8 @@ class A2AHandler(RequestHandler):
                         tx, caller.namespace, task.id, request, after=task.events
                     )
 
-            return await self._services.consolidate.start(
-                caller.context(entry),
+            return on_behalf, await self._services.consolidate.start(
+                on_behalf,
                 request_of(message),
                 context_id=message.context_id,
                 message=lambda task_id, context_id: _said(message, task_id, context_id),
@@ -169,7 +203,7 @@ class A2AHandler(RequestHandler):
     @answered
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         validate_history_length(params)
-        task = await self._run(context, tasks.GET_TASK, params.id, params.tenant)
+        _, task = await self._one_task(context, tasks.GET_TASK, params.id, params.tenant)
         return apply_history_length(wire.task(task), params)
 
     @answered
@@ -193,12 +227,7 @@ class A2AHandler(RequestHandler):
 
         async def work(entry: AuditEntry) -> ListTasksResponse:
             page = await self._services.tasks.page(
-                caller.namespace,
-                wanted,
-                accessor=caller.accessor,
-                cursor=params.page_token,
-                limit=size,
-                access_scope=caller.access_scope,
+                caller.context(entry), wanted, cursor=params.page_token, limit=size
             )
             entry.counts["tasks"] = len(page.tasks)
             shown = [wire.task(task, artifacts=params.include_artifacts) for task in page.tasks]
@@ -230,32 +259,28 @@ class A2AHandler(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[A2AEvent]:
-        caller = _caller(context, params.tenant)
-        task = await self._run(context, tasks.SUBSCRIBE_TO_TASK, params.id, params.tenant)
+        on_behalf, task = await self._one_task(
+            context, tasks.SUBSCRIBE_TO_TASK, params.id, params.tenant
+        )
         if task.status.state.final:
             raise TaskEnded
         yield wire.task(task)
         # Open while the task waits for an answer: it ends with the task.
-        async with aclosing(
-            self._services.tasks.watch(
-                caller.namespace, task.id, task.events, access_scope=caller.access_scope
-            )
-        ) as events:
+        async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
             async for event in events:
                 yield wire.update(event)
 
-    async def _run(
+    async def _one_task(
         self, context: ServerCallContext, operation: Operation, task_id: str, tenant: str
-    ) -> Task:
+    ) -> tuple[Context, Task]:
         caller = _caller(context, tenant)
         checked_id(task_id, "id")
 
-        async def work(entry: AuditEntry) -> Task:
-            task = await self._services.tasks.get(
-                caller.namespace, task_id, access_scope=caller.access_scope
-            )
+        async def work(entry: AuditEntry) -> tuple[Context, Task]:
+            on_behalf = caller.context(entry)
+            task = await self._services.tasks.get(on_behalf, task_id)
             entry.ids.append(task.id)
-            return task
+            return on_behalf, task
 
         return await self._perform(context, operation, work)
 
@@ -263,25 +288,57 @@ class A2AHandler(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        return await self._push.create(context, _caller(context, params.tenant), params)
+        caller = _caller(context, params.tenant)
+
+        async def work(entry: AuditEntry) -> PushConfig:
+            push = self._services.push
+            return await push.configure(caller.context(entry), _task_id(params), _requested(params))
+
+        return _config(await self._perform(context, tasks.CREATE_PUSH_CONFIG, work))
 
     @answered
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        return await self._push.get(context, _caller(context, params.tenant), params)
+        caller = _caller(context, params.tenant)
+
+        async def work(entry: AuditEntry) -> PushConfig:
+            return await self._services.push.get(caller.context(entry), _task_id(params), params.id)
+
+        return _config(await self._perform(context, tasks.GET_PUSH_CONFIG, work))
 
     @answered
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        return await self._push.list(context, _caller(context, params.tenant), params)
+        caller = _caller(context, params.tenant)
+        if params.page_size < 0:
+            raise Invalid("page_size must not be negative.")
+        limit = min(params.page_size or CONFIGS_MAX, CONFIGS_MAX)
+
+        async def work(entry: AuditEntry) -> PushPage:
+            return await self._services.push.page(
+                caller.context(entry), _task_id(params), limit=limit, cursor=params.page_token
+            )
+
+        page = await self._perform(context, tasks.LIST_PUSH_CONFIGS, work)
+        return ListTaskPushNotificationConfigsResponse(
+            configs=[_config(config) for config in page.configs], next_page_token=page.next or ""
+        )
 
     @answered
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        await self._push.delete(context, _caller(context, params.tenant), params)
+        """Deleting what is not there is no error (specification 3.1.10: idempotent)."""
+        caller = _caller(context, params.tenant)
+
+        async def work(entry: AuditEntry) -> bool:
+            return await self._services.push.remove(
+                caller.context(entry), _task_id(params), params.id
+            )
+
+        await self._perform(context, tasks.DELETE_PUSH_CONFIG, work)
 
     @answered
     async def on_get_extended_agent_card(
@@ -289,8 +346,8 @@ class A2AHandler(RequestHandler):
     ) -> AgentCard:
         """The card, with the skills that the token may use."""
         rights = _caller(context, params.tenant).rights
-        card = self._card_at(context.state[BASE])
-        if CONSOLIDATE_MEMORIES.allowed(rights):
+        card = self._card_for(context.state[BASE])
+        if tasks.CONSOLIDATE_MEMORIES.allowed(rights):
             return card
         shown = AgentCard()
         shown.CopyFrom(card)
@@ -328,6 +385,15 @@ def check_tenant(caller: Caller, tenant: str) -> None:
         raise translated(TaskNotFound())
 
 
+def _task_id(
+    params: TaskPushNotificationConfig
+    | GetTaskPushNotificationConfigRequest
+    | ListTaskPushNotificationConfigsRequest
+    | DeleteTaskPushNotificationConfigRequest,
+) -> str:
+    return checked_id(params.task_id, "task_id")
+
+
 def _modes(params: SendMessageRequest) -> list[str]:
     validate_history_length(params.configuration)
     modes = list(params.configuration.accepted_output_modes)
@@ -341,3 +407,60 @@ def _said(message: Message, task_id: str, context_id: str) -> Said:
     kept.CopyFrom(message)
     kept.task_id, kept.context_id = task_id, context_id
     return Said(message.message_id, MessageToDict(kept))
+
+
+class CallContext(DefaultServerCallContextBuilder):
+    """The context of the SDK's handlers: the caller that authentication admitted."""
+
+    def __init__(self, base: Callable[[Scope], str]) -> None:
+        self._base = base
+
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        caller = caller_of(request.scope)
+        context.state[CALLER] = caller
+        context.state[TURN] = turn_of(request.scope)
+        context.state[BASE] = self._base(request.scope)
+        # The SDK knows the header only, and takes any minor version.
+        context.state["headers"][VERSION_HEADER.lower()] = version_of(request)
+        check_tenant(caller, request.query_params.get("tenant", ""))
+        return context
+
+
+class RestCallContext(CallContext):
+    """The same, for requests that have not been checked yet."""
+
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        check_new_enough(version_of(request))
+        check_rest(request)
+        return context
+
+
+def routes(
+    handler: A2AHandler, create_task: Endpoint, base: Callable[[Scope], str], streams: Streams
+) -> list[BaseRoute]:
+    """JSON-RPC and the plain body of `create_task` share a path: the key "jsonrpc" tells them
+    apart. `base` is the address by which a request reached the server.
+    """
+    rpc = JsonRpcDispatcher(handler, context_builder=CallContext(base), enable_v0_3_compat=True)
+    rest = create_rest_routes(handler, context_builder=RestCallContext(base))
+
+    async def post(request: Request) -> ASGIApp:
+        if "recall.json" not in request.scope:
+            return unreadable("The body is empty. Send a JSON-RPC 2.0 request.")
+        body = request.scope["recall.json"]
+        if isinstance(body, dict) and "skill" in body and "jsonrpc" not in body:
+            return create_task
+        try:
+            check_call(body, version_of(request))
+        except A2AError as error:
+            return rpc_error(body, error)
+        return await rpc.handle_requests(request)
+
+    limited = [Middleware(StreamLimit, streams)]
+    return [
+        Route(JSONRPC_PATH, post, methods=["POST"], middleware=limited),
+        Route(f"{JSONRPC_PATH}/", post, methods=["POST"], middleware=limited),
+        Mount(REST_PATH, Router(rest, redirect_slashes=False), middleware=limited),
+    ]

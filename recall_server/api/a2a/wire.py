@@ -1,9 +1,10 @@
-"""Runs as A2A spells them: tasks, status and artifact events, messages."""
+"""Tasks as A2A spells them: the schema of the skill, messages in, tasks and events out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from a2a.helpers import new_data_part, new_text_part
+from a2a.helpers import get_data_parts, get_text_parts, new_data_part, new_text_part
 from a2a.types import (
     Artifact,
     Message,
@@ -20,16 +21,181 @@ from a2a.types import (
     TaskState as A2ATaskState,
 )
 from a2a.utils.proto_utils import to_stream_response
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from recall_server.api import task_presenters
+from recall_server.api import presenters
 from recall_server.api.a2a.card import CONTRADICTIONS
-from recall_server.api.a2a.schema import RESPONSE_SCHEMA
+from recall_server.api.arguments import checked_id
+from recall_server.api.middleware.request_validation import UnsupportedMedia
+from recall_server.api.operations.tasks import SKILL, Consolidation, consolidation
+from recall_server.domain.errors import Invalid, LimitReached
 from recall_server.domain.ids import derived_id
-from recall_server.domain.task import Event, Outcome, Status, Task, TaskState
+from recall_server.domain.plan import Choice, Policy
+from recall_server.domain.task import Event, Expiry, Mode, Outcome, Request, Status, Task, TaskState
 from recall_server.domain.task import Message as Said
-from recall_server.domain.text.cleaning import plain_json, visible
+from recall_server.domain.text.cleaning import plain_json, storable, visible
+
+Json = dict[str, Any]
+
+_CHOICES = [str(choice) for choice in Choice]
+
+INPUT_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "mode": {"enum": [str(mode) for mode in Mode]},
+        "text": {"type": "string"},
+        "topic": {"type": "string"},
+        "container": {"type": "string"},
+        "policy": {"enum": [str(policy) for policy in Policy]},
+        "similarity_threshold": {"type": "number", "minimum": 0, "maximum": 1},
+        "dry_run": {"type": "boolean"},
+        "plan_id": {"type": "string"},
+        "expires_in": {"type": "number", "minimum": 1},
+        "on_expiry": {"enum": [str(choice) for choice in Expiry]},
+        "session_id": {"type": "string"},
+        "agent_id": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+
+RESPONSE_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "resolutions": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "choice": {"enum": _CHOICES},
+                    "text": {"type": "string"},
+                },
+                "required": ["id", "choice"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["resolutions"],
+    "additionalProperties": False,
+}
+
+_SIDE: Json = {
+    "type": "object",
+    "properties": {
+        "memory_id": {"type": "string"},
+        "text": {"type": "string"},
+        "value": {"type": ["string", "null"]},
+        "negated": {"type": "boolean"},
+        "source": {"type": "object"},
+        "said_at": {"type": "string"},
+        "valid_from": {"type": "string"},
+        "confidence": {"type": "number"},
+        "strength": {"type": "number"},
+    },
+}
+
+QUESTION_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "entity": {"type": "string"},
+        "attribute": {"type": "string"},
+        "existing": {"type": "array", "items": _SIDE},
+        "new": _SIDE,
+        "reason": {"type": "string"},
+        "choices": {"type": "array", "items": {"enum": _CHOICES}},
+        "recommended": {"enum": _CHOICES},
+    },
+}
+
+EXTENSIONS: dict[str, Json] = {
+    CONTRADICTIONS: {
+        "skill": SKILL,
+        "input_schema": INPUT_SCHEMA,
+        "question_schema": QUESTION_SCHEMA,
+        "response_schema": RESPONSE_SCHEMA,
+    }
+}
+"""The parameters that the card publishes for each extension."""
+
+
+ANSWER_BYTES_MAX = 65_536
+# Protobuf reads 100, and takes three for each level of JSON.
+LEVELS_MAX = 20
+
+
+def checked(message: Message) -> Message:
+    """A message of which every part can be read, and all of it kept. Raises `Invalid`."""
+    if message.role != Role.ROLE_USER:
+        raise Invalid("The role of a message to an agent is ROLE_USER.")
+    for name in ("message_id", "task_id", "context_id"):
+        checked_id(getattr(message, name), name)
+    if not message.parts:
+        raise Invalid("The message has no parts. Send a text or a data part.")
+    for part in message.parts:
+        content = part.WhichOneof("content")
+        if content is None:
+            raise Invalid("A part has no content. Send text or data.")
+        if content not in ("text", "data"):
+            raise UnsupportedMedia("Files are not read here. Send the text itself, or a data part.")
+        if part.media_type not in ("", "text/plain", "application/json"):
+            raise UnsupportedMedia("Send text/plain or application/json; others are not read here.")
+    try:
+        _storable(MessageToDict(message))
+    except SerializeToJsonError:
+        raise Invalid("A number in the message is too large. Send it as a text.") from None
+    return message
+
+
+def _storable(value: Any, levels: int = LEVELS_MAX) -> None:
+    if isinstance(value, str):
+        storable(value)
+    elif levels == 0:
+        raise Invalid(f"The message is nested deeper than {LEVELS_MAX}. Send it flatter.")
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            storable(name)
+            _storable(one, levels - 1)
+    elif isinstance(value, list):
+        for one in value:
+            _storable(one, levels - 1)
+
+
+def request_of(message: Message) -> Request:
+    """The request in a new message: its data part, with the texts beside it as the text.
+
+    A text alone is a transcript to be ingested; `topic`, `policy` and the like may stand in the
+    metadata of the message. Raises `Invalid`.
+    """
+    texts, data = get_text_parts(message.parts), get_data_parts(message.parts)
+    given: dict[str, Any] = MessageToDict(message.metadata) if message.HasField("metadata") else {}
+    known = {key: value for key, value in given.items() if key in Consolidation.model_fields}
+    if given.get("skill", SKILL) != SKILL:
+        raise Invalid(f"There is no such skill. This agent has {SKILL}.")
+    for one in data:
+        if not isinstance(one, Mapping):
+            raise Invalid("A data part must be a JSON object of the skill's input schema.")
+        known |= {key: value for key, value in one.items() if key != "skill"}
+    if texts and known.get("text") is None:
+        known["text"] = "\n".join(texts)
+    return consolidation(known, "a2a")
+
+
+def answer_of(message: Message) -> str | Sequence[Any]:
+    """The answer in a message: the resolutions of its data part, or else its text. Raises
+    `LimitReached`: every answer is kept, and a question may get many.
+    """
+    if message.ByteSize() > ANSWER_BYTES_MAX:
+        raise LimitReached(f"An answer may have {ANSWER_BYTES_MAX} bytes. Answer in parts.")
+    for one in get_data_parts(message.parts):
+        if isinstance(one, Mapping) and isinstance(one.get("resolutions"), list):
+            found: list[Any] = one["resolutions"]
+            return found
+        return [one]  # not what was asked for: it is said which part is wrong
+    return "\n".join(get_text_parts(message.parts))
+
 
 STATES = {
     TaskState.SUBMITTED: A2ATaskState.TASK_STATE_SUBMITTED,
@@ -102,17 +268,17 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
     if status.questions:
         data = {
             "extension": CONTRADICTIONS,
-            "contradictions": [task_presenters.question(one) for one in status.questions],
+            "contradictions": [presenters.question(one) for one in status.questions],
             "response_schema": RESPONSE_SCHEMA,
         } | ({"problem": status.note} if status.note else {})
         return [
-            new_text_part(visible(task_presenters.asked(status)), TEXT_MODE),
+            new_text_part(visible(presenters.asked(status)), TEXT_MODE),
             new_data_part(data, JSON_MODE),
         ]
     if status.note:
         return [new_text_part(visible(status.note), TEXT_MODE)]
     if outcome is not None:
-        return [new_text_part(visible(task_presenters.summary(outcome)), TEXT_MODE)]
+        return [new_text_part(visible(presenters.summary(outcome)), TEXT_MODE)]
     return []
 
 
@@ -124,8 +290,8 @@ def asked_message(task: Task) -> Said:
 
 def artifact(task_id: str, outcome: Outcome, modes: Sequence[str] = ()) -> Artifact:
     parts = [
-        new_data_part(task_presenters.result(outcome), JSON_MODE),
-        new_text_part(visible(task_presenters.summary(outcome)), TEXT_MODE),
+        new_data_part(presenters.result(outcome), JSON_MODE),
+        new_text_part(visible(presenters.summary(outcome)), TEXT_MODE),
     ]
     return Artifact(
         artifact_id=f"{task_id}.result",

@@ -1,22 +1,69 @@
-"""The routes of the registry: an endpoint for each reads arguments and writes the answer."""
+"""The HTTP routes of the registry, files as answers, and the health checks."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, get_origin
 from urllib.parse import parse_qsl
 
+import structlog
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
+from recall_server import __version__
 from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.caller import Caller, caller_of
-from recall_server.api.http.download import DownloadResponse
-from recall_server.api.operations.operation import Download, Http, Operation
+from recall_server.api.operations.operation import Caller, Download, Http, Operation, caller_of
 from recall_server.api.perform import Calls
-from recall_server.api.problems import problem
-from recall_server.domain.errors import Invalid, RecallError
+from recall_server.api.problems import MethodNotAllowed, Problem, problem
+from recall_server.domain.errors import Invalid, NotFound, RecallError
+from recall_server.storage.inspection import Finding
+
+log = structlog.get_logger()
+
+# The snapshot is kept open meanwhile; Postgres gives up on one that is idle for a minute.
+STALL_S = 30.0
+
+
+class DownloadResponse(StreamingResponse):
+    """Pieces as a file. A reader that takes nothing for `STALL_S` seconds loses the connection; a
+    file without its last line is not whole.
+    """
+
+    def __init__(self, download: Download) -> None:
+        super().__init__(
+            download.pieces,
+            media_type=download.media_type,
+            headers={
+                "Content-Disposition": f'attachment; filename="{download.name}"',
+                "Cache-Control": "no-store",
+            },
+        )
+        self._first = download.first
+        self._pieces = download.pieces
+
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self._pieces):
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            try:
+                await _send_piece(send, self._first)
+                async for piece in self._pieces:
+                    await _send_piece(send, piece)
+            except (RecallError, TimeoutError) as error:
+                # The status is sent; the missing end of the body is what tells the reader.
+                log.warning("export_broken_off", reason=type(error).__name__)
+                return
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_piece(send: Send, piece: bytes) -> None:
+    async with asyncio.timeout(STALL_S):
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
 
 PROTOCOL = "http"
 _NOT_CACHED = {"Cache-Control": "no-store"}
@@ -35,6 +82,8 @@ class Endpoint:
             field.is_required() and f"{{{name}}}" not in route.path
             for name, field in self.arguments.model_fields.items()
         )
+        fields = self.arguments.model_fields.items()
+        self._lists = [name for name, field in fields if get_origin(field.annotation) is list]
         self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,9 +123,7 @@ class Endpoint:
         if from_query:
             if _has_body(scope):
                 raise Invalid("This takes no body. Send arguments in the query, or leave them out.")
-            given = dict(query)
-            if len(given) < len(query):
-                raise Invalid("The query names something twice. Say each thing once.")
+            given = self._from_query(query)
         else:
             if query:
                 NoArguments.parse(dict(query), "the query")
@@ -84,6 +131,17 @@ class Endpoint:
         if self.route.headers or scope["path_params"]:
             given = self._with_places(given, scope)
         return self.arguments.parse(given, self._name, as_text=from_query)
+
+    def _from_query(self, query: Sequence[tuple[str, str]]) -> dict[str, str | list[str]]:
+        """The arguments in a query, in which only a list is named more than once."""
+        lists: dict[str, list[str]] = {name: [] for name in self._lists}
+        single = [(name, value) for name, value in query if name not in lists]
+        for name, value in query:
+            if name in lists:
+                lists[name].append(value)
+        if len(dict(single)) < len(single):
+            raise Invalid("The query names something twice. Say each thing once.")
+        return {**dict(single), **{name: values for name, values in lists.items() if values}}
 
     def _with_places(self, given: Any, scope: Scope) -> Any:
         """`given`, with what stands in the path and the headers."""
@@ -104,3 +162,52 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
 def _has_body(scope: Scope) -> bool:
     headers = dict(scope["headers"])
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
+HEALTH_PATH = "/health"
+READY_PATH = "/ready"
+
+
+def health_routes(
+    check: Callable[[], Awaitable[None]],
+    stopping: Callable[[], bool],
+    space_warnings: Callable[[], Sequence[Finding]],
+) -> list[Route]:
+    """`/health` answers while the process lives, `/ready` while it can serve, and names what will
+    stop it from that; each such warning is logged once.
+    """
+    logged: set[str] = set()
+
+    async def health(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def ready(_: Request) -> JSONResponse:
+        if stopping():
+            return JSONResponse({"status": "stopping"}, 503)
+        try:
+            await check()
+        except RecallError as error:
+            return problem(error)
+        warnings = {one.check: one for one in space_warnings()}
+        for name in warnings.keys() - logged:
+            log.warning("unsafe", check=name, text=warnings[name].text)
+        logged.intersection_update(warnings)
+        logged.update(warnings)
+        return JSONResponse({"status": "ready", **({"warnings": [*warnings]} if warnings else {})})
+
+    return [Route(HEALTH_PATH, health), Route(READY_PATH, ready)]
+
+
+async def not_found(_: Request, __: Exception) -> Problem:
+    return problem(NotFound("There is nothing at this path. MCP is at /mcp, a list at /docs."))
+
+
+async def method_not_allowed(request: Request, error: Exception) -> Problem:
+    """Names all methods of the path: each route has one, and knows of no other."""
+    known = (error.headers or {}).get("Allow", "") if isinstance(error, HTTPException) else ""
+    allowed = {one for one in known.split(", ") if one}
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            allowed |= route.methods or set()
+    named = ", ".join(sorted(allowed))
+    return problem(MethodNotAllowed(f"This path takes {named}."), {"Allow": named})

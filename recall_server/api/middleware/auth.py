@@ -1,6 +1,6 @@
 """Bearer tokens: without a good one a request goes no further. Pure ASGI, for all protocols."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
 import structlog
@@ -9,16 +9,88 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.authentication import AuthCredentials
 from starlette.datastructures import MutableHeaders
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.caller import Caller, admit
-from recall_server.api.middleware.challenges import Challenges
 from recall_server.api.middleware.limits import FailedAuthThrottle
+from recall_server.api.operations.operation import Caller, admit
 from recall_server.api.problems import problem
-from recall_server.domain.errors import Invalid, RecallError, Unauthenticated
+from recall_server.domain.errors import (
+    AuthUnavailable,
+    InsufficientScope,
+    Invalid,
+    RecallError,
+    Unauthenticated,
+)
+from recall_server.domain.permissions import DEFAULT_SCOPES, TokenInfo
 from recall_server.domain.permissions import Scope as Needed
-from recall_server.domain.permissions import TokenInfo
+from recall_server.integrations.crypto.issuers import Issuer
+
+METADATA_PATH = "/.well-known/oauth-protected-resource"
+MCP_PATH = "/mcp"
+METADATA_PATHS = (METADATA_PATH + MCP_PATH, METADATA_PATH)
+_MAX_AGE_S = 300
+
+
+class Challenges:
+    """`base` is the address by which a request reached us. Without issuers there is no
+    metadata.
+    """
+
+    def __init__(self, issuers: Sequence[Issuer], base: Callable[[Scope], str]) -> None:
+        self._issuers = issuers
+        self._base = base
+
+    def routes(self) -> list[Route]:
+        return [Route(path, self._metadata) for path in METADATA_PATHS] if self._issuers else []
+
+    def headers(self, scope: Scope, error: RecallError, *, shown: bool) -> dict[str, str]:
+        """The headers of the answer to a request that is not let in; `shown`: with a token."""
+        if isinstance(error, AuthUnavailable):
+            return {"Retry-After": str(error.retry_after_s)}
+        if isinstance(error, InsufficientScope):
+            return {"WWW-Authenticate": self.lacking(scope, Needed(error.scope))}
+        if not isinstance(error, Unauthenticated):
+            return {}
+        parts = ['realm="recall"']
+        if shown:  # RFC 6750: no error code where no credentials were shown
+            why = error.message.replace("'", "").replace('"', "")
+            parts += ['error="invalid_token"', f'error_description="{why}"']
+        if self._issuers:
+            wanted = {name for one in DEFAULT_SCOPES for name in self._names_for(one)}
+            parts.append(f'scope="{" ".join(sorted(wanted))}"')
+        return {"WWW-Authenticate": self._spelled(scope, parts)}
+
+    def lacking(self, scope: Scope, needed: Needed) -> str:
+        """The challenge where the token may not do something for want of a scope."""
+        names = " ".join(self._names_for(needed)) or needed
+        return self._spelled(
+            scope, ['realm="recall"', 'error="insufficient_scope"', f'scope="{names}"']
+        )
+
+    def _spelled(self, scope: Scope, parts: list[str]) -> str:
+        if self._issuers:
+            where = self._base(scope) + METADATA_PATHS[0]
+            parts = [*parts, f'resource_metadata="{where}"']
+        return "Bearer " + ", ".join(parts)
+
+    def _names_for(self, scope: Needed) -> list[str]:
+        """The scope of each issuer that gives this one, and least besides."""
+        return sorted({name for one in self._issuers if (name := one.name_for(scope)) is not None})
+
+    async def _metadata(self, request: Request) -> JSONResponse:
+        return JSONResponse(
+            {
+                "resource": self._base(request.scope) + MCP_PATH,
+                "authorization_servers": [one.issuer for one in self._issuers],
+                "scopes_supported": sorted({name for one in self._issuers for name in one.scopes}),
+                "bearer_methods_supported": ["header"],
+            },
+            headers={"Cache-Control": f"public, max-age={_MAX_AGE_S}"},
+        )
+
 
 log = structlog.get_logger()
 

@@ -1,19 +1,22 @@
-"""Limits of one caller: calls a minute, and calls that are worked on at once. Pure ASGI,
-behind authentication, the same for all protocols.
-"""
+"""Limits of one caller: calls a minute, calls at once, and open streams. Pure ASGI."""
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.caller import admitted
-from recall_server.domain.errors import Busy, RateLimited, RecallError
+from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
+from recall_server.api.operations.operation import Caller, admitted
+from recall_server.domain.errors import Busy, RateLimited, RecallError, TooManyStreams
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import TokenInfo
 from recall_server.services.limits.rates import Rates
 
 log = structlog.get_logger()
@@ -136,3 +139,142 @@ def _address(scope: Scope) -> str:
     """Of the connection. What a header says of it could be anything."""
     client = scope.get("client")
     return client[0] if client else ""
+
+
+LOOK_S = 1.0
+# Of A2A 1.0 and 0.3. MCP is served without streams.
+_METHODS = frozenset(
+    {"SendStreamingMessage", "SubscribeToTask", "message/stream", "tasks/resubscribe"}
+)
+_ENDINGS = ("/message:stream", ":subscribe")
+
+
+@dataclass
+class _Watched:
+    """A token with open streams."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: int = 0
+    look: asyncio.Task[None] | None = None
+
+
+class Streams:
+    """The open streams of this process. Refuses one too many with 429, and ends those whose token
+    is no longer valid: `still_valid` is asked every `look_s` for each token with streams.
+    """
+
+    def __init__(
+        self,
+        stands: Callable[[TokenInfo], Awaitable[bool]],
+        *,
+        each: int,
+        refusal: Refusal,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._stands = stands
+        self._each = each
+        self._refusal = refusal
+        self._look_s = look_s
+        self._open: Counter[Namespace] = Counter()
+        self._watched: dict[TokenInfo, _Watched] = {}
+
+    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run `app`; where the request opens a stream, as one of those that are counted."""
+        caller = admitted(scope)
+        if caller is None or not opens_stream(scope):
+            await app(scope, receive, send)
+            return
+        if self._open[caller.namespace] >= self._each:
+            error = TooManyStreams(
+                f"A namespace may have {self._each} open streams. Close one, or poll the task."
+            )
+            response = self._refusal(scope, error)
+            response.headers.update(again(error))
+            await response(scope, receive, send)
+            return
+        async with self._watching(caller) as over:
+            await _until(over, app, scope, receive, send)
+
+    @asynccontextmanager
+    async def _watching(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
+        """Count one more stream; the event is set when its token does not stand any longer."""
+        token = caller.token
+        assert token is not None
+        self._open[caller.namespace] += 1
+        watched = self._watched.setdefault(token, _Watched())
+        watched.streams += 1
+        if watched.look is None:
+            watched.look = asyncio.create_task(self._look(token, watched.over))
+        try:
+            yield watched.over
+        finally:
+            watched.streams -= 1
+            if not watched.streams:
+                watched.look.cancel()
+                del self._watched[token]
+            self._open[caller.namespace] -= 1
+            if not self._open[caller.namespace]:
+                del self._open[caller.namespace]
+
+    async def _look(self, token: TokenInfo, over: asyncio.Event) -> None:
+        while not over.is_set():
+            await asyncio.sleep(self._look_s)
+            try:
+                if not await self._stands(token):
+                    log.info("streams_ended", accessor=token.accessor)
+                    over.set()
+            except RecallError as error:
+                # A stream reads the same database: without it, no event is sent.
+                log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
+
+
+class StreamLimit:
+    """Middleware of the routes that can open streams: only A2A has them."""
+
+    def __init__(self, app: ASGIApp, streams: Streams) -> None:
+        self._app = app
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._streams.serve(self._app, scope, receive, send)
+
+
+def opens_stream(scope: Scope) -> bool:
+    """Whether the request asks for an answer without an end."""
+    path: str = scope["path"].rstrip("/")
+    if path == JSONRPC_PATH:
+        body = scope.get("recall.json")
+        method = body.get("method") if isinstance(body, dict) else None
+        return isinstance(method, str) and method in _METHODS
+    return path.startswith(REST_PATH) and path.endswith(_ENDINGS)
+
+
+async def _until(
+    over: asyncio.Event, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run the app; once `over`, it is told that the client has gone, and the client gets a proper
+    end.
+    """
+    started = complete = False
+
+    async def receive_until_over() -> Message:
+        message = asyncio.ensure_future(receive())
+        end = asyncio.ensure_future(over.wait())
+        try:
+            await asyncio.wait({message, end}, return_when=asyncio.FIRST_COMPLETED)
+            return message.result() if message.done() else {"type": "http.disconnect"}
+        finally:
+            message.cancel()
+            end.cancel()
+
+    async def send_until_over(message: Message) -> None:
+        nonlocal started, complete
+        if over.is_set() and started:
+            return
+        started = True
+        complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await send(message)
+
+    await app(scope, receive_until_over, send_until_over)
+    if started and not complete:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,4 +1,4 @@
-"""Limits and form of a request, checked before any other part of the server reads it."""
+"""Origin, limits and form of a request, checked before any other part of the server reads it."""
 
 import asyncio
 import json
@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from recall_server.api.operations.erasure import RECEIPT_HEADER
 from recall_server.domain.errors import (
     Busy,
     Denied,
@@ -17,6 +19,7 @@ from recall_server.domain.errors import (
     LimitReached,
     RecallError,
 )
+from recall_server.domain.text.cleaning import plain_json
 
 JSON_KINDS = ("application/json", "application/a2a+json")
 HEADER_BYTES_MAX = 32_768
@@ -260,3 +263,112 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is not a number")
+
+
+_JSON = (
+    b"application/json",
+    b"application/problem+json",
+    b"application/a2a+json",
+    b"text/event-stream",
+)
+
+
+class EscapeControlCharacters:
+    """Pure ASGI, around all protocols."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, _Answer(send) if scope["type"] == "http" else send)
+
+
+class _Answer:
+    """One answer on its way out. Of a stream each event comes whole, in one chunk, and goes at
+    once; an answer that states its length waits until the length is known.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._json = False
+        self._start: Message | None = None
+        self._body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            measured = False
+            for name, value in message["headers"]:
+                lower = name.lower()
+                if lower == b"content-type":
+                    self._json = value.lower().startswith(_JSON)
+                measured = measured or lower == b"content-length"
+            if self._json and measured:
+                self._start = message
+                return
+        elif message["type"] == "http.response.body" and self._json:
+            self._body += message.get("body", b"")
+            if self._start is not None and message.get("more_body", False):
+                return
+            body = self._body
+            if not body.isascii() or b"\x7f" in body:
+                body = _escaped(body)
+            if self._start is not None:
+                if len(body) != len(self._body):
+                    _set_length(self._start, len(body))
+                await self._send(self._start)
+            message = {**message, "body": body}
+            self._body = b""
+        await self._send(message)
+
+
+def _escaped(body: bytes) -> bytes:
+    try:
+        return plain_json(body.decode()).encode()
+    except UnicodeDecodeError:
+        return body
+
+
+def _set_length(start: Message, length: int) -> None:
+    start["headers"] = [
+        (name, str(length).encode() if name.lower() == b"content-length" else value)
+        for name, value in start["headers"]
+    ]
+
+
+PREFLIGHT_MAX_AGE_S = 600
+_SENT = (
+    *("Authorization", "Content-Type", "Accept", "A2A-Version", "A2A-Extensions"),
+    *("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", "Last-Event-ID"),
+    RECEIPT_HEADER,
+)
+_READ = (
+    *("WWW-Authenticate", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
+    *("RateLimit-Reset", "Content-Disposition", "Allow", "Mcp-Session-Id", "A2A-Extensions"),
+)
+
+
+class CrossOrigin:
+    """Lets the web pages of allowed origins read answers (CORS). Outermost, so that refusals can be
+    read too; requests of other origins go on as they are, and `RequestValidation` refuses them.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origin.encode("latin-1") for origin in origins)
+        self._allowing = CORSMiddleware(
+            app,
+            allow_origins=[*origins],
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=_SENT,
+            expose_headers=_READ,
+            max_age=PREFLIGHT_MAX_AGE_S,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._allowing if self._is_allowed(scope) else self._app
+        await app(scope, receive, send)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        return scope["type"] == "http" and any(
+            name == b"origin" and value in self._origins for name, value in scope["headers"]
+        )

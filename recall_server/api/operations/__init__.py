@@ -8,16 +8,13 @@ from collections.abc import Iterable, Mapping
 from recall_server.api.operations import (
     audit,
     conflicts,
-    consolidation,
+    contents,
     erasure,
-    jobs,
     memories,
     quarantine,
     search,
-    stats,
     tasks,
     tokens,
-    transfer,
 )
 from recall_server.api.operations.operation import Operation
 
@@ -31,15 +28,16 @@ OPERATIONS: tuple[Operation, ...] = (
     *search.OPERATIONS,
     *(one for one in memories.OPERATIONS if one is not memories.STORE_MEMORY),
     *erasure.OPERATIONS,
-    *consolidation.OPERATIONS,
-    *stats.OPERATIONS,
+    tasks.CONSOLIDATE_MEMORIES,
+    contents.GET_MEMORY_STATS,
     *tokens.OPERATIONS,
-    *jobs.OPERATIONS,
+    contents.GET_JOB,
     *conflicts.OPERATIONS,
     *tasks.OPERATIONS,
     *audit.OPERATIONS,
     *quarantine.OPERATIONS,
-    *transfer.OPERATIONS,
+    contents.EXPORT_NAMESPACE,
+    contents.IMPORT_NAMESPACE,
     UNKNOWN_TOOL,
 )
 

@@ -58,6 +58,7 @@ def _page(page: AuditPage, _: ReadAudit) -> Json:
 def _record(record: AuditRecord) -> Json:
     line = record.exported()
     del line["namespace"], line["mac"]
+    line["protocol"] = line["door"]  # both: a stored record, and release 0.1.0, say `door`
     # The salt is for the verification of an export.
     return {**line, "details": dict(record.details.values) if record.details else None}
 

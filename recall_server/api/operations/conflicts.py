@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recall_server.api import task_presenters
+from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.operation import Call, Http, Json, Operation
 from recall_server.domain.permissions import Scope
@@ -24,9 +24,7 @@ class ResolveConflict(Arguments):
 
 
 async def list_open(call: Call, _: NoArguments) -> list[OpenQuestion]:
-    found = await call.services.tasks.questions(
-        call.namespace, limit=LISTED_MAX, access_scope=call.access_scope
-    )
+    found = await call.services.tasks.questions(call.context, limit=LISTED_MAX)
     call.entry.counts["questions"] = len(found)
     return found
 
@@ -49,7 +47,7 @@ LIST_CONFLICTS = Operation(
     "List the questions that wait for an answer, the oldest first.",
     NoArguments,
     list_open,
-    lambda found, _: {"conflicts": [task_presenters.open_question(one) for one in found]},
+    lambda found, _: {"conflicts": [presenters.open_question(one) for one in found]},
     ("conflicts",),
     http=(Http("GET", "/v1/conflicts"),),
     cli="recall conflicts list",

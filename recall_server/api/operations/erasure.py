@@ -4,8 +4,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
-from recall_server.api.caller import Caller
-from recall_server.api.operations.operation import Call, Http, Mcp, Operation
+from recall_server.api.operations.operation import Call, Caller, Http, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid

@@ -1,6 +1,7 @@
 """Memories: store a text, list, get, forget and restore."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
+from recall_server.domain.context import Context
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
@@ -27,25 +29,40 @@ class StoreMemory(Arguments):
     idempotency_key: str = Field("", description="same key and text: stored once")
     session_id: str = ""
     agent_id: str = ""
-    container: str = Field("", description="a container to keep it in")
+    container: str = ""
+    tags: list[str] = Field([])
 
     def submission(self, client: str | None) -> Submission:
-        source = Source(self.session_id or None, self.agent_id or None, client)
+        source = Source(self.session_id or None, self.agent_id or None, client, tuple(self.tags))
         return Submission(
             self.text, self.topic, self.idempotency_key or None, source, self.container
         )
 
 
-class ListMemories(Arguments):
+class Filtered(Arguments):
+    """Arguments that narrow what a call may find."""
+
+    container: str = ""
+    tags: list[str] = Field([])  # all of them
+
+    def context(self, call: Call) -> Context:
+        """The context of the call, with the part of its access scope that is asked for."""
+        return replace(call.context, scope=call.context.scope.inside(self.within(), self.tags))
+
+    def within(self) -> Collection[str] | None:
+        """The containers that are asked for; None for any."""
+        return [self.container] if self.container else None
+
+
+class ListMemories(Filtered):
     limit: int = Field(20, ge=1, le=50)
     offset: int = Field(0, ge=0, le=INT64_MAX)
     type: Annotated[MemoryType | None, Field(strict=False)] = None
     topic: str = ""
-    container: str = ""
 
 
 class InspectMemories(ListMemories):
-    memory_id: str = Field("", description="show the history of this one")
+    memory_id: str = ""
 
 
 class OneMemory(Arguments):
@@ -91,12 +108,11 @@ def _processed(stored: Stored, _: StoreMemory) -> Json:
 
 async def list_page(call: Call, given: ListMemories) -> Page:
     return await call.services.recall.inspect(
-        call.context,
+        given.context(call),
         limit=given.limit,
         offset=given.offset,
         type_=given.type or "",
         topic=given.topic,
-        containers=[given.container] if given.container else None,
     )
 
 
@@ -179,8 +195,8 @@ INSPECT_MEMORIES = Operation(
     http=(Http("GET", "/v1/memories"),),
     mcp=Mcp(
         "Inspect memories",
-        "List the active memories, newest first; or, given a memory_id, what it replaced and what "
-        "replaced it, each with the words it cites.",
+        "List the active memories, newest first; or, given a memory_id, its history: what it "
+        "replaced and what replaced it.",
         InspectMemories,
         idempotent=True,
     ),

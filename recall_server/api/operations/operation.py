@@ -6,19 +6,68 @@ need and what they do stands here.
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from starlette.types import Scope as Connection
+
 from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.caller import Caller
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
+from recall_server.domain.errors import InsufficientScope, Unauthenticated
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import AccessScope, Rights, Scope
+from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services import Services
 
 Json = dict[str, Any]
 
 INT64_MAX = 2**63 - 1
+
+
+_KEY = "recall.caller"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The tenant, the token that was shown (by its accessor), and what it may do. `refused` are
+    the operations that it asked for without the scope, which are answered with a challenge;
+    `token` is what was verified, for `Access.still_valid` to be asked about what stays open.
+    """
+
+    namespace: Namespace
+    accessor: str
+    rights: Rights
+    expires_at: datetime | None = None
+    refused: list[InsufficientScope] = field(default_factory=list, compare=False)
+    token: TokenInfo | None = field(default=None, compare=False)
+
+    def context(self, entry: AuditEntry) -> Context:
+        """On whose behalf a service acts for the operation that `entry` records."""
+        return Context(entry, self.access_scope)
+
+    @property
+    def access_scope(self) -> AccessScope:
+        return self.rights.access_scope
+
+
+def admit(scope: Connection, caller: Caller) -> None:
+    scope[_KEY] = caller
+
+
+def admitted(scope: Connection) -> Caller | None:
+    """The caller; None where the path needs no token, or the request is none of HTTP."""
+    caller = scope.get(_KEY)
+    return caller if isinstance(caller, Caller) else None
+
+
+def caller_of(scope: Connection) -> Caller:
+    """The caller of the request at hand. Read from its own scope, never from a context variable,
+    which a session may have kept from another request.
+    """
+    caller = scope.get(_KEY)
+    if not isinstance(caller, Caller):
+        raise Unauthenticated
+    return caller
 
 
 @dataclass(frozen=True)
@@ -33,17 +82,9 @@ class Call:
     client: str | None = None
 
     @property
-    def namespace(self) -> Namespace:
-        return self.caller.namespace
-
-    @property
     def context(self) -> Context:
         """On whose behalf a service acts for this call."""
-        return self.caller.context(self.entry)
-
-    @property
-    def access_scope(self) -> AccessScope:
-        return self.caller.access_scope
+        return Context(self.entry, self.caller.rights.access_scope)
 
 
 Handler = Callable[[Call, Any], Awaitable[Any]]

@@ -1,12 +1,12 @@
 """Search what is remembered."""
 
-from dataclasses import replace
+from collections.abc import Collection
 from typing import Annotated
 
 from pydantic import Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
+from recall_server.api.operations.memories import Filtered
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Mcp, Operation
 from recall_server.domain.permissions import Scope
 from recall_server.domain.query import Query, SearchMode
@@ -14,7 +14,7 @@ from recall_server.services.auth.access import CONTAINERS_MAX
 from recall_server.services.search.recall import Found
 
 
-class SearchMemories(Arguments):
+class SearchMemories(Filtered):
     query: str
     limit: int = Field(20, ge=1, le=50)
     recency_weight: float = Field(0.3, ge=0, le=1)
@@ -23,7 +23,6 @@ class SearchMemories(Arguments):
     max_tokens: int = Field(0, ge=0, le=INT64_MAX, description="0: no budget")
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
-    container: str = Field("", description="this container only")
     explain: bool = Field(default=False, description="add scores and the cited words")
 
     def to_query(self) -> Query:
@@ -36,7 +35,6 @@ class SearchMemories(Arguments):
             mmr_lambda=self.mmr_lambda,
             score_threshold=self.score_threshold,
             max_tokens=self.max_tokens or None,
-            containers=frozenset({self.container}) if self.container else None,
         )
 
 
@@ -45,15 +43,15 @@ class SearchContainers(SearchMemories):
 
     containers: list[str] | None = Field(None, min_length=1, max_length=CONTAINERS_MAX)
 
-    def to_query(self) -> Query:
-        query = super().to_query()
-        if self.containers is None:
-            return query
-        return replace(query, containers=(query.containers or frozenset()).union(self.containers))
+    def within(self) -> Collection[str] | None:
+        named = super().within()
+        return named if self.containers is None else {*(named or ()), *self.containers}
 
 
 async def search(call: Call, given: SearchMemories) -> Found:
-    return await call.services.recall.search(call.context, given.to_query(), cite=given.explain)
+    return await call.services.recall.search(
+        given.context(call), given.to_query(), cite=given.explain
+    )
 
 
 SEARCH_MEMORIES = Operation(
@@ -67,9 +65,8 @@ SEARCH_MEMORIES = Operation(
     http=(Http("POST", "/v1/search"),),
     mcp=Mcp(
         "Search memories",
-        "Find what is remembered about a question, best first: memories, and passages that no "
-        "memory has been made of. With 'weak_evidence' the answer is likely not among them; "
-        "'degraded' says what was missing.",
+        "Find what is remembered about a question, best first: memories and passages. With "
+        "'weak_evidence' the answer is likely not among them; 'degraded' says what was missing.",
         SearchMemories,
         idempotent=True,
     ),

@@ -1,24 +1,99 @@
-"""Tasks: a consolidation, for clients that start, watch or answer it.
+"""Consolidation: merge the memories of a topic, take in a text under a policy, or apply a plan; and
+its tasks, for clients that start, watch or answer one.
 
 The methods of A2A are in `api/a2a`; their names and scopes stand here.
 """
 
-from typing import Any
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated, Any
 
-from recall_server.api import task_presenters
+from pydantic import Field
+
+from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, checked_id
-from recall_server.api.operations.consolidation import (
-    ACCEPTED,
-    CONSOLIDATE_MEMORIES,
-    consolidation,
-)
-from recall_server.api.operations.operation import Call, Http, Json, Operation
-from recall_server.domain.errors import Invalid
+from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.domain.episode import Source
+from recall_server.domain.errors import Invalid, TaskFailed
+from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import Scope
-from recall_server.domain.task import Task
+from recall_server.domain.plan import Policy
+from recall_server.domain.task import Expiry, Mode, Request, Task
 
-# The skill of the agent card is the operation that its tasks are.
-SKILL = CONSOLIDATE_MEMORIES.name
+ACCEPTED = 202
+DEFAULT_TOPIC = "general"
+# Below every deadline of a call: a larger task goes on behind the reply.
+WAIT_S = 20.0
+
+
+class ConsolidateMemories(Arguments):
+    """A merge, as the tool offers it."""
+
+    topic: str
+    container: str = ""
+    similarity_threshold: float = Field(0.85, ge=0, le=1)
+    dry_run: bool = Field(default=False, description="show the plan only")
+
+    def request(self, client: str | None) -> Request:
+        return Request(
+            Mode.MERGE,
+            self.topic,
+            similarity_threshold=self.similarity_threshold,
+            dry_run=self.dry_run,
+            source=Source(client=client),
+            container=self.container,
+        )
+
+
+class Consolidation(Arguments):
+    """A merge, a text to take in, or a plan to apply: all that a task can be asked for."""
+
+    # An empty text that was meant to be taken in must not turn into a merge.
+    empty_is_given = frozenset({"text"})
+    # Other agents read the errors of a task.
+    repeats_names = False
+
+    mode: Annotated[Mode | None, Field(strict=False)] = None
+    text: str = ""
+    topic: str = DEFAULT_TOPIC
+    container: str = NONE
+    policy: Annotated[Policy | None, Field(strict=False)] = None
+    similarity_threshold: float = Field(0.85, ge=0, le=1)
+    dry_run: bool = False
+    plan_id: str = ""
+    expires_in: float | None = None
+    on_expiry: Annotated[Expiry, Field(strict=False)] = Expiry.KEEP_EXISTING
+    session_id: str = ""
+    agent_id: str = ""
+
+    def request(self, client: str | None) -> Request:
+        """Raises `Invalid` where the mode and the arguments do not fit."""
+        has_text = "text" in self.model_fields_set
+        if self.mode in (Mode.MERGE, Mode.APPLY) and not self.text:
+            has_text = False
+        given = Mode.APPLY if self.plan_id else Mode.INGEST if has_text else Mode.MERGE
+        mode = self.mode or given
+        if mode is not given:
+            raise Invalid("mode ingest takes a text, merge a topic only, and apply a plan_id only.")
+        return Request(
+            mode=mode,
+            topic=self.topic,
+            text=self.text,
+            policy=self.policy,
+            similarity_threshold=self.similarity_threshold,
+            dry_run=self.dry_run,
+            plan_id=checked_id(self.plan_id, "plan_id"),
+            expires_in_s=self.expires_in,
+            on_expiry=self.on_expiry,
+            source=Source(self.session_id, self.agent_id, client).checked(),
+            container=self.container,
+        )
+
+
+def consolidation(given: Mapping[str, Any], client: str | None) -> Request:
+    """The request in a JSON object. Raises `Invalid`, naming each fault; never repeats values."""
+    return Consolidation.parse(dict(given), "consolidate_memories").request(client)
 
 
 class CreateTask(Arguments):
@@ -37,6 +112,18 @@ class ResumeTask(OneTask):
     resolutions: str | list[Any] | None = None
 
 
+async def consolidate(call: Call, given: ConsolidateMemories | Consolidation) -> Task:
+    """The task, as it is once it has ended or asks something, or after `WAIT_S` seconds."""
+    services = call.services
+    task = await services.consolidate.start(call.context, given.request(call.client))
+    with suppress(TimeoutError):  # it goes on: the reply has its id
+        async with asyncio.timeout(WAIT_S):
+            task = await services.tasks.wait_until_idle(call.context, task)
+    if task.status.failure is not None:
+        raise TaskFailed(task.status.failure.message)
+    return task
+
+
 async def create(call: Call, given: CreateTask) -> Task:
     if given.skill != SKILL:
         raise Invalid(f"Send {{'skill': '{SKILL}', 'input': {{'text': …, 'topic': …}}}}.")
@@ -44,9 +131,7 @@ async def create(call: Call, given: CreateTask) -> Task:
 
 
 async def get(call: Call, given: OneTask) -> Task:
-    task = await call.services.tasks.get(
-        call.namespace, checked_id(given.task_id, "id"), access_scope=call.access_scope
-    )
+    task = await call.services.tasks.get(call.context, checked_id(given.task_id, "id"))
     call.entry.ids.append(task.id)
     return task
 
@@ -60,7 +145,7 @@ async def resume(call: Call, given: ResumeTask) -> Task:
 
 
 def _plain(task: Task, _: Any) -> Json:
-    return task_presenters.plain(task)
+    return presenters.plain(task)
 
 
 def _a2a(
@@ -76,6 +161,27 @@ def _a2a(
     return Operation(name, scope, summary, a2a=methods, read_only=read_only)
 
 
+CONSOLIDATE_MEMORIES = Operation(
+    "consolidate_memories",
+    Scope.CONSOLIDATE,
+    "Merge similar memories of a topic, take in a text under a policy, or apply a plan.",
+    Consolidation,
+    consolidate,
+    lambda task, _: presenters.consolidation(task),
+    ("task_id", "status"),
+    http=(Http("POST", "/v1/consolidations", ACCEPTED),),
+    mcp=Mcp(
+        "Consolidate memories",
+        "Merge similar memories of a topic into one each; the originals stay in its history.",
+        ConsolidateMemories,
+        lambda task, _: presenters.merged(task),
+        returns=("groups_found", "memories_created", "deleted_ids"),
+        destructive=True,
+        idempotent=True,
+    ),
+)
+# The skill of the agent card is the operation that its tasks are.
+SKILL = CONSOLIDATE_MEMORIES.name
 CREATE_TASK = Operation(
     "create_task",
     Scope.CONSOLIDATE,
@@ -92,7 +198,7 @@ GET_TASK = Operation(
     "Get a task: where it stands, what it asks, and what came of it.",
     OneTask,
     get,
-    lambda task, _: task_presenters.consolidation(task),
+    lambda task, _: presenters.consolidation(task),
     ("task_id", "status"),
     http=(
         Http("GET", "/v1/consolidations/{task_id}"),

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
-from recall_server.api.caller import Caller
-from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import Call, Caller, Http, Json, Mcp, Operation
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
@@ -92,7 +91,7 @@ async def whoami(call: Call, _: NoArguments) -> Caller:
 
 
 async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
-    found = await call.services.access.tokens(call.namespace)
+    found = await call.services.access.tokens(call.caller.namespace)
     call.entry.counts["tokens"] = len(found)
     return found
 
@@ -107,7 +106,7 @@ async def issue(call: Call, given: IssueToken) -> Made:
 
 
 async def show(call: Call, given: OneToken) -> TokenInfo:
-    found = await call.services.access.find(given.accessor, call.namespace)
+    found = await call.services.access.find(given.accessor, call.caller.namespace)
     call.entry.ids.append(found.accessor)
     return found
 
@@ -116,7 +115,7 @@ async def rotate(call: Call, given: RotateToken) -> Made:
     access = call.services.access
     return await access.rotate(
         call.context,
-        await access.find(given.accessor, call.namespace),
+        await access.find(given.accessor, call.caller.namespace),
         timedelta(seconds=given.overlap_s),
         by=call.caller.accessor,
     )
@@ -124,7 +123,7 @@ async def rotate(call: Call, given: RotateToken) -> Made:
 
 async def revoke(call: Call, given: RevokeToken) -> Json:
     access = call.services.access
-    info = await access.find(given.accessor, call.namespace)
+    info = await access.find(given.accessor, call.caller.namespace)
     revoked = await access.revoke(call.context, info, children_only=given.children_only)
     return {"revoked": revoked}
 

@@ -6,28 +6,61 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_server.domain.episode import Episode, Span, turn_id
+from recall_server.domain.memory import Memory
+from recall_server.domain.text.passages import VisiblePassage, visible_passages
+
 Counts = NDArray[np.int64]
 
 
+class Place(NamedTuple):
+    """Where a passage stands: in which turn, and below which heading."""
+
+    turn_id: str
+    span: Span
+    heading: Span | None
+
+
 class Findable(NamedTuple):
-    """The texts by which an item is found: its own words, and the turn it comes from with its
-    speaker.
-    """
+    """The text by which an item is found, and its speaker; of a passage, its place."""
 
-    words: str
+    text: str
     speaker: str | None = None
-    said: str = ""
+    place: Place | None = None
 
-    @property
-    def text(self) -> str:
-        """All indexed text, except for the speaker's term."""
-        said = labelled(self.speaker, self.said) if self.said else ""
-        return f"{self.words}\n{said}" if self.words else said
+
+def findable_memory(memory: Memory) -> Findable:
+    """What a memory is found by: its own words, which are about a passage."""
+    return Findable(memory.searchable, memory.citation.speaker)
+
+
+def findable_passages(episode: Episode) -> dict[str, Findable]:
+    """What the passages of an episode are found by: their words, speaker, date and headings."""
+    return {
+        item_id: Findable(
+            labelled(one.passage.turn.speaker, " ".join([*_day(one), one.heading, one.words])),
+            one.passage.turn.speaker,
+            Place(
+                turn_id(episode.id, one.passage.turn.index),
+                one.passage.span,
+                one.passage.headings[-1] if one.passage.headings else None,
+            ),
+        )
+        for item_id, one in visible_passages(episode).items()
+    }
 
 
 def labelled(speaker: str | None, words: str) -> str:
     """Words with their speaker, as a transcript has them."""
     return f"{speaker}: {words}" if speaker else words
+
+
+def _day(one: VisiblePassage) -> list[str]:
+    """The day on which a passage was said, as far as the text says so. On LoCoMo it found .2 points
+    more of the evidence (R@10), and .8 among five hits.
+    """
+    said_at = one.passage.turn.said_at
+    return [f"{said_at.day} {said_at:%B %Y}"] if said_at else []
 
 
 class TermPostings(NamedTuple):

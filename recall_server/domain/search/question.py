@@ -30,7 +30,7 @@ class Question:
     names: tuple[str, ...]
 
     @staticmethod
-    def of(text: str) -> Question:
+    def parse(text: str) -> Question:
         asked = tuple(dict.fromkeys(terms(text)))[:TERMS_MAX]
         names = dict.fromkeys(sorted(_SELF) if _FIRST_PERSON.search(text) else ())
         for name in _names(text):

@@ -12,7 +12,7 @@ conversations (LoCoMo, REALTALK, BEAM), tuned on one half of each: scores brough
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recall_server.domain.query import Query, SearchMode, Step
-from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.index_entry import Counts, Words
 from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
-from recall_server.domain.text.periods import Period, affinity
+from recall_server.domain.text.dates import Period, affinity
 
 DAY_S = 86_400
 # A question stands beside its answer: the share of its keyword score that a turn adds to those
@@ -75,7 +75,7 @@ class Weight(NamedTuple):
     base: float
     per_recency: float = 0.0
 
-    def at(self, recency_weight: float) -> float:
+    def scaled(self, recency_weight: float) -> float:
         """Raises `ValueError` off the line."""
         if not 0.0 <= recency_weight <= 1.0:
             raise ValueError(f"not a weight between 0 and 1: {recency_weight}")
@@ -270,3 +270,67 @@ COLUMNS: tuple[Column, ...] = tuple(
 
 PARTS: tuple[str, ...] = (*(signal.name for signal in SIGNALS), *Step)
 """The names that `Query.without` takes."""
+
+
+class Fused(NamedTuple):
+    """The signals of each item of a pool, in its order, and their sum."""
+
+    evidence: Evidence
+    signals: Mapping[str, Values]
+    """Those that had a say."""
+    finals: Values
+    order: Counts
+    """The positions of the items at or above the threshold, the best first."""
+
+    def explain(self, positions: Sequence[int]) -> list[Mapping[str, float | None]]:
+        """The signals of the items at these positions, as `Scores.signals` has them."""
+        at = np.array(positions, np.int64)
+        columns: dict[str, Sequence[float | None]] = {}
+        for signal in SIGNALS:
+            values = self.signals.get(signal.name)
+            shown = np.full(len(self.finals), np.nan)
+            if values is not None:
+                shown = signal.shown(self.evidence, values)
+            columns[signal.name] = _or_none(shown[at])
+            if signal.ranked:
+                columns[f"{signal.name}_rank"] = [
+                    None if rank is None else int(rank) for rank in _or_none(ranks(shown)[at])
+                ]
+        rows = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, of_item, strict=True)) for of_item in rows]
+
+
+def fuse(evidence: Evidence) -> Fused:
+    """The items of a pool in the order of their final scores.
+
+    The final score is the weighted mean of the signals that the question gives reason for: whom it
+    names, which time. Ties stand in the order of `recorded_at`, the newest first, then of the pool.
+    """
+    query, recorded_at = evidence.query, evidence.columns["recorded_at"]
+    signals: dict[str, Values] = {}
+    finals = np.zeros(len(recorded_at))
+    full = []
+    for signal in SIGNALS:
+        weight = signal.weights.get(query.mode)
+        if weight is None or signal.name in query.without:
+            continue
+        values = signal.values(evidence)
+        if values is None:
+            continue
+        signals[signal.name] = values
+        finals += weight.scaled(query.recency_weight) * values
+        # The weight that a query gives to recency goes on top of what answers it.
+        full.append(weight.scaled(1.0))
+    if total := math.fsum(full):
+        finals = finals / total
+    finals = np.minimum(1.0, finals)
+    order = np.lexsort((-recorded_at, -finals))
+    order = order[finals[order] >= query.score_threshold]
+    return Fused(evidence, signals, finals, order)
+
+
+def _or_none(values: Values) -> list[float | None]:
+    return [
+        None if missing else value
+        for value, missing in zip(values.tolist(), np.isnan(values).tolist(), strict=True)
+    ]

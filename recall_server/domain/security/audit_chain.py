@@ -57,7 +57,7 @@ def canonical(value: Any) -> bytes:
 
     Raises `ValueError` on floats, which each language writes in its own way.
     """
-    if _has_float(value):
+    if _has_float([value]):
         raise ValueError("a float has no canonical form")
     return _encode(value).encode()
 
@@ -65,12 +65,13 @@ def canonical(value: Any) -> bytes:
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
-def _has_float(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_float, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_has_float, value))
-    return isinstance(value, float)
+def _has_float(values: Iterable[Any]) -> bool:
+    for value in values:
+        if isinstance(value, dict) and _has_float(value.values()):
+            return True
+        if isinstance(value, float) or (isinstance(value, list | tuple) and _has_float(value)):
+            return True
+    return False
 
 
 def digest(record: Mapping[str, Any]) -> str:
@@ -109,7 +110,7 @@ class Verifier:
     ) -> None:
         self.namespace = namespace
         self.head = start
-        self.vouched_for = start.seq
+        self.confirmed_up_to = start.seq
         self.details_erased = 0
         self._mac_key = mac_key
         self._waiting: dict[int, list[Checkpoint]] = {}
@@ -118,7 +119,6 @@ class Verifier:
                 self._waiting.setdefault(one.seq, []).append(one)
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Verify the next record."""
         seq = self.head.seq + 1
         try:
             self._check(record, seq)
@@ -161,12 +161,12 @@ class Verifier:
             )
         if (checkpoint.seq, checkpoint.digest) != (self.head.seq, self.head.digest):
             raise self._broken(
-                self.vouched_for + 1,
+                self.confirmed_up_to + 1,
                 f"it or one up to {checkpoint.seq} was rewritten: the checkpoint of "
                 f"{checkpoint.at} confirms another record {checkpoint.seq}",
                 to=checkpoint.seq,
             )
-        self.vouched_for = checkpoint.seq
+        self.confirmed_up_to = checkpoint.seq
 
     def finish(self) -> None:
         """End the chain: no checkpoint may name a later record."""

@@ -73,11 +73,16 @@ class Witness(NamedTuple):
 def witness(memory: Memory) -> Witness:
     """Return the first witness of a memory, from its own fields."""
     cited = memory.citation
-    return Witness(cited.episode_id, cited.span, cited.speaker, memory.session_id, memory.agent_id)
+    return Witness(
+        cited.episode_id,
+        cited.span,
+        cited.speaker,
+        memory.source.session_id,
+        memory.source.agent_id,
+    )
 
 
 def least_trusted(witnesses: Sequence[Witness]) -> Witness:
-    """Return the least trusted of several witnesses."""
     return min(witnesses, key=lambda one: one.trust)
 
 

@@ -185,7 +185,8 @@ def _lines(text: str) -> Iterator[_Line]:
         end = len(text) if newline < 0 else newline
         marks_fence = start in closed
         if fenced or marks_fence:
-            yield _Line(start, start, end, blank=not text[start:end].strip())
+            # A blank line ends no paragraph there.
+            yield _Line(start, start, end)
         else:
             yield _classify(text, start, end)
         fenced ^= marks_fence
@@ -217,7 +218,7 @@ def _is_heading(line: str) -> bool:
     words = [word for word in _LEFTOVER.findall(rest) if word.lower().strip(":,") not in _FILLER]
     if words and not re.match(r"\s*(?:[-=*_~#]|date\b|session\b)", line, re.IGNORECASE):
         return False
-    # A heading names what follows; "# Moved house, 8 May 2023" is content and is kept.
+    # A heading names what follows; "# Moved to Porto, 8 May 2023" is content and is kept.
     named = any(word.lower().rstrip("_0123456789") in _OCCASIONS for word in words)
     return len(words) <= (_HEADING_WORDS_MAX if named else 1)
 

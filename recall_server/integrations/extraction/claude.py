@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import unicodedata
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Unpack
 
@@ -22,20 +24,29 @@ from pydantic import (
 )
 
 from recall_server.domain.episode import Span
-from recall_server.domain.external_errors import ModelAnswerInvalid
-from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.domain.memory import Fact, MemoryType
-from recall_server.integrations.extraction.extractor import Passage
+from recall_server.domain.errors import ModelAnswerInvalid
+from recall_server.domain.extraction import Candidate, Extraction, Usage
+from recall_server.domain.memory import Fact, Memory, MemoryType
+from recall_server.domain.security.screening import orders
+from recall_server.domain.similarity import negations
+from recall_server.domain.text.terms import terms
+from recall_server.integrations.extraction.extractor import (
+    MERGED_CHARS_MAX,
+    Merged,
+    Passage,
+)
+from recall_server.integrations.extraction.rules.merge import NAME as RULES
+from recall_server.integrations.extraction.rules.merge import all_said
 from recall_server.integrations.llm.claude_api import (
     CALL_TOKENS_MAX,
     ClaudeApi,
     Connection,
     Line,
-    Prompt,
     Storable,
     form_of,
     json_object,
 )
+from recall_server.integrations.llm.prompts import Prompt
 
 # About a thousand tokens: seldom more than five memories; the prompt is twice as long.
 PASSAGE_CHARS = 4_000
@@ -47,20 +58,29 @@ _APOSTROPHE = re.compile("['\u2018\u2019]")
 _MARKS = " \t\r\n\"'.\u2018\u2019\u201c\u201d\u2026"
 
 
-class ClaudeExtractor:
-    """The port `Extractor` over the Messages API; `ClaudeApi` describes failures and retries."""
+class _Prompted:
+    """One prompt over the Messages API; `ClaudeApi` describes failures and retries."""
 
-    def __init__(
-        self, *, prompt: Prompt, attributes: str, **connection: Unpack[Connection]
-    ) -> None:
+    def __init__(self, *, prompt: Prompt, **connection: Unpack[Connection]) -> None:
         self._prompt = prompt
-        self._attributes = attributes
         self._claude = ClaudeApi(**connection)
 
     @property
     def call_tokens_max(self) -> int:
-        """Upper bound of the tokens of one call, for the budget; extractors without it are free."""
         return CALL_TOKENS_MAX
+
+    async def close(self) -> None:
+        await self._claude.close()
+
+
+class ClaudeExtractor(_Prompted):
+    """The port `Extractor` over the Messages API."""
+
+    def __init__(
+        self, *, prompt: Prompt, attributes: str, **connection: Unpack[Connection]
+    ) -> None:
+        super().__init__(prompt=prompt, **connection)
+        self._attributes = attributes
 
     @property
     def name(self) -> str:
@@ -83,9 +103,6 @@ class ClaudeExtractor:
         answer = await self._claude.ask(system, user, OUTPUT)
         candidates, rejected = read_entries(entries_of(answer.content), passage)
         return Extraction(candidates, self.name, rejected, answer.usage)
-
-    async def close(self) -> None:
-        await self._claude.close()
 
 
 def _as_data(passage: Passage) -> str:
@@ -214,3 +231,143 @@ def _locate(entry: Entry, passage: Passage) -> Span | None:
             if found := pattern.search(passage.text, turn.span.start, turn.span.end):
                 return Span(*found.span())
     return None
+
+
+MERGE_OUTPUT = form_of({"text": {"type": "string"}})
+
+
+class ClaudeMerger(_Prompted):
+    """The port `Merger` over the Messages API.
+
+    If one memory says what all others do, or the texts are too long, the rules decide without a
+    call. An unusable answer is no error here.
+    """
+
+    @property
+    def name(self) -> str:
+        return f"anthropic/{self._claude.model}/merge/{self._prompt.version}"
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        said = await all_said(memories)
+        if len(said.sources) < 2:
+            return None if said.text is None else Merged(said.text, RULES)
+        documents = _memories_as_data(said.sources)
+        system, user = self._prompt.fill(nonce=secrets.token_hex(8), memories=documents)
+        usage = Usage()
+        try:
+            answer = await self._claude.ask(system, user, MERGE_OUTPUT)
+            usage = answer.usage
+            text = _read(answer.content)
+        except ModelAnswerInvalid:
+            refused = ["is not there"]
+        else:
+            refused = objections(text, said.sources)
+            if not refused:
+                return Merged(text, self.name, usage)
+        return None if said.text is None else Merged(said.text, RULES, usage, tuple(refused))
+
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        said = await all_said(memories)
+        if len(said.sources) < 2:
+            return None if said.text is None else Merged(said.text, RULES)
+        texts = " ".join(memory.text for memory in said.sources)
+        draft = f"To be written by {self.name} from: {texts}"
+        return Merged(draft[:MERGED_CHARS_MAX], self.name, draft=True)
+
+
+def _memories_as_data(memories: Sequence[Memory]) -> str:
+    """Return all text of others as one JSON document."""
+    documents = [
+        {
+            "text": memory.text,
+            "said_at": f"{memory.said_at:%Y-%m-%d}",
+            "fact": memory.fact
+            and {
+                "entity": memory.fact.entity,
+                "attribute": memory.fact.attribute,
+                "value": memory.fact.value,
+                "negated": memory.fact.negated,
+            },
+        }
+        for memory in memories
+    ]
+    return json.dumps({"memories": documents}, ensure_ascii=False)
+
+
+class Proposal(BaseModel):
+    """The text of an answer, without characters that cannot be stored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    text: Annotated[Line, Field(min_length=1, max_length=MERGED_CHARS_MAX)]
+
+
+def _read(content: object) -> str:
+    try:
+        return Proposal.model_validate(content).text
+    except ValidationError:
+        raise ModelAnswerInvalid from None
+
+
+def objections(text: str, memories: Sequence[Memory]) -> list[str]:
+    """Return why `text` may not replace `memories`, each reason as the end of a sentence.
+
+    Numbers (with sign, currency, per cent, am or pm), and all words of names, dates and
+    identifiers, are in both or in neither; values of facts are not lost; it denies something if and
+    only if they do. This is a signal, not a proof: other words may still have changed.
+    """
+    said = " ".join(memory.text for memory in memories)
+    words, said_terms = frozenset(terms(text)), frozenset(terms(said))
+    figures, said_figures = frozenset(_figures(text)), frozenset(_figures(said))
+    denials = [negations(memory.text) > 0 for memory in memories]
+    checks = (
+        ("loses a number", said_figures <= figures),
+        ("makes up a number", figures <= said_figures),
+        ("loses a name or a date", _names(said) <= words),
+        ("makes up a name or a date", _names(_OPENING.sub(" ", text)) <= said_terms),
+        ("loses the value of a fact", all(_values(memory) <= words for memory in memories)),
+        ("denies what was not denied, or the reverse", (negations(text) > 0) == any(denials)),
+    )
+    return [*orders(text), *(reason for reason, kept in checks if not kept)]
+
+
+_SIGN = r"(?:[-−±~≈=<>≤≥+#$€£¥₹]|(?<=[~≈=<>≤≥$€£¥₹])\s)*"
+_FIGURE = re.compile(
+    rf"(?:(?<!\w){_SIGN})?\d+(?:[.,:/-]\d+)*(?:\s?[%‰°€£¥₹$]|\s?[ap]\.?m\b)?", re.IGNORECASE
+)
+_GROUPING = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+def _figures(text: str) -> Iterator[str]:
+    """Yield the numbers of a text in one form: "1,200" is "1200", "9:30 p.m." is "9:30pm"."""
+    plain = _GROUPING.sub("", unicodedata.normalize("NFKC", text))
+    for found in _FIGURE.finditer(plain):
+        yield re.sub(r"\s|(?<=[ap])\.", "", found[0].casefold())
+
+
+_OPENING = re.compile(r"(?:^|(?<=[.!?…;:]\s))\W*\w+")
+_TIME = re.compile(
+    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|april|june|july|august"
+    r"|september|october|november|december)\b",
+    re.IGNORECASE,
+)
+_IDENTIFIER = re.compile(r"[^\W\d]\d|\d[^\W\d]|\w[._@/\\=+&:]\w")
+
+
+def _names(text: str) -> frozenset[str]:
+    """Return the terms of all words that have a capital, name a day or a month ("may" and "march"
+    need the capital), or are identifiers: "v2", "snake_case", "node.js".
+    """
+    chunks = (
+        chunk
+        for chunk in text.split()
+        if chunk != chunk.lower() or _TIME.search(chunk) or _IDENTIFIER.search(chunk)
+    )
+    # Capitalized function words give terms only if they stand alone.
+    return frozenset(terms(" ".join(chunks))).intersection(terms(text))
+
+
+def _values(memory: Memory) -> frozenset[str]:
+    """Return the terms of a fact's value that are also in the memory's text."""
+    value = memory.fact.value if memory.fact else ""
+    return frozenset(terms(value)).intersection(terms(memory.text))

@@ -1,11 +1,13 @@
 """The port of extraction: from a passage of an episode to the memories it states."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from recall_server.domain.episode import Turn
-from recall_server.domain.extraction import Extraction
+from recall_server.domain.extraction import Extraction, Usage
+from recall_server.domain.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,13 @@ class Passage:
     occurred_at: datetime
 
 
+def candidates_max(passage: Passage) -> int:
+    """Return how many memories a passage may give: one for 40 characters, and at least five."""
+    return max(5, sum(turn.span.end - turn.span.start for turn in passage.turns) // 40)
+
+
 class Extractor(Protocol):
-    """Proposes at most five memories per passage, each citing its exact words.
+    """Proposes at most `candidates_max` memories per passage, each citing its exact words.
 
     Spans are positions in `passage.text`. Raises `ModelUnavailable` (try again later) or
     `ModelAnswerInvalid` (the answer was unusable); never returns a placeholder as a memory.
@@ -27,19 +34,64 @@ class Extractor(Protocol):
 
     @property
     def name(self) -> str:
-        """The provenance of its memories: "rules/1", "anthropic/<model>/<prompt version>"."""
-        ...
+        """The provenance of its memories: "rules/2", "anthropic/<model>/<prompt version>"."""
 
     @property
     def passage_chars(self) -> int:
         """The usual length of a passage: longer episodes come in several."""
-        ...
 
     @property
     def call_tokens_max(self) -> int:
         """Tokens of a language model, in and out, that one call may cost; 0: it asks none."""
-        ...
 
     async def extract(self, passage: Passage) -> Extraction: ...
+
+    async def close(self) -> None: ...
+
+
+MERGED_CHARS_MAX = 2_000
+"""The longest text of a merged memory, in characters: as long as an extracted one may be."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """One text for several memories, the name of its author, and its cost.
+
+    `by` is the name of a merger. If a model's text was refused, it is that of the rules, and
+    `refused` gives the reasons, each as the end of a sentence about the model's text. A
+    `draft` is still to be written: no model was asked yet.
+    """
+
+    text: str
+    by: str
+    usage: Usage = field(default_factory=Usage)
+    refused: tuple[str, ...] = ()
+    draft: bool = False
+
+
+class Merger(Protocol):
+    """Makes one text of two or more similar memories that do not contradict each other.
+
+    No fact, number, date or name is lost. If that takes more than `MERGED_CHARS_MAX` characters, it
+    returns None, and the memories stay. Their order does not matter. Raises `ModelUnavailable` (try
+    again later), nothing else.
+    """
+
+    @property
+    def name(self) -> str:
+        """The provenance of its memories: "rules/merge/1", "anthropic/<model>/merge/<prompt
+        version>".
+        """
+
+    @property
+    def call_tokens_max(self) -> int:
+        """Tokens of a language model, in and out, that one call may cost; 0: it asks none."""
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None: ...
+
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        """The text of `merge` where that takes no model, or else a draft. Nothing is paid, and
+        nothing raised.
+        """
 
     async def close(self) -> None: ...

@@ -15,14 +15,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, Required, TypedDict, cast
+from typing import Annotated, Literal, Required, TypedDict, cast
 
 import anthropic
 import httpx2
 from anthropic.types import OutputConfigParam
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, ValidationError
 
-from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Usage
 
 ANSWER_BYTES_MAX = 1_000_000
@@ -80,15 +80,6 @@ def json_object(properties: Mapping[str, object]) -> dict[str, object]:
 def form_of(properties: Mapping[str, object]) -> OutputConfigParam:
     """Return the output form of such an object."""
     return {"format": {"type": "json_schema", "schema": json_object(properties)}}
-
-
-class Prompt(Protocol):
-    """The part of `prompts.Prompt` that is used here."""
-
-    @property
-    def version(self) -> str: ...
-
-    def fill(self, **values: str) -> tuple[str, str]: ...
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ import importlib
 from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Protocol, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.external_errors import RerankerUnavailable
+from recall_server.domain.errors import RerankerUnavailable
 from recall_server.domain.namespace import Namespace
-from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX
-from recall_server.integrations.embeddings.torch_models import ModelThread
-from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX
+from recall_server.integrations.embeddings.torch_models import ModelThread, Running
+from recall_server.integrations.rerankers import Passage, RerankQuery
 
 
 class _Encoder(Protocol):
@@ -32,17 +32,8 @@ class CrossEncoderReranker:
 
     judges = True
 
-    def __init__(
-        self, model_name: str, *, threads: int, timeout_s: float, download: bool = False
-    ) -> None:
-        self._thread = ModelThread(
-            model_name,
-            _made,
-            RerankerUnavailable,
-            threads=threads,
-            timeout_s=timeout_s,
-            download=download,
-        )
+    def __init__(self, model_name: str, **running: Unpack[Running]) -> None:
+        self._thread = ModelThread(model_name, _made, RerankerUnavailable, **running)
 
     @property
     def name(self) -> str:

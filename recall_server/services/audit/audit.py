@@ -1,18 +1,187 @@
 """The audit log: the caller, operation, time, outcome and cost of each call, and never a text."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from itertools import islice
 from time import perf_counter
 
-from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Context
-from recall_server.domain.errors import NamespaceNotFound
+import structlog
+
+from recall_server.domain.audit import AccessCount, AuditEntry
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.errors import AuditUnavailable, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace
-from recall_server.services.audit.read_log import ReadLog
 from recall_server.services.cursors import Cursors, Listing
+from recall_server.storage.driver import run_uncancelled
 from recall_server.storage.store import Store
 from recall_server.storage.tables.audit import AuditRecord, Filter
+
+log = structlog.get_logger()
+
+# From the first record that waits to the transaction that writes it: what is left of 250 ms is for
+# the transaction itself.
+DELAY_S = 0.1
+# From a batch that could not be written to the next attempt.
+RETRY_S = 0.5
+# Of all namespaces together; a record takes about 2 kB.
+WAITING_RECORDS_MAX = 10_000
+# Of one transaction, so that others need not wait long for it.
+BATCH_RECORDS_MAX = 200
+
+
+@dataclass(eq=False)
+class ReadLog:
+    """The records of reads that wait to be written."""
+
+    store: Store
+    delay_s: float = DELAY_S
+    retry_s: float = RETRY_S
+    waiting_records_max: int = WAITING_RECORDS_MAX
+    _waiting_records: int = 0
+    _batches: "dict[Namespace, _Waiting]" = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise `AuditUnavailable` where reads of any namespace are refused."""
+        self._check_space()
+        for waiting in self._batches.values():
+            waiting.check()
+
+    def check_for(self, namespace: Namespace) -> None:
+        """Raise `AuditUnavailable` where reads of this namespace are refused."""
+        self._check_space()
+        if (waiting := self._batches.get(namespace)) is not None:
+            waiting.check()
+
+    def add(self, entry: AuditEntry) -> None:
+        """Take in the record of a read that has ended. Raises `AuditUnavailable`."""
+        self.check_for(entry.namespace)
+        milliseconds = entry.elapsed_ms()
+        waiting = self._batches.setdefault(entry.namespace, _Waiting())
+        entry.elapsed_ms = lambda: milliseconds
+        waiting.records.append(entry)
+        self._waiting_records += 1
+        if waiting.writer is None or waiting.writer.done():
+            waiting.writer = asyncio.create_task(self._write_later(entry.namespace, waiting))
+
+    async def flush(self, namespace: Namespace | None = None) -> None:
+        """Write what waits now, of one namespace or of all. Raises `AuditUnavailable`."""
+        batches = [
+            self._write(one, waiting)
+            for one, waiting in self._batches.items()
+            if namespace in (None, one)
+        ]
+        for ended in await asyncio.gather(*batches, return_exceptions=True):
+            if ended is not None:
+                raise ended
+
+    async def close(self) -> None:
+        """Write what waits. Raises `AuditUnavailable`."""
+        writers = [one.writer for one in self._batches.values() if one.writer is not None]
+        try:
+            await self.flush()
+        finally:
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+
+    def _check_space(self) -> None:
+        if self._waiting_records >= self.waiting_records_max:
+            raise AuditUnavailable
+
+    async def _write_later(self, namespace: Namespace, waiting: "_Waiting") -> None:
+        while waiting.records:
+            await asyncio.sleep(self.delay_s if waiting.failure is None else self.retry_s)
+            with suppress(AuditUnavailable):
+                await self._write(namespace, waiting)
+
+    async def _write(self, namespace: Namespace, waiting: "_Waiting") -> None:
+        """Write what waits now, in order, even if the caller is cancelled meanwhile."""
+        await run_uncancelled(self._write_all(namespace, waiting))
+
+    async def _write_all(self, namespace: Namespace, waiting: "_Waiting") -> None:
+        async with waiting.writing:
+            left = len(waiting.records)
+            while left:
+                batch = tuple(islice(waiting.records, min(left, BATCH_RECORDS_MAX)))
+                await self._write_batch(namespace, waiting, batch)
+                for _ in batch:
+                    waiting.records.popleft()
+                left -= len(batch)
+                self._waiting_records -= len(batch)
+            if not waiting.records and self._batches.get(namespace) is waiting:
+                del self._batches[namespace]
+
+    async def _write_batch(
+        self, namespace: Namespace, waiting: "_Waiting", batch: Sequence[AuditEntry]
+    ) -> None:
+        try:
+            await write_reads(self.store, namespace, batch, again=waiting.failure is not None)
+        except NamespaceNotFound:
+            log.info("read_records_dropped", records=len(batch))
+        except Exception as error:
+            if waiting.failure is None:
+                log.exception("read_records_not_written", records=len(batch))
+            waiting.failure = _unavailable(error)
+            raise waiting.failure from error
+        waiting.failure = None
+
+
+class _Waiting:
+    """The records of one namespace that wait, the task that writes them, and why it failed."""
+
+    def __init__(self) -> None:
+        self.records: deque[AuditEntry] = deque()
+        self.writing = asyncio.Lock()
+        self.writer: asyncio.Task[None] | None = None
+        self.failure: AuditUnavailable | None = None
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise AuditUnavailable(self.failure.message)
+
+
+async def write_reads(
+    store: Store, namespace: Namespace, batch: Sequence[AuditEntry], *, again: bool = False
+) -> None:
+    """Write the records of reads and the accesses they count, in one transaction; `again`: an
+    earlier attempt failed, and nobody knows whether it was committed. Raises `NamespaceNotFound`.
+    """
+    async with store.transaction(namespace) as tx:
+        if again:
+            written = await tx.audit.written(entry.id for entry in batch)
+            batch = [entry for entry in batch if entry.id not in written]
+        await tx.memories.count_accesses(
+            _counted((entry.memories_shown, entry.started_at) for entry in batch)
+        )
+        await tx.episodes.count_accesses(
+            _counted((entry.turns_shown, entry.started_at) for entry in batch)
+        )
+        await tx.audit.record_all(batch)
+    for entry in batch:
+        entry.written = True
+
+
+def _counted(shown: Iterable[tuple[Sequence[str], datetime]]) -> list[AccessCount]:
+    """How often each was shown, and when last."""
+    times: Counter[str] = Counter()
+    last: dict[str, datetime] = {}
+    for ids, at in shown:
+        times.update(ids)
+        last.update((one, max(at, last.get(one, at))) for one in ids)
+    return [AccessCount(one, times[one], last[one]) for one in sorted(times)]
+
+
+def _unavailable(error: Exception) -> AuditUnavailable:
+    if not isinstance(error, RecallError):
+        return AuditUnavailable()
+    return AuditUnavailable(
+        f"Reads cannot be recorded in the audit log, so they are refused. {error.message}"
+    )
+
 
 SEQ_MAX = 2**63 - 1
 
@@ -30,8 +199,7 @@ class Audit:
     """Begins records, reads the audit log, and writes records that have no other transaction."""
 
     store: Store
-    now: Callable[[], datetime]
-    new_id: Callable[[str], str]
+    runtime: Runtime
     cursors: Cursors
     reads: ReadLog
 
@@ -47,13 +215,13 @@ class Audit:
         """A record for an operation that starts now."""
         started = perf_counter()
         return AuditEntry(
-            id=self.new_id("rec"),
+            id=self.runtime.new_id("rec"),
             namespace=namespace,
             operation=operation,
             protocol=protocol,
             accessor=accessor,
-            request_id=self.new_id("req"),
-            started_at=self.now(),
+            request_id=self.runtime.new_id("req"),
+            started_at=self.runtime.now(),
             elapsed_ms=lambda: (perf_counter() - started) * 1000,
             read_only=read_only,
         )
@@ -80,28 +248,16 @@ class Audit:
     async def observed(
         self, namespace: Namespace, operation: str, protocol: str, **counts: int
     ) -> None:
-        """Write the record of an operator's read before its result is shown. Raises
-        `NamespaceNotFound`.
-        """
+        """Write the record of an operator's read before it is shown. Raises `NamespaceNotFound`."""
         entry = self.begin(namespace, operation, protocol, None)
         entry.counts |= counts
-        async with self.store.transaction(namespace, write=False) as tx:
-            if await tx.audit.head() is None:
-                raise NamespaceNotFound
         await self.write(entry)
 
-    async def page(
-        self,
-        context: Context,
-        wanted: Filter,
-        *,
-        cursor: str,
-        limit: int,
-    ) -> AuditPage:
+    async def page(self, context: Context, wanted: Filter, *, cursor: str, limit: int) -> AuditPage:
         """The newest chained records that are wanted, or of those on the pages behind `cursor`,
         with those of all reads that this process has answered. Raises `InvalidCursor`.
         """
-        listing = Listing("audit", context.namespace, context.entry.accessor or "", asdict(wanted))
+        listing = Listing("audit", context, asdict(wanted))
         [before] = self.cursors.place(listing, cursor) or [str(SEQ_MAX)]
         await self.reads.flush(context.namespace)
         async with self.store.transaction(context.namespace, write=False) as tx:

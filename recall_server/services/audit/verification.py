@@ -1,22 +1,25 @@
 """Exports, signs and verifies the audit log, with the database or without."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound
+import structlog
+
+from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Verifier
-from recall_server.integrations.checkpoints import signed, verified_checkpoint
+from recall_server.integrations.checkpoints import CheckpointStore, signed, verified_checkpoint
 from recall_server.integrations.crypto.keys import Jwk, ServerKey
 from recall_server.storage.store import Store
 
 FORMAT = "recall-audit/1"
 # Records per read: the most that an export or a verification holds in memory.
-BATCH = 500
+RECORDS_BATCH = 500
 NAMESPACES_AT_ONCE = 500
 # The purpose for which the MAC key is derived.
 PURPOSE = "audit"
@@ -24,16 +27,14 @@ PURPOSE = "audit"
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of a verification: records 1 to `seq` are intact; checkpoints confirm those up to
-    `vouched_for`.
-    """
+    """Records 1 to `seq` are intact; checkpoints confirm those up to `vouched_for`."""
 
     namespace: str
     seq: int
     digest: str
     unchained: int
     details_erased: int
-    vouched_for: int
+    confirmed_up_to: int
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Verification:
             raise AuditBroken(
                 namespace, after.seq + 1, "the head of the audit log does not know it"
             )
-        vouched_for = max((one.seq for one in outside), default=0)
-        return _verified(verifier, unchained, vouched_for)
+        confirmed_up_to = max((one.seq for one in outside), default=0)
+        return _verified(verifier, unchained, confirmed_up_to)
 
     async def checkpoint(self, namespace: Namespace) -> tuple[int, str] | None:
         """Return the length of the log and a signed checkpoint of it; None if it is empty. Raises
@@ -111,9 +112,7 @@ class Verification:
         return head.seq, signed(self.key, self._checkpoint(namespace, head))
 
     async def namespaces(self, *, grown: bool = False) -> AsyncIterator[Namespace]:
-        """Yield all namespaces with an audit log; with `grown`, those with records after their last
-        checkpoint.
-        """
+        """Yield the namespaces with an audit log; `grown`: with records after the checkpoint."""
         after = ""
         while True:
             async with self.store.transaction(None, write=False) as tx:
@@ -136,7 +135,7 @@ class Verification:
     ) -> AsyncIterator[dict[str, Any]]:
         after = 0
         while to is None or after < to:
-            limit = BATCH if to is None else min(BATCH, to - after)
+            limit = RECORDS_BATCH if to is None else min(RECORDS_BATCH, to - after)
             async with self.store.transaction(namespace, write=False) as tx:
                 found = await tx.audit.chained(after, limit)
             for record in found:
@@ -169,9 +168,7 @@ def manifest_of(lines: Iterator[str]) -> dict[str, Any]:
 def verified_export(
     manifest: dict[str, Any], lines: Iterator[str], checkpoints: Iterable[Checkpoint], public: Jwk
 ) -> Verified:
-    """Verify the remaining lines of an export with the trusted key and the given checkpoints alone.
-    Raises `AuditBroken`.
-    """
+    """Verify the rest of an export by a trusted key and checkpoints. Raises `AuditBroken`."""
     namespace = manifest["namespace"]
     verifier = Verifier(namespace, checkpoints=checkpoints)
     fault: AuditBroken | None = None
@@ -179,23 +176,23 @@ def verified_export(
     for line in lines:
         found = _parsed(line)
         if "broken" in found:
-            raise _exact(fault, _reported_fault(namespace, verifier.head.seq, found["broken"]))
+            raise _reported(found["broken"], verifier, fault)
         if fault is None and seal is not None:
             raise AuditBroken(namespace, verifier.head.seq + 1, "it follows the seal")
         seal = found.get("seal")
         if fault is None and seal is None:
             fault = _fault(partial(verifier.take, found))
-    # A checkpoint proves more than the seal, which anybody may have cut off.
+    # A checkpoint proves more than the seal, which may have been cut off.
     fault = fault or _fault(verifier.finish)
     if fault is not None:
         raise fault
-    vouched_for = verifier.vouched_for
+    confirmed_up_to = verifier.confirmed_up_to
     verifier.confirm(_opened(seal, verifier, public))
-    return _verified(verifier, manifest.get("unchained", 0), vouched_for)
+    return _verified(verifier, manifest.get("unchained", 0), confirmed_up_to)
 
 
 def _opened(seal: Any, verifier: Verifier, public: Jwk) -> Checkpoint:
-    namespace, first = verifier.namespace, verifier.vouched_for + 1
+    namespace, first = verifier.namespace, verifier.confirmed_up_to + 1
     if seal is None:
         raise AuditBroken(
             namespace, verifier.head.seq + 1, "the export ends before it, without a seal"
@@ -226,22 +223,16 @@ def read_checkpoints(lines: Iterable[str], public: Jwk) -> Iterator[Checkpoint]:
                 ) from None
 
 
-def _reported_fault(namespace: str, read: int, fault: Any) -> AuditBroken:
-    seq = fault.get("seq") if isinstance(fault, dict) else None
-    return AuditBroken(
-        namespace,
-        seq if isinstance(seq, int) else read + 1,
-        "the server found the audit log broken there when it exported it",
-    )
-
-
-def _exact(found: AuditBroken | None, reported: AuditBroken) -> AuditBroken:
-    """Prefer the server's report if only a range of records is known to be bad: the server has the
-    key.
+def _reported(reported: Any, verifier: Verifier, found: AuditBroken | None) -> AuditBroken:
+    """The fault that the server reported, unless it contradicts the one found here: only the server
+    has the key, so without it often no more than a range of records is known to be bad.
     """
-    if found is None or found.seq <= reported.seq <= found.to:
-        return reported
-    return found
+    seq = reported.get("seq") if isinstance(reported, dict) else None
+    seq = seq if isinstance(seq, int) else verifier.head.seq + 1
+    if found is not None and not found.seq <= seq <= found.to:
+        return found
+    why = "the server found the audit log broken there when it exported it"
+    return AuditBroken(verifier.namespace, seq, why)
 
 
 def _same(verifier: Verifier, head: Head) -> None:
@@ -255,9 +246,9 @@ def _same(verifier: Verifier, head: Head) -> None:
         raise AuditBroken(verifier.namespace, reached.seq, why)
 
 
-def _verified(verifier: Verifier, unchained: int, vouched_for: int) -> Verified:
+def _verified(verifier: Verifier, unchained: int, confirmed_up_to: int) -> Verified:
     head, erased = verifier.head, verifier.details_erased
-    return Verified(verifier.namespace, head.seq, head.digest, unchained, erased, vouched_for)
+    return Verified(verifier.namespace, head.seq, head.digest, unchained, erased, confirmed_up_to)
 
 
 def _fault(step: Callable[[], None]) -> AuditBroken | None:
@@ -279,3 +270,64 @@ def _parsed(line: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+log = structlog.get_logger()
+
+# Checkpoints per delivery.
+NAMESPACES_BATCH = 500
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Writes checkpoints to each of the operator's `places`; does nothing if there are none."""
+
+    verification: Verification
+    places: Sequence[CheckpointStore]
+    every_s: float
+
+    async def run(self) -> None:
+        """Write checkpoints every `every_s` seconds until cancelled. The next time retries."""
+        while self.places:
+            try:
+                await self.write([one async for one in self.verification.namespaces(grown=True)])
+            except RecallError as error:
+                log.error("checkpoints_delayed", code=error.code, message=error.message)  # noqa: TRY400
+            except Exception:
+                # An unexpected error must not end the loop.
+                log.exception("checkpoints_failed")
+            await asyncio.sleep(self.every_s)
+
+    async def write(self, namespaces: Sequence[Namespace]) -> int:
+        """Write a checkpoint of each namespace to every place; return how many. A broken log gets
+        none, and an `audit_broken` event is logged.
+
+        Raises `Unavailable` if a place does not accept them. They are written again then; a
+        duplicate at another place does no harm.
+        """
+        written = 0
+        for start in range(0, len(namespaces), NAMESPACES_BATCH):
+            made = await self._sign(namespaces[start : start + NAMESPACES_BATCH])
+            for place in self.places if made else ():
+                await place.store([signed for _, _, signed in made])
+            for namespace, seq, _ in made:
+                async with self.verification.store.transaction(namespace) as tx:
+                    await tx.audit.checkpointed(seq)
+            written += len(made)
+        return written
+
+    async def _sign(self, namespaces: Sequence[Namespace]) -> list[tuple[Namespace, int, str]]:
+        checkpoints = []
+        for namespace in namespaces:
+            try:
+                found = await self.verification.checkpoint(namespace)
+            except AuditBroken as error:
+                log.error("audit_broken", namespace=namespace, seq=error.seq)  # noqa: TRY400
+                continue
+            if found is not None:
+                checkpoints.append((namespace, *found))
+        return checkpoints
+
+    async def close(self) -> None:
+        for place in self.places:
+            await place.close()

@@ -1,5 +1,9 @@
 """Issues, verifies, lists, rotates and revokes tokens."""
 
+import hashlib
+import re
+import secrets
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -8,8 +12,7 @@ from typing import Protocol
 import structlog
 
 from recall_server.domain.audit import AuditEntry, Outcome
-from recall_server.domain.containers import container
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import (
     BeingErased,
     Invalid,
@@ -19,12 +22,43 @@ from recall_server.domain.errors import (
     Unauthenticated,
     WouldWiden,
 )
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import Refusal, Rights, Scope, TokenInfo, narrower_or_equal
-from recall_server.domain.security.tokens import new_token, token_hash, well_formed
 from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.integrations.crypto.jwt import NotValid
 from recall_server.storage.store import Store, Transaction
+
+PREFIX = "rcl_"
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+RANDOM_CHARS = 32
+_SHAPE = re.compile(r"rcl_([0-9A-Za-z]{32})([0-9A-Za-z]{6})", re.ASCII)
+
+
+def new_token(choice: Callable[[str], str] = secrets.choice) -> str:
+    """Return a new token with 190 random bits."""
+    body = "".join(choice(ALPHABET) for _ in range(RANDOM_CHARS))
+    return PREFIX + body + checksum(body)
+
+
+def well_formed(token: str) -> bool:
+    """Whether `token` has the form and checksum of ours."""
+    match = _SHAPE.fullmatch(token)
+    return match is not None and checksum(match[1]) == match[2]
+
+
+def token_hash(token: str) -> str:
+    """Return the hash to store. One SHA-256 is enough for 190 random bits."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def checksum(body: str) -> str:
+    number = zlib.crc32(body.encode())
+    digits = ""
+    for _ in range(6):
+        number, digit = divmod(number, len(ALPHABET))
+        digits = ALPHABET[digit] + digits
+    return digits
+
 
 log = structlog.get_logger()
 
@@ -43,9 +77,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class TokenRequest:
-    """The limits of a new token. `expires_in`: None is never, if the operator asks; `uses`: None is
-    any number.
-    """
+    """Limits of a new token; None: no expiry (if the operator asks), or any number of uses."""
 
     rights: Rights = field(default_factory=Rights)
     expires_in: timedelta | None = None
@@ -53,9 +85,7 @@ class TokenRequest:
 
 
 class SignedTokens(Protocol):
-    """Tokens that no table holds: delegated tokens of this server, and those of
-    configured issuers.
-    """
+    """Tokens that no table holds: children, and those of configured issuers."""
 
     async def verify(self, token: str) -> TokenInfo:
         """Return the token's owner and rights. Raises `NotValid` on a token to refuse like any
@@ -66,27 +96,17 @@ class SignedTokens(Protocol):
         """Whether a verified token would be accepted again."""
 
 
+@dataclass(frozen=True)
 class Access:
     """Tokens by namespace. `begin` starts an audit record; `life` is a token's default lifetime;
     `signed` verifies tokens that no table holds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        now: Callable[[], datetime],
-        new_id: Callable[[str], str],
-        begin: Callable[[Namespace, str, str, str | None], AuditEntry],
-        life: timedelta,
-        *,
-        signed: SignedTokens,
-    ) -> None:
-        self._store = store
-        self._now = now
-        self._new_id = new_id
-        self._begin = begin
-        self._life = life
-        self._signed = signed
+    store: Store
+    runtime: Runtime
+    begin: Callable[[Namespace, str, str, str | None], AuditEntry]
+    life: timedelta
+    signed: SignedTokens
 
     async def issue(
         self,
@@ -105,9 +125,9 @@ class Access:
         """
         label = clean_label(label, "label", chars_max=LABEL_CHARS_MAX) if label else ""
         wanted = validated(wanted or TokenRequest())
-        token, now = new_token(), self._now()
+        token, now = new_token(), self.runtime.now()
         info = TokenInfo(
-            self._new_id("acc"),
+            self.runtime.new_id("acc"),
             context.namespace,
             now,
             label=label,
@@ -116,7 +136,7 @@ class Access:
             expires_at=now + wanted.expires_in if wanted.expires_in else None,
             uses_left=wanted.uses,
         )
-        async with self._store.transaction(context.namespace, entry=context.entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             if by is not None:
@@ -126,7 +146,7 @@ class Access:
                 if issuer is None:
                     raise WouldWiden("Only a token that was made here issues others.")
                 if info.expires_at is None:
-                    end = now + self._life
+                    end = now + self.life
                     info = replace(info, expires_at=min(issuer.expires_at or end, end))
                 _require_narrower(info, issuer, now)
             await tx.access.add_token(info, token_hash(token))
@@ -144,18 +164,18 @@ class Access:
         """
         if not well_formed(token):
             try:
-                return await self._signed.verify(token)
+                return await self.signed.verify(token)
             except NotValid as why:
                 log.info("token_refused", reason=str(why))
                 raise Unauthenticated(REFUSED) from None
-        info = await self._store.autocommit(None).access.by_hash(token_hash(token))
+        info = await self.store.autocommit(None).access.by_hash(token_hash(token))
         if info is None:
             log.info("token_refused", reason="unknown")
             raise Unauthenticated(REFUSED)
-        now = self._now()
+        now = self.runtime.now()
         refusal = info.refusal(now)
         if refusal is None and (info.uses_left is not None or _note_due(info.last_used_at, now)):
-            async with self._store.transaction(info.namespace) as tx:
+            async with self.store.transaction(info.namespace) as tx:
                 used, left = await tx.access.use(info.accessor, now)
             info = replace(info, uses_left=left)
             refusal = None if used else Refusal.USED_UP
@@ -169,10 +189,10 @@ class Access:
         read; no use is counted.
         """
         if info.signed is not None:
-            return await self._signed.still_valid(info)
-        now = await self._store.autocommit(None).access.by_accessor(info.accessor)
+            return await self.signed.still_valid(info)
+        now = await self.store.autocommit(None).access.by_accessor(info.accessor)
         # The current call may be the last counted use.
-        return now is not None and now.refusal(self._now()) in (None, Refusal.USED_UP)
+        return now is not None and now.refusal(self.runtime.now()) in (None, Refusal.USED_UP)
 
     async def _refuse(self, info: TokenInfo, refusal: Refusal, now: datetime) -> None:
         log.info("token_refused", reason=refusal, accessor=info.accessor)
@@ -180,35 +200,28 @@ class Access:
         # Repeated use of a refused token must not fill the audit log or the disk.
         if not _note_due(info.refused_at, now) and not (expired and info.expired_at is None):
             return
-        entry = self._begin(info.namespace, "authenticate", "guard", info.accessor)
+        entry = self.begin(info.namespace, "authenticate", "guard", info.accessor)
         entry.outcome, entry.code = Outcome.ERROR, Unauthenticated.code
         entry.counts[refusal] = 1
-        async with self._store.transaction(info.namespace, entry=entry) as tx:
+        async with self.store.transaction(info.namespace, entry=entry) as tx:
             await tx.lock()
             await tx.access.refuse(info.accessor, now, expired=expired)
 
     async def tokens(self, namespace: Namespace | None = None) -> list[TokenInfo]:
         """Return the tokens of one namespace, or of all."""
-        async with self._store.transaction(namespace, write=False) as tx:
+        async with self.store.transaction(namespace, write=False) as tx:
             return await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
 
     async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
-        """Return the token that `accessor` names, in `namespace` if given. Raises
-        `TokenNotFound`.
-        """
+        """The token of this accessor, in `namespace` if given. Raises `TokenNotFound`."""
         storable(accessor)
-        info = await self._store.autocommit(None).access.by_accessor(accessor)
+        info = await self.store.autocommit(None).access.by_accessor(accessor)
         if info is None or namespace not in (None, info.namespace):
             raise TokenNotFound
         return info
 
     async def rotate(
-        self,
-        context: Context,
-        info: TokenInfo,
-        overlap: timedelta,
-        *,
-        by: str | None = None,
+        self, context: Context, info: TokenInfo, overlap: timedelta, *, by: str | None = None
     ) -> tuple[str, TokenInfo]:
         """Return a replacement of `info`, which ends after `overlap`: with the same rights, label,
         parent, children and uses left, and the old one's original lifetime. If a token asks for it
@@ -218,14 +231,14 @@ class Access:
         """
         if not timedelta() <= overlap <= OVERLAP_MAX:
             raise Invalid(f"overlap must be 0 seconds to {OVERLAP_MAX.days} days.")
-        token, now = new_token(), self._now()
-        async with self._store.transaction(info.namespace, entry=context.entry) as tx:
+        token, now = new_token(), self.runtime.now()
+        async with self.store.transaction(info.namespace, entry=context.entry) as tx:
             await tx.lock()
             old = await _find(tx, info.accessor)
             if old.refusal(now) is not None:
                 raise Invalid("This token is not valid any more. Issue a new one.")
             new = TokenInfo(
-                self._new_id("acc"),
+                self.runtime.new_id("acc"),
                 old.namespace,
                 now,
                 label=old.label,
@@ -244,20 +257,15 @@ class Access:
         return token, new
 
     async def revoke(
-        self,
-        context: Context,
-        info: TokenInfo,
-        *,
-        children_only: bool = False,
-        force: bool = False,
+        self, context: Context, info: TokenInfo, *, children_only: bool = False, force: bool = False
     ) -> list[str]:
         """Revoke a token and all that it issued, or only these, from the next call on; return the
         accessors that were not revoked before.
 
         Raises `LastAdmin` if the namespace would lose its last token with the scope admin.
         """
-        now = self._now()
-        async with self._store.transaction(info.namespace, entry=context.entry) as tx:
+        now = self.runtime.now()
+        async with self.store.transaction(info.namespace, entry=context.entry) as tx:
             await tx.lock()
             await tx.audit.require(context.entry.accessor)
             context.entry.ends_caller = True
@@ -285,8 +293,8 @@ class Access:
         """Refuse tokens that were made before `at` (None: now), of one namespace or of all. Raises
         `NamespaceNotFound`.
         """
-        at = at or self._now()
-        async with self._store.transaction(namespace, entry=entry) as tx:
+        at = at or self.runtime.now()
+        async with self.store.transaction(namespace, entry=entry) as tx:
             if namespace is None:
                 await tx.server.set_tokens_not_before(at)
                 log.warning("tokens_not_before", at=at.isoformat())

@@ -5,14 +5,13 @@ No table holds a child. It is valid while its parent is, unless its own id was r
 checks both. It has no children itself and cannot manage tokens.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jwt
 
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Invalid, TokenNotFound, Unauthenticated, WouldWiden
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace, namespace
@@ -51,23 +50,18 @@ class Delegation:
     def __init__(
         self,
         store: Store,
-        now: Callable[[], datetime],
-        new_id: Callable[[str], str],
+        runtime: Runtime,
         key: ServerKey,
         audience: str,
     ) -> None:
         self._store = store
-        self._now = now
-        self._new_id = new_id
+        self._runtime = runtime
         self._key = key
         self._public = jwt.PyJWK(dict(key.public), ALG)
         self._expected = Expected(OURS, audience, TYP, (ALG,))
 
     async def mint(
-        self,
-        context: Context,
-        parent: str,
-        wanted: TokenRequest,
+        self, context: Context, parent: str, wanted: TokenRequest
     ) -> tuple[str, TokenInfo]:
         """Return a child of the token `parent`; by default for `LIFE`, or until its parent ends.
 
@@ -75,12 +69,12 @@ class Delegation:
         no children; `Invalid` on unacceptable limits.
         """
         if _NOT_FOR_CHILDREN & wanted.rights.scopes:
-            raise WouldWiden("A child looks after no tokens: neither tokens:manage nor admin.")
+            raise WouldWiden("A child cannot manage tokens: leave out tokens:manage and admin.")
         wanted = validated(wanted)
         life = wanted.expires_in or LIFE
         if life > LIFE_MAX:
             raise Invalid(f"A child lasts for {LIFE_MAX // timedelta(hours=1)} hours at most.")
-        now = self._now()
+        now = self._runtime.now()
         end = now + life
         async with self._store.transaction(context.namespace, entry=context.entry) as tx:
             issuer = await tx.access.token(parent)
@@ -103,7 +97,7 @@ class Delegation:
     def _signed(
         self, namespace: Namespace, parent: str, rights: Rights, now: datetime, end: datetime
     ) -> tuple[str, TokenInfo]:
-        jti = self._new_id("child")
+        jti = self._runtime.new_id("child")
         issued, ends = int(now.timestamp()), int(end.timestamp())
         if ends <= issued:
             raise WouldWiden("The parent ends within a second.")
@@ -130,12 +124,7 @@ class Delegation:
         )
         return token, info
 
-    async def revoke(
-        self,
-        context: Context,
-        parent: str,
-        jti: str,
-    ) -> bool:
+    async def revoke(self, context: Context, parent: str, jti: str) -> bool:
         """Revoke one child from the next call on; False if it was revoked before. Also revokes a
         token of an identity provider, with the user's accessor as `parent`.
         """
@@ -143,7 +132,7 @@ class Delegation:
             raise TokenNotFound("A child has no children.")
         if not all(one.isprintable() and 0 < len(one) <= TEXT_CHARS_MAX for one in (parent, jti)):
             raise TokenNotFound
-        now = self._now()
+        now = self._runtime.now()
         until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
         async with self._store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
@@ -152,7 +141,7 @@ class Delegation:
 
     async def verify(self, token: Jwt) -> TokenInfo:
         """Return the child's owner and rights. Raises `NotValid`."""
-        now = self._now()
+        now = self._runtime.now()
         if token.kid != self._key.kid:
             raise NotValid("no such key")
         check(token, self._expected, now)
@@ -162,17 +151,17 @@ class Delegation:
         info = TokenInfo(
             accessor=f"{token.subject}/{token.jti}",
             namespace=_namespace(token.claims.get("namespace")),
-            created_at=datetime.fromtimestamp(token.at("iat"), UTC),
+            created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
             rights=_rights(token.claims),
             parent=token.subject,
-            expires_at=datetime.fromtimestamp(token.at("exp"), UTC),
+            expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
             signed=token.signed,
         )
         return replace(info, label=await self._check_parent(info, now))
 
     async def still_valid(self, info: TokenInfo) -> bool:
         """Whether a verified child would be accepted again."""
-        now = self._now()
+        now = self._runtime.now()
         try:
             await self._check_parent(info, now)
         except NotValid:
@@ -200,17 +189,12 @@ class Delegation:
 
 def _claims(rights: Rights) -> dict[str, Any]:
     """Return rights as claims; a missing claim means no limit."""
-    access_scope = rights.access_scope
-    claims: dict[str, Any] = {"scopes": sorted(rights.scopes)}
-    if access_scope.topics is not None:
-        claims["topics"] = sorted(access_scope.topics)
-    if access_scope.types is not None:
-        claims["types"] = sorted(access_scope.types)
-    if access_scope.agent_id is not None:
-        claims["agent_id"] = access_scope.agent_id
-    if access_scope.containers is not None:
-        claims["containers"] = sorted(access_scope.containers)
-    return claims
+    limits = vars(rights.access_scope).items()
+    return {"scopes": sorted(rights.scopes)} | {
+        name: limit if isinstance(limit, str) else sorted(limit)
+        for name, limit in limits
+        if limit is not None
+    }
 
 
 def _namespace(claim: object) -> Namespace:
@@ -222,17 +206,13 @@ def _namespace(claim: object) -> Namespace:
 
 def _rights(claims: Any) -> Rights:
     """Parse the claims of `_claims`, after the signature was verified."""
-    topics, types = claims.get("topics"), claims.get("types")
-    containers = claims.get("containers")
     try:
-        return Rights(
-            frozenset(map(Scope, claims["scopes"])),
-            AccessScope(
-                None if topics is None else frozenset(topics),
-                None if types is None else frozenset(map(MemoryType, types)),
-                claims.get("agent_id"),
-                None if containers is None else frozenset(containers),
-            ),
-        )
+        limits: dict[str, Any] = {
+            name: frozenset(map(kind, claims[name]))
+            for name, kind in (("topics", str), ("types", MemoryType), ("containers", str))
+            if claims.get(name) is not None
+        }
+        access_scope = AccessScope(agent_id=claims.get("agent_id"), **limits)
+        return Rights(frozenset(map(Scope, claims["scopes"])), access_scope)
     except (KeyError, TypeError, ValueError):
         raise NotValid("rights") from None

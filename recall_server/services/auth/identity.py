@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 
 import structlog
 
-from recall_server.domain.errors import InsufficientScope, NamespaceNotAllowed
-from recall_server.domain.external_errors import AuthUnavailable
+from recall_server.domain.errors import AuthUnavailable, InsufficientScope, NamespaceNotAllowed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import Rights, Scope, Signed, TokenInfo
-from recall_server.integrations.crypto.issuers import Issuer
-from recall_server.integrations.crypto.jwt import Jwt, NotValid, check, prove
-from recall_server.integrations.crypto.key_set import KeySet
+from recall_server.integrations.crypto.issuers import OURS, Issuer, KeySet
+from recall_server.integrations.crypto.jwt import Jwt, NotValid, check, prove, read
+from recall_server.services.auth.delegation import Delegation
 from recall_server.storage.store import Store
 
 log = structlog.get_logger()
@@ -61,9 +60,9 @@ class Identity:
         return TokenInfo(
             accessor=accessor,
             namespace=namespace,
-            created_at=datetime.fromtimestamp(token.at("iat"), UTC),
+            created_at=datetime.fromtimestamp(token.seconds("iat"), UTC),
             rights=Rights(scopes),
-            expires_at=datetime.fromtimestamp(token.at("exp"), UTC),
+            expires_at=datetime.fromtimestamp(token.seconds("exp"), UTC),
             signed=token.signed,
         )
 
@@ -105,3 +104,20 @@ def _accessor(issuer: Issuer, subject: str) -> str:
     """Return a pseudonym of the user: subjects are often e-mail addresses."""
     name = f"{issuer.issuer}\0{subject}".encode("utf-8", "surrogatepass")
     return f"{issuer.name}:{hashlib.sha256(name).hexdigest()[:_DIGEST_CHARS]}"
+
+
+class JwtVerifier:
+    """Implements `SignedTokens`."""
+
+    def __init__(self, delegation: Delegation, identity: Identity) -> None:
+        self._delegation = delegation
+        self._identity = identity
+
+    async def verify(self, token: str) -> TokenInfo:
+        parsed = read(token)
+        ours = parsed.issuer == OURS
+        return await (self._delegation if ours else self._identity).verify(parsed)
+
+    async def still_valid(self, info: TokenInfo) -> bool:
+        ours = info.signed is not None and info.signed.issuer == OURS
+        return await (self._delegation if ours else self._identity).still_valid(info)

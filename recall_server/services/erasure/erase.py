@@ -10,22 +10,73 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.containers import NONE, container
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.erasure import CONFIRMATION, Digests, Kind, Stage, Subject
-from recall_server.domain.errors import ConfirmRequired, Invalid, MemoryNotFound, ReceiptNotFound
-from recall_server.domain.namespace import Namespace
-from recall_server.domain.text.cleaning import storable
+from recall_server.domain.errors import (
+    ConfirmRequired,
+    Invalid,
+    MemoryNotFound,
+    NamespaceNotFound,
+    NotFound,
+    OnHold,
+    ReceiptNotFound,
+)
+from recall_server.domain.namespace import NONE, Namespace, container
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.services.erasure import redact
-from recall_server.services.erasure.eraser import Eraser, Targets, is_large
-from recall_server.services.erasure.holds import refuse_held
+from recall_server.services.erasure.eraser import Eraser, Targets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import Receipts
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.erasure import OPERATOR, PURGE
+from recall_server.storage.tables.erasure import OPERATOR, PURGE, Hold
+
+REASON_CHARS_MAX = 256
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Place, lift and list them."""
+
+    store: Store
+    now: Callable[[], datetime]
+
+    async def place(self, context: Context, because: str) -> None:
+        """Hold all that is there and all that comes; a refused erasure shows `because`. Raises
+        `NotFound`, and `Invalid` without a reason.
+        """
+        because = clean_label(because, "reason", chars_max=REASON_CHARS_MAX)
+        context.entry.details["reason"] = because
+        await self._set(context, Hold(context.namespace, self.now(), because))
+
+    async def lift(self, context: Context) -> None:
+        """Raises `NotFound` where there is no hold."""
+        await self._set(context, None)
+
+    async def _set(self, context: Context, hold: Hold | None) -> None:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
+            # An erasure that is under way ends first; one that begins later sees it.
+            await tx.lock()
+            if hold is None and await tx.erasures.hold() is None:
+                raise NotFound("This namespace is not on hold. `recall hold list` shows those.")
+            if not await tx.erasures.set_hold(hold):
+                raise NamespaceNotFound
+
+    async def all(self) -> list[Hold]:
+        """All that stand, by namespace."""
+        async with self.store.transaction(None, write=False) as tx:
+            return await tx.erasures.holds()
+
+
+async def refuse_held(tx: Transaction) -> None:
+    """Raise `OnHold` where nothing may be destroyed. In the transaction that would, which must hold
+    the lock of the namespace.
+    """
+    hold = await tx.erasures.hold()
+    if hold is not None:
+        raise OnHold(f"{OnHold().message} The reason that the operator gave: {hold.because}")
 
 
 @dataclass(frozen=True)
@@ -69,19 +120,13 @@ class Erase:
     """The operations that destroy. Forgetting, which keeps the record, is in `recall`."""
 
     store: Store
+    runtime: Runtime
     receipts: Receipts
     ledger: Ledger
     digests: Digests
     eraser: Eraser
-    now: Callable[[], datetime]
-    new_id: Callable[[str], str]
-    wake: Callable[[], None]
 
-    async def namespace(
-        self,
-        context: Context,
-        confirm: str,
-    ) -> Erased:
+    async def namespace(self, context: Context, confirm: str) -> Erased:
         """Erase all that a namespace holds and revoke all its tokens, the caller's too. A large one
         is closed at once: no token opens it until the job that purges has erased it.
 
@@ -89,52 +134,25 @@ class Erase:
         """
         if confirm != CONFIRMATION:
             raise ConfirmRequired
-        request = _Request(self, Kind.NAMESPACE, context.entry)
-        return await self._erase(
-            context.namespace, request, self.eraser.targets(Kind.NAMESPACE, "")
-        )
+        return await self._erase(context, Kind.NAMESPACE, "")
 
-    async def memory(
-        self,
-        context: Context,
-        item_id: str,
-        *,
-        dry_run: bool = False,
-    ) -> Erased:
+    async def memory(self, context: Context, item_id: str, *, dry_run: bool = False) -> Erased:
         """Erase a memory in any state (or a turn) with the words it rests on, the other memories
         that rest on the same words, and the tasks that hold any of it.
 
         Raises `MemoryNotFound`.
         """
-        storable(item_id)
-        request = _Request(self, Kind.MEMORY, context.entry, item_id)
-        targets = self.eraser.targets(Kind.MEMORY, item_id)
-        return await self._erase(context.namespace, request, targets, dry_run=dry_run)
+        return await self._erase(context, Kind.MEMORY, item_id, dry_run=dry_run)
 
-    async def subject(
-        self,
-        context: Context,
-        name: str,
-        *,
-        dry_run: bool = False,
-    ) -> Erased:
+    async def subject(self, context: Context, name: str, *, dry_run: bool = False) -> Erased:
         """Erase every memory about or naming a subject, every turn said by or naming it, the
         name wherever else it stands in a text, and what rests on the same words.
 
         An unknown name is no error: the receipt then counts nothing. Raises `Invalid`.
         """
-        storable(name)
-        request = _Request(self, Kind.SUBJECT, context.entry, name)
-        targets = self.eraser.targets(Kind.SUBJECT, name)
-        return await self._erase(context.namespace, request, targets, dry_run=dry_run)
+        return await self._erase(context, Kind.SUBJECT, name, dry_run=dry_run)
 
-    async def container(
-        self,
-        context: Context,
-        name: str,
-        *,
-        dry_run: bool = False,
-    ) -> Erased:
+    async def container(self, context: Context, name: str, *, dry_run: bool = False) -> Erased:
         """Erase all that was put into a container: its texts, the memories that rest on them, its
         tasks, and others that hold any of it. Other words that such a memory rests on stay, and
         are read anew. Nothing of a large container is found until the job that purges has erased
@@ -143,37 +161,44 @@ class Erase:
         A container without anything in it is no error: the receipt then counts nothing. Texts in
         no container have no name to be erased by. Raises `Invalid`, `OutsideAccessScope`.
         """
-        name = _named(name)
+        if container(name) == NONE:
+            raise Invalid("Name the container: what is in none cannot be erased as one.")
         context.scope.whole(name)
-        request = _Request(self, Kind.CONTAINER, context.entry, name)
-        targets = self.eraser.targets(Kind.CONTAINER, name, scope=context.scope)
-        return await self._erase(context.namespace, request, targets, dry_run=dry_run)
+        return await self._erase(
+            context, Kind.CONTAINER, name, scope=context.scope, dry_run=dry_run
+        )
 
     async def _erase(
-        self, namespace: Namespace, request: "_Request", targets: Targets, *, dry_run: bool = False
+        self,
+        context: Context,
+        kind: Kind,
+        what: str,
+        *,
+        scope: AccessScope = FULL_ACCESS,
+        dry_run: bool = False,
     ) -> Erased:
-        """Erase what is found, or say what that is. The first scan holds no lock."""
+        """Erase the targets, or return them. The first scan holds no lock."""
+        storable(what)
+        namespace, entry = context.namespace, context.entry
+        targets = self.eraser.targets(kind, what, scope=scope)
         await targets.scan(self.store.autocommit(namespace))
-        async with self.store.transaction(namespace, entry=request.entry, erasing=True) as tx:
+        async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
             if not await targets.scan(tx):
                 raise MemoryNotFound
             if dry_run:
-                request.entry.counts |= targets.counts
-                return Erased(request.kind, targets.counts, targets=_targeted(targets))
+                entry.counts |= targets.counts
+                return Erased(kind, targets.counts, targets=_targeted(targets))
             await refuse_held(tx)
-            if request.kind is Kind.NAMESPACE:
-                await tx.audit.require(request.entry.accessor)
-                request.entry.ends_caller = True
-            erased = await request.begin(tx, targets)
+            if kind is Kind.NAMESPACE:
+                await tx.audit.require(entry.accessor)
+                entry.ends_caller = True
+            request = Noted(self.runtime.new_id("ers"), namespace, kind, what)
+            erased = await self._begin(tx, entry, request, targets)
         self._after(namespace)
         return erased
 
-    async def again(
-        self,
-        context: Context,
-        noted: Noted,
-    ) -> Erased:
+    async def again(self, context: Context, noted: Noted) -> Erased:
         """Erase what was erased before, in a database that was restored from a backup; a hold of
         that time does not stand over it. A target that is not there is erased already.
         """
@@ -181,24 +206,62 @@ class Erase:
         targets = self.eraser.targets(noted.kind, noted.what)
         await targets.scan(self.store.autocommit(namespace))
         async with self.store.transaction(namespace, entry=context.entry, erasing=True) as tx:
-            await tx.access.add_namespace(self.now())
+            await tx.access.add_namespace(self.runtime.now())
             await tx.lock()
             await targets.scan(tx)
-            request = _Request(self, noted.kind, context.entry, noted.what, noted.id)
-            erased = await request.begin(tx, targets)
+            erased = await self._begin(tx, context.entry, noted, targets)
         self._after(namespace)
         return erased
 
-    async def allow(
-        self,
-        context: Context,
-        text: str,
-    ) -> int:
-        """Take a text again that was erased, with each of its turns and lines; how many digests
-        that sets free.
-        """
+    async def _begin(
+        self, tx: Transaction, entry: AuditEntry, request: Noted, targets: Targets
+    ) -> Erased:
+        """Erase a small target, close a large one, and sign the receipt: one transaction."""
+        counts, now = targets.counts, self.runtime.now()
+        large = self.eraser.limits.exceeded_by(counts)
+        by = entry.accessor or OPERATOR
+        await tx.erasures.begin(request.id, request.kind, by, {}, now)
+        revoked = await (targets.close(tx, request.id) if large else targets.erase_at_once(tx))
+        claims = {
+            "jti": request.id,
+            "namespace": request.namespace,
+            "kind": str(request.kind),
+            "requested_by": by,
+            "requested_at": now.isoformat(timespec="seconds"),
+            "record": entry.id,
+            "engine": self.store.engine,
+            "counts": dict(counts),
+            "tokens_revoked": revoked,
+            **self._name_digest(request),
+        }
+        receipt, secret = self.receipts.signed(claims, now), secrets.token_urlsafe(32)
+        await tx.erasures.settle(
+            request.id,
+            claims,
+            receipt,
+            _hash(secret),
+            sealed=self.ledger.sealed(request),
+            stage=Stage.ERASING if large else Stage.LOGICAL,
+        )
+        await tx.jobs.add(self.runtime.new_id("job"), PURGE, {"erasure_id": request.id}, now)
+        entry.ids.append(request.id)
+        entry.counts |= {**counts, "tokens_revoked": revoked}
+        return Erased(
+            request.kind, counts, request.id, revoked, _targeted(targets), receipt, secret
+        )
+
+    def _name_digest(self, request: Noted) -> dict[str, str]:
+        """The digest by which the name that was asked for can be checked, with the key."""
+        named = {Kind.SUBJECT: "subject", Kind.CONTAINER: "container"}.get(request.kind)
+        if named is None:
+            return {}
+        name = Subject(request.what).key if request.kind is Kind.SUBJECT else request.what
+        return {named: self.digests.digest(request.namespace, f"{named} {name}")}
+
+    async def allow(self, context: Context, text: str) -> int:
+        """Take an erased text again, with its turns and lines; how many digests that sets free."""
         storable(text)
-        digests = redact.digests_to_allow(self.digests, context.namespace, text, self.now())
+        digests = redact.digests_to_allow(self.digests, context.namespace, text, self.runtime.now())
         async with self.store.transaction(
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
@@ -216,12 +279,7 @@ class Erase:
             raise ReceiptNotFound
         return erasure.namespace
 
-    async def collect(
-        self,
-        context: Context,
-        receipt_id: str,
-        secret: str,
-    ) -> Collected:
+    async def collect(self, context: Context, receipt_id: str, secret: str) -> Collected:
         """The newest receipt. It can be read again until it says that the purge is done; that one
         is handed out once. Raises `ReceiptNotFound`.
         """
@@ -230,86 +288,22 @@ class Erase:
             if erasure is None:
                 raise ReceiptNotFound
             final = erasure.stage is Stage.DONE
-            if final and not await tx.erasures.collect(receipt_id, _hash(secret), self.now()):
+            if final and not await tx.erasures.collect(
+                receipt_id, _hash(secret), self.runtime.now()
+            ):
                 raise ReceiptNotFound
             context.entry.ids.append(receipt_id)
         return Collected(erasure.receipt, final)
 
     def _after(self, namespace: Namespace) -> None:
         self.store.forget(namespace)
-        self.wake()
-
-
-@dataclass(frozen=True)
-class _Request:
-    """One erasure as it was asked for; `what` is the memory, the subject or the container."""
-
-    erase: Erase
-    kind: Kind
-    entry: AuditEntry
-    what: str = ""
-    id: str = ""
-
-    async def begin(self, tx: Transaction, targets: Targets) -> Erased:
-        """Erase a small one, close a large one, and sign the receipt: one transaction."""
-        erase, entry, now = self.erase, self.entry, self.erase.now()
-        erasure_id = self.id or erase.new_id("ers")
-        by = entry.accessor or OPERATOR
-        counts, large = targets.counts, is_large(targets.counts)
-        await tx.erasures.begin(erasure_id, self.kind, by, {}, now)
-        revoked = await (targets.close(tx, erasure_id) if large else targets.erase_at_once(tx))
-        claims = {
-            "jti": erasure_id,
-            "namespace": entry.namespace,
-            "kind": str(self.kind),
-            "requested_by": by,
-            "requested_at": now.isoformat(timespec="seconds"),
-            "record": entry.id,
-            "engine": erase.store.engine,
-            "counts": dict(counts),
-            "tokens_revoked": revoked,
-            **self._mark(),
-        }
-        receipt, secret = erase.receipts.pending(claims, now), secrets.token_urlsafe(32)
-        sealed = erase.ledger.sealed(Noted(erasure_id, entry.namespace, self.kind, self.what))
-        stage = Stage.ERASING if large else Stage.LOGICAL
-        await tx.erasures.settle(
-            erasure_id, claims, receipt, _hash(secret), sealed=sealed, stage=stage
-        )
-        await tx.jobs.add(erase.new_id("job"), PURGE, {"erasure_id": erasure_id}, now)
-        entry.ids.append(erasure_id)
-        entry.counts |= {**counts, "tokens_revoked": revoked}
-        return Erased(
-            self.kind,
-            counts,
-            id=erasure_id,
-            tokens_revoked=revoked,
-            receipt=receipt,
-            secret=secret,
-            targets=_targeted(targets),
-        )
-
-    def _mark(self) -> dict[str, str]:
-        """The digest by which the name that was asked for can be checked, with the key."""
-        digest = partial(self.erase.digests.of, self.entry.namespace)
-        if self.kind is Kind.SUBJECT:
-            return {"subject": digest(f"subject {Subject(self.what).key}")}
-        return (
-            {"container": digest(f"container {self.what}")} if self.kind is Kind.CONTAINER else {}
-        )
-
-
-def _named(name: str) -> str:
-    if container(name) == NONE:
-        raise Invalid("Name the container: what is in none cannot be erased as one.")
-    return name
+        self.runtime.wake()
 
 
 def _targeted(targets: Targets) -> Targeted:
-    found = targets.affected
-    return Targeted(
-        tuple(sorted(found.memories)), tuple(sorted(found.episodes)), tuple(sorted(found.tasks))
-    )
+    affected = targets.affected
+    ids = (affected.memories, affected.episodes, affected.tasks)
+    return Targeted(*(tuple(sorted(one)) for one in ids))
 
 
 def _hash(secret: str) -> str:

@@ -6,38 +6,330 @@ deleted and redacted, and the last batch ends the erasure. The next batch does n
 is erased, so after a crash the job goes on where it was.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import structlog
 
-from recall_server.domain.erasure import Digests, Kind, Subject
+from recall_server.domain.context import Runtime
+from recall_server.domain.episode import Span
+from recall_server.domain.erasure import (
+    QUOTE_TERMS_MIN,
+    TURN_TERMS_MIN,
+    Digests,
+    Kind,
+    Subject,
+    distinctive,
+)
+from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
 from recall_server.services.erasure.ledger import Ledger
-from recall_server.services.erasure.redact import Affected
-from recall_server.services.erasure.restore_turns import restore_turns
-from recall_server.services.erasure.targets import (
-    ALL,
-    NONE_YET,
-    Batch,
-    Container,
-    Item,
-    Named,
-    TargetScan,
-    Wanted,
-)
+from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected, restore_turns
 from recall_server.services.memory.embedding import EMBED
+from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.erasure import OPERATOR, Erasure
+from recall_server.storage.tables.erasure import OPERATOR, Erasure, Table, TaskDocuments
 from recall_server.storage.tables.registry import Part
 
-log = structlog.get_logger()
 
-JOB_BATCH = Batch(items=50, rows=500)
+@dataclass(frozen=True)
+class Batch:
+    """How much one transaction takes: `items` texts or memories, and about `rows` rows of them."""
+
+    items: int
+    rows: int
+
+
+ALL = Batch(2**31 - 1, 2**31 - 1)
+NONE_YET = Batch(0, 0)
+
+
+class Lookup(ABC):
+    """Finds what was asked for, and finds it again at less cost than before."""
+
+    async def size(self, tx: Transaction) -> Mapping[str, int]:  # noqa: ARG002
+        """How many rows it has by table, where they can be counted without reading them."""
+        return {}
+
+    @abstractmethod
+    async def find(self, tx: Transaction, batch: Batch) -> Affected | None:
+        """The first of it, without what rests on it; None where there is no such thing."""
+
+    async def erased(self, tx: Transaction, affected: Affected) -> None:  # noqa: B027
+        """These are erased, in this transaction."""
+
+
+@dataclass
+class Item(Lookup):
+    """One memory in any state, or one turn, by its id. It is erased at once, whatever the batch."""
+
+    id: str
+
+    async def find(self, tx: Transaction, batch: Batch) -> Affected | None:  # noqa: ARG002
+        affected = Affected()
+        affected.memories = {row["id"]: row for row in await tx.erasures.memories_of([self.id])}
+        if affected.memories:
+            await _add_citations(tx, affected)
+        elif turn := await tx.erasures.turn(self.id):
+            affected.add(turn["episode_id"], span(turn))
+        else:
+            return None
+        return affected
+
+
+@dataclass
+class Container(Lookup):
+    """A container as it was until then: its texts, and then what else is in it."""
+
+    name: str
+    until: datetime
+
+    async def size(self, tx: Transaction) -> Mapping[str, int]:
+        return await tx.erasure_scan.size(self.name)
+
+    async def find(self, tx: Transaction, batch: Batch) -> Affected:
+        affected = Affected(container=self.name)
+        texts = await self._ids(tx, "episodes", batch)
+        affected.last = len(texts) < batch.items
+        if texts and batch is not ALL:
+            some = await tx.erasure_scan.up_to(texts, batch.rows)
+            affected.last = affected.last and len(some) == len(texts)
+            texts = some
+        for episode, turns in await tx.erasures.episodes_of(texts):
+            affected.take(episode, turns)
+        if affected.last:
+            memories = await self._ids(tx, "memories", batch)
+            affected.last = len(memories) < batch.items
+            rows = await tx.erasures.memories_of(memories)
+            affected.memories = {row["id"]: row for row in rows}
+        return affected
+
+    async def _ids(self, tx: Transaction, table: Table, batch: Batch) -> list[str]:
+        return await tx.erasure_scan.in_container(
+            table, self.name, until=self.until, limit=batch.items
+        )
+
+
+@dataclass
+class _Read:
+    """Which rows of a table were read, so that only others are read again."""
+
+    table: Table
+    _ids: set[str] = field(default_factory=set)
+    _last: str = ""
+
+    async def more(self, tx: Transaction, *, erased: bool) -> AsyncIterator[Sequence[Row]]:
+        """The rows that were not; `erased`: some may have been deleted since."""
+        async for page in tx.erasure_scan.pages(self.table, self._last):
+            self._last = page[-1]["id"]
+            self._ids |= {row["id"] for row in page}
+            yield page
+        # Rows whose ids sort before the last one. Where rows were deleted too, counting says
+        # nothing.
+        if erased or await tx.erasure_scan.count(self.table) != len(self._ids):
+            present = set(await tx.erasure_scan.ids(self.table))
+            new = present - self._ids
+            self._ids = present
+            async for page in tx.erasure_scan.rows(self.table, new):
+                yield page
+
+    def deleted(self, ids: Iterable[str]) -> None:
+        self._ids.difference_update(ids)
+
+
+class _Marks(NamedTuple):
+    """Where a text names the subject, and whether its labels do."""
+
+    spans: frozenset[Span]
+    labels: bool
+
+
+@dataclass
+class Named(Lookup):
+    """All that names a subject. No index knows every name: all of the namespace is read, once.
+    The words of what was read change by an erasure only, which adds no name.
+    """
+
+    subject: Subject
+    _memories: _Read = field(default_factory=lambda: _Read("memories"))
+    _episodes: _Read = field(default_factory=lambda: _Read("episodes"))
+    _naming: set[str] = field(default_factory=set)
+    _marks: dict[str, _Marks] = field(default_factory=dict)
+    _epoch: int | None = None
+
+    async def find(self, tx: Transaction, batch: Batch) -> Affected:
+        await self._read(tx)
+        affected = Affected(self.subject)
+        naming, marked = sorted(self._naming)[: batch.items], sorted(self._marks)[: batch.items]
+        affected.last = (len(naming), len(marked)) == (len(self._naming), len(self._marks))
+        affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
+        await _add_citations(tx, affected)
+        for episode_id in marked:
+            for where in self._marks[episode_id].spans:
+                affected.add(episode_id, where)
+        labelled = [one for one in marked if self._marks[one].labels]
+        for episode, turns in await tx.erasures.episodes_of(labelled):
+            affected.episodes[episode["id"]] = (episode, turns)
+        affected.batch = {*naming, *marked}
+        return affected
+
+    async def erased(self, tx: Transaction, affected: Affected) -> None:
+        self._naming -= affected.batch | affected.memories.keys()
+        for episode_id in self._marks.keys() & affected.batch:
+            del self._marks[episode_id]
+        self._memories.deleted(affected.memories)
+        self._epoch = await tx.erasure_scan.epoch()
+
+    async def _read(self, tx: Transaction) -> None:
+        epoch = await tx.erasure_scan.epoch()
+        erased, self._epoch = epoch != self._epoch, epoch
+        async for page in self._memories.more(tx, erased=erased):
+            self._naming |= await asyncio.to_thread(self._named_in, page)
+        if erased and self._marks:
+            # Of those that are still there, and were not redacted since.
+            texts = await tx.erasures.episodes_of(self._marks)
+            self._marks = await asyncio.to_thread(self._marked, texts)
+        async for page in self._episodes.more(tx, erased=erased):
+            texts = await tx.erasures.with_turns(page)
+            self._marks |= await asyncio.to_thread(self._marked, texts)
+
+    def _named_in(self, memories: Iterable[Row]) -> set[str]:
+        named = self.subject.named
+        return {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))}
+
+    def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
+        """The marks of those texts that name the subject."""
+        named, found = self.subject.named, {}
+        for episode, turns in texts:
+            text = episode["text"]
+            spans = {
+                span(turn)
+                for turn in turns
+                if named(turn["speaker"], text[turn["span_start"] : turn["span_end"]])
+            }
+            spans |= {*self.subject.places(text)}
+            sessions = [turn["session"] for turn in turns]
+            labels = named(*EPISODES.labels_of(episode).values(), *sessions)
+            if spans or labels:
+                found[episode["id"]] = _Marks(frozenset(spans), labels)
+        return found
+
+
+async def _add_citations(tx: Transaction, affected: Affected) -> None:
+    for row in await tx.erasures.citations(affected.memories):
+        affected.add(row["episode_id"], span(row))
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """By what it is known that a task holds anything that is erased."""
+
+    ids: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+    subject: Subject | None = None
+    container: str = NONE
+    scope: AccessScope = FULL_ACCESS
+
+    @classmethod
+    def after(cls, affected: Affected, scope: AccessScope) -> "_Sought":
+        words = {text for text in affected.quotes() if distinctive(text, QUOTE_TERMS_MIN)}
+        words |= {text for text in affected.said() if distinctive(text, TURN_TERMS_MIN)}
+        words |= {row["text"] for row in affected.memories.values()}
+        ids = frozenset({*affected.memories, *affected.whole})
+        return cls(ids, frozenset(words), affected.subject, affected.container, scope)
+
+    def known_from(self, before: "_Sought") -> bool:
+        """Whether nothing is sought that was not."""
+        return (
+            self.ids <= before.ids
+            and self.words <= before.words
+            and (self.subject, self.container) == (before.subject, before.container)
+        )
+
+    def held_by(self, task: TaskDocuments) -> bool:
+        """Whether a task, anywhere in it, holds an id, a text or words that are erased."""
+        container = task.documents[0].get("container", NONE)
+        if self.container and container == self.container:
+            return True
+        own = self.scope.containers is None or container in self.scope.containers
+        return anywhere(task.documents, self._matches if own else self.ids.__contains__)
+
+    def _matches(self, value: str) -> bool:
+        return (
+            value in self.ids
+            or any(text in value for text in self.words)
+            or (self.subject is not None and self.subject.named(value))
+        )
+
+
+def anywhere(value: Any, matches: Callable[[str], bool]) -> bool:
+    """Whether any text of a JSON document matches."""
+    if isinstance(value, str):
+        return matches(value)
+    if isinstance(value, Mapping):
+        return any(anywhere(key, matches) or anywhere(one, matches) for key, one in value.items())
+    return isinstance(value, Sequence) and any(anywhere(one, matches) for one in value)
+
+
+@dataclass
+class _Tasks:
+    """Which tasks hold what is erased: each is read once, and again when it has changed."""
+
+    _sought: _Sought = field(default_factory=_Sought)
+    _read: dict[str, int] = field(default_factory=dict)
+    _found: set[str] = field(default_factory=set)
+
+    async def holding(self, tx: Transaction, sought: _Sought) -> list[str]:
+        """Their ids."""
+        if not sought.known_from(self._sought):
+            self._read = {}
+        self._sought = sought
+        versions = await tx.erasure_scan.task_versions()
+        before = self._found & versions.keys()
+        changed = {one for one, version in versions.items() if self._read.get(one) != version}
+        self._read = versions
+        self._found = set()
+        async for task in tx.erasure_scan.tasks_of(before | changed):
+            self._read[task.id] = task.version
+            if await asyncio.to_thread(sought.held_by, task):
+                self._found.add(task.id)
+        return sorted(self._found)
+
+
+@dataclass
+class TargetScan:
+    """Finds the targets of one erasure, at first and again. Of the tasks outside of the access
+    scope of the caller, only those that show a memory or a text which is erased are targets.
+    """
+
+    lookup: Lookup
+    scope: AccessScope = FULL_ACCESS
+    _tasks: _Tasks = field(default_factory=_Tasks)
+
+    async def scan(self, tx: Transaction, batch: Batch = ALL) -> Affected | None:
+        """All targets of a batch, as they are now; None where there is no such thing."""
+        affected = await self.lookup.find(tx, batch)
+        if affected is None:
+            return None
+        for episode, turns in await tx.erasures.episodes_of(affected.spans):
+            affected.episodes[episode["id"]] = (episode, turns)
+        others = {
+            row["memory_id"]
+            for row in await tx.erasures.citations_in(affected.spans)
+            if affected.touches(row["episode_id"], span(row))
+        } - set(affected.memories)
+        affected.memories |= {row["id"]: row for row in await tx.erasures.memories_of(others)}
+        affected.tasks = await self._tasks.holding(tx, _Sought.after(affected, self.scope))
+        return affected
+
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -48,10 +340,14 @@ class Limits:
 
     rows_at_once_max: int = 10_000
     rows_max: int = 1_000
-    batch: Batch = JOB_BATCH
+    batch: Batch = Batch(items=50, rows=500)
+
+    def exceeded_by(self, counts: Mapping[str, int]) -> bool:
+        """Whether these are too many rows for the transaction of the call."""
+        return sum(counts.values()) > self.rows_at_once_max
 
 
-LIMITS = Limits()
+DEFAULT_LIMITS = Limits()
 # Later than anything was recorded.
 EVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
@@ -66,62 +362,38 @@ class Step:
     last: bool
 
 
-class Targets(Protocol):
-    """The rows that one erasure erases."""
-
-    async def scan(self, tx: Transaction) -> bool:
-        """Find it, or find what has changed since; False where there is no such thing."""
-        ...
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many rows were found, by table."""
-        ...
-
-    @property
-    def affected(self) -> Affected:
-        """The rows that were found, as far as they are listed."""
-        ...
-
-    async def close(self, tx: Transaction, erasure_id: str) -> int:
-        """Close a large one until the job has erased it; how many tokens were revoked."""
-        ...
-
-    async def erase_at_once(self, tx: Transaction) -> int:
-        """Erase all that was found; how many tokens were revoked."""
-        ...
-
-    async def erase_batch(self, tx: Transaction) -> Step:
-        """Erase the next rows. After the last ones it is no longer closed."""
-        ...
-
-
 @dataclass
 class PartTargets:
-    """A container, a subject, a memory or a turn."""
+    """A container, a subject, a memory or a turn. `affected`: the rows, as far as listed."""
 
     eraser: "Eraser"
-    looked_up: TargetScan
+    scanner: TargetScan
     affected: Affected = field(default_factory=Affected)
     _size: Mapping[str, int] | None = None
 
     async def scan(self, tx: Transaction) -> bool:
+        """Find it, or find what has changed since; False where there is no such thing."""
         if self._size is None:
-            self._size = await self.looked_up.wanted.size(tx)
-        found = await self.looked_up.scan(tx, NONE_YET if is_large(self._size) else ALL)
+            self._size = await self.scanner.lookup.size(tx)
+        found = await self.scanner.scan(
+            tx, NONE_YET if self.eraser.limits.exceeded_by(self._size) else ALL
+        )
         self.affected = found or Affected()
         return found is not None
 
     @property
     def counts(self) -> Mapping[str, int]:
+        """How many rows were found, by table."""
         counts = self.affected.counts()
-        if self._size and is_large(self._size):
+        if self._size and self.eraser.limits.exceeded_by(self._size):
             return {**counts, **self._size, "spans": self._size["episodes"]}
         return counts
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:
-        """Its tasks end, and nothing of a container is found. No other row is erased yet."""
-        first = await self.looked_up.scan(tx, NONE_YET)
+        """Close a large one until the job has erased it, and return how many tokens were revoked:
+        its tasks end, and nothing of a container is found. No other row is erased yet.
+        """
+        first = await self.scanner.scan(tx, NONE_YET)
         assert first is not None
         await self._apply(tx, first)
         if first.container:
@@ -129,28 +401,31 @@ class PartTargets:
         return 0
 
     async def erase_at_once(self, tx: Transaction) -> int:
+        """Erase all that was found; how many tokens were revoked."""
         await self._apply(tx, self.affected)
         return 0
 
     async def erase_batch(self, tx: Transaction) -> Step:
-        found = await self.looked_up.scan(tx, LIMITS.batch) or Affected()
+        """Erase the next rows. After the last ones it is no longer closed."""
+        found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
         if rows:
             await self._apply(tx, found)
         return Step(rows, found.last)
 
     async def _apply(self, tx: Transaction, affected: Affected) -> None:
-        eraser, now = self.eraser, self.eraser.now()
-        left = await redact.apply(tx, affected, eraser.digests, now)
-        await self.looked_up.wanted.erased(tx, affected)
-        await restore_turns(tx, left, eraser.new_id, now)
+        runtime = self.eraser.runtime
+        now = runtime.now()
+        left = await redact.apply(tx, affected, self.eraser.digests, now)
+        await self.scanner.lookup.erased(tx, affected)
+        await restore_turns(tx, left, runtime.new_id, now)
         for episode_id in sorted(affected.episodes.keys() - affected.whole):
-            await tx.jobs.add(eraser.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+            await tx.jobs.add(runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
 
 
 @dataclass
 class NamespaceTargets:
-    """All that a namespace holds, and its tokens."""
+    """All that a namespace holds, and its tokens; its methods do what those of a part do."""
 
     eraser: "Eraser"
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -161,27 +436,27 @@ class NamespaceTargets:
 
     async def scan(self, tx: Transaction) -> bool:
         """Of a large one, what is written after the first count is erased and not counted."""
-        if not is_large(self.counts):
+        if not self.eraser.limits.exceeded_by(self.counts):
             self.counts = await tx.erasures.counts()
         return True
 
     async def close(self, tx: Transaction, erasure_id: str) -> int:  # noqa: ARG002
         """All work for it ends, and no token is let in."""
         await tx.erasures.remember(await redact.digests_of_tasks(tx, self.eraser.digests))
-        return await tx.erasures.close_namespace(self.eraser.now())
+        return await tx.erasures.close_namespace(self.eraser.runtime.now())
 
     async def erase_at_once(self, tx: Transaction) -> int:
         await tx.erasures.remember(await redact.digests_of_all(tx, self.eraser.digests))
-        return await tx.erasures.erase_rest(self.eraser.now())
+        return await tx.erasures.erase_rest(self.eraser.runtime.now())
 
     async def erase_batch(self, tx: Transaction) -> Step:
         while self._tables:
-            limit = min(LIMITS.rows_max, registry.BY_NAME[self._tables[0]].batch_rows)
+            limit = min(self.eraser.limits.rows_max, registry.BY_NAME[self._tables[0]].batch_rows)
             if rows := await self._erase_some(tx, self._tables[0], limit):
                 return Step(rows, last=False)
             del self._tables[0]
         # And what was written by calls that were under way when it was closed.
-        await tx.erasures.erase_rest(self.eraser.now())
+        await tx.erasures.erase_rest(self.eraser.runtime.now())
         return Step(0, last=True)
 
     async def _erase_some(self, tx: Transaction, table: str, limit: int) -> int:
@@ -201,15 +476,18 @@ class NamespaceTargets:
                 return await tx.erasures.erase_some(table, limit)
 
 
+Targets = PartTargets | NamespaceTargets
+
+
 @dataclass(frozen=True)
 class Eraser:
     """Finds the targets of erasures, and erases large ones batch by batch."""
 
     store: Store
+    runtime: Runtime
     digests: Digests
     ledger: Ledger
-    now: Callable[[], datetime]
-    new_id: Callable[[str], str]
+    limits: Limits
 
     def targets(
         self, kind: Kind, what: str, *, until: datetime = EVER, scope: AccessScope = FULL_ACCESS
@@ -221,17 +499,15 @@ class Eraser:
             case Kind.NAMESPACE:
                 return NamespaceTargets(self)
             case Kind.CONTAINER:
-                wanted: Wanted = Container(what, until)
+                lookup: Lookup = Container(what, until)
             case Kind.SUBJECT:
-                wanted = Named(Subject(what))
+                lookup = Named(Subject(what))
             case Kind.MEMORY:
-                wanted = Item(what)
-        return PartTargets(self, TargetScan(wanted, scope))
+                lookup = Item(what)
+        return PartTargets(self, TargetScan(lookup, scope))
 
     async def run(self, erasure: Erasure, on_progress: OnProgress = lambda _: None) -> None:
-        """Erase what a large erasure has closed; `on_progress` gets how many rows are erased so
-        far.
-        """
+        """Erase what a large erasure has closed; `on_progress` gets how many rows that were."""
         assert erasure.sealed is not None
         namespace, rows = erasure.namespace, 0
         targets = self._targets_of(erasure)
@@ -257,8 +533,3 @@ class Eraser:
             # The token that asked may be limited to the container: its tasks only.
             scope = AccessScope(containers=frozenset({asked.what}))
         return self.targets(asked.kind, asked.what, until=erasure.requested_at, scope=scope)
-
-
-def is_large(counts: Mapping[str, int]) -> bool:
-    """Whether these are too many rows for one transaction."""
-    return sum(counts.values()) > LIMITS.rows_at_once_max

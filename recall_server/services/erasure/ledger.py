@@ -18,20 +18,18 @@ from cryptography.fernet import Fernet, InvalidToken
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
 from recall_server.domain.namespace import Namespace
-from recall_server.integrations.appended_file import AppendedFile
+from recall_server.integrations.checkpoints import AppendedFile
 from recall_server.storage.store import Store
 
 # The purpose for which its key is derived.
 PURPOSE = "ledger"
 SETTING = "RECALL_ERASURE_FILE"
-_LINE = re.compile(r"(ers_[0-9a-z]{1,64}) ([A-Za-z0-9_=-]+)", re.ASCII)
+_LINE = re.compile(r"(ers_[0-9a-z]{1,64}) [A-Za-z0-9_=-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Noted:
-    """An erasure as it was asked for: `what` is the id of a memory, or the name of a subject or
-    a container.
-    """
+    """An erasure as it was asked for: `what` is the id of a memory, a subject or a container."""
 
     id: str
     namespace: Namespace
@@ -54,7 +52,16 @@ class Ledger:
     def opened(self, line: str) -> Noted:
         """The erasure of a line. Raises `DatabaseUnusable` where it cannot be read."""
         erasure_id, _, sealed = line.partition(" ")
-        return self._opened(erasure_id, sealed)
+        try:
+            id_, namespace, kind, what = json.loads(self._fernet.decrypt(sealed))
+        except (InvalidToken, ValueError):
+            id_ = namespace = kind = what = ""
+        if id_ != erasure_id:
+            raise DatabaseUnusable(
+                f"{self._path}: the line of {erasure_id} was changed, or another server has "
+                f"written it. Point {SETTING} at the file that this server has written."
+            )
+        return Noted(id_, Namespace(namespace), Kind(kind), what)
 
     async def note(self, lines: Sequence[str]) -> None:
         """Note those that are not. Raises `Unavailable` where that is not certain."""
@@ -76,7 +83,7 @@ class Ledger:
             return []
         async with store.transaction(None, write=False) as tx:
             known = await tx.erasures.known(list(lines))
-        return [self._opened(id_, sealed) for id_, sealed in lines.items() if id_ not in known]
+        return [self.opened(line) for id_, line in lines.items() if id_ not in known]
 
     async def require(self, store: Store) -> None:
         """Raise `DatabaseUnusable` where the database is one from before an erasure."""
@@ -89,7 +96,7 @@ class Ledger:
             )
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        """The id and the sealed part of each line that is whole."""
+        """Each line that is whole, by its id."""
         if self._path is None:
             return
         try:
@@ -102,16 +109,4 @@ class Ledger:
             ) from None
         for line in text.splitlines():
             if match := _LINE.fullmatch(line.strip()):
-                yield match[1], match[2]
-
-    def _opened(self, erasure_id: str, sealed: str) -> Noted:
-        try:
-            id_, namespace, kind, what = json.loads(self._fernet.decrypt(sealed))
-        except (InvalidToken, ValueError):
-            id_ = namespace = kind = what = ""
-        if id_ != erasure_id:
-            raise DatabaseUnusable(
-                f"{self._path}: the line of {erasure_id} was changed, or another server has "
-                f"written it. Point {SETTING} at the file that this server has written."
-            )
-        return Noted(id_, Namespace(namespace), Kind(kind), what)
+                yield match[1], match[0]

@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Stage
 from recall_server.domain.errors import Unavailable
-from recall_server.domain.job import Job
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.task import Job
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, OnProgress
 from recall_server.services.erasure.ledger import Ledger
@@ -34,18 +35,18 @@ class Receipts:
 
     key: ServerKey
 
-    def pending(self, claims: Mapping[str, Any], now: datetime) -> str:
-        """While files may still hold what was erased."""
-        return self._signed(claims, {"state": "pending"}, now)
-
-    def done(self, claims: Mapping[str, Any], left_behind: str, now: datetime) -> str:
-        """After the purge, with what it could not destroy."""
-        at = now.isoformat(timespec="seconds")
-        return self._signed(claims, {"state": "done", "at": at, "left": left_behind}, now)
-
-    def _signed(self, claims: Mapping[str, Any], physical: Mapping[str, str], now: datetime) -> str:
+    def signed(
+        self, claims: Mapping[str, Any], now: datetime, *, left_behind: str | None = None
+    ) -> str:
+        """`left_behind`: what the purge could not destroy; None before it, as files may still hold
+        what was erased.
+        """
         head = {"iss": "recall-server", "iat": int(now.timestamp()), "not_covered": BEYOND}
-        return self.key.sign({**head, **claims, "physical": {**physical}}, RECEIPT_TYP)
+        physical = {"state": "pending"}
+        if left_behind is not None:
+            at = now.isoformat(timespec="seconds")
+            physical = {"state": "done", "at": at, "left": left_behind}
+        return self.key.sign({**head, **claims, "physical": physical}, RECEIPT_TYP)
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,10 @@ class Purge:
     """The handler of the job, and the same at once for an operator."""
 
     store: Store
+    runtime: Runtime
     receipts: Receipts
     ledger: Ledger
     eraser: Eraser
-    now: Callable[[], datetime]
-    lease: timedelta
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Purge, unless another erasure's purge has done it since. Raises `Unavailable` where a
@@ -74,7 +74,7 @@ class Purge:
         async with self.store.transaction(job.namespace, entry=line) as tx:
             # The lock comes before any row: an erasure at this moment holds it and wants the job.
             await tx.lock()
-            await tx.jobs.finish(job, self.now())
+            await tx.jobs.finish(job, self.runtime.now())
             line.ids.append(erasure_id)
 
     async def at_once(
@@ -94,8 +94,8 @@ class Purge:
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
         left_behind = await self.store.purge()
         for one in waiting:
-            now = self.now()
-            receipt = self.receipts.done(one.claims, left_behind, now)
+            now = self.runtime.now()
+            receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
             async with self.store.transaction(one.namespace) as tx:
                 await tx.erasures.end_purge(one.id, left_behind, receipt, now)
         async with self.store.transaction(namespace, write=False) as tx:
@@ -112,10 +112,12 @@ class Purge:
             # A cancellation alone does not end it: the database may fail at the same moment, and
             # only that error is raised.
             while not over:
-                await asyncio.sleep(self.lease.total_seconds() / 3)
+                await asyncio.sleep(self.runtime.lease.total_seconds() / 3)
                 try:
                     async with self.store.transaction(job.namespace) as tx:
-                        await tx.jobs.advance(job, job.payload, self.now() + self.lease)
+                        await tx.jobs.advance(
+                            job, job.payload, self.runtime.now() + self.runtime.lease
+                        )
                 except Unavailable:
                     continue  # locked out by the purge itself; so is everybody else
 

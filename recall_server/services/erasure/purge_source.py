@@ -5,25 +5,44 @@ The words stay, hidden for good, so that they can be inspected. A memory that re
 words too is made of these anew.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import Invalid
-from recall_server.domain.memory import Memory, Status
-from recall_server.domain.plan import PERSON
+from recall_server.domain.memory import Memory
+from recall_server.domain.plan import PERSON, Question
 from recall_server.domain.security.trust import corroborations
-from recall_server.domain.task import Task, TaskState
+from recall_server.domain.task import Status as TaskStatus
+from recall_server.domain.task import Task, TaskState, Work
 from recall_server.domain.text.cleaning import storable
-from recall_server.services.erasure.restore_turns import cited_only_by, restore_turns, show_turns
+from recall_server.services.erasure.eraser import anywhere
+from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
-from recall_server.services.tasks.requeue import mentions, requeue
 from recall_server.services.tasks.transitions import TaskTransitions
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import OPERATOR
+
+
+def _work(work: Work, removed: Collection[str]) -> Work:
+    """Return the work without answers about the removed memories; a merge starts again."""
+    answered = tuple(one for one in work.resolutions if one.question_id not in removed)
+    work = replace(work, resolutions=answered)
+    if any(one in removed for group in work.groups or () for one in group):
+        return replace(work, groups=None, next=0, proposals=())
+    return work
+
+
+def _asks(status: TaskStatus | None, memory_ids: Collection[str]) -> bool:
+    return status is not None and any(_about(one, memory_ids) for one in status.questions)
+
+
+def _about(question: Question, memory_ids: Collection[str]) -> bool:
+    return any(one.id in memory_ids for one in (question.new, *question.existing))
+
 
 REASON = "source: purged by an operator"
 
@@ -68,8 +87,8 @@ class Purged:
     restored: dict[str, Memory] = field(default_factory=dict)
     relinked: dict[str, str] = field(default_factory=dict)
     again: dict[str, tuple[str, int]] = field(default_factory=dict)
-    runs: list[str] = field(default_factory=list)
-    asked_again: list[str] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+    requeued: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         return {
@@ -78,8 +97,8 @@ class Purged:
             "kept": len(self.kept),
             "restored": len(self.restored),
             "read_again": len(self.again),
-            "tasks": len(self.runs),
-            "asked_again": len(self.asked_again),
+            "tasks": len(self.tasks),
+            "asked_again": len(self.requeued),
         }
 
 
@@ -88,18 +107,10 @@ class Sources:
     """Taking back what a source brought."""
 
     store: Store
-    runs: TaskTransitions
-    now: Callable[[], datetime]
-    new_id: Callable[[str], str]
-    wake: Callable[[], None]
+    runtime: Runtime
+    transitions: TaskTransitions
 
-    async def purge(
-        self,
-        context: Context,
-        source: BadSource,
-        *,
-        dry_run: bool,
-    ) -> Purged:
+    async def purge(self, context: Context, source: BadSource, *, dry_run: bool) -> Purged:
         """Take back all that rests on a source; with `dry_run`, only say what that would be. An
         unknown source is no error. One transaction; reading again is left to the worker.
         """
@@ -108,63 +119,88 @@ class Sources:
             context.namespace, entry=context.entry, erasing=True
         ) as tx:
             await tx.lock()
-            found = await _derived(tx, source)
-            context.entry.counts |= found.counts()
+            purged = await _derived(tx, source)
+            context.entry.counts |= purged.counts()
             if not dry_run:
-                context.entry.ids += [*found.episodes, *found.removed]
-                asking = await self._take_back(tx, found, context.entry.accessor or OPERATOR)
+                context.entry.ids += [*purged.episodes, *purged.removed]
+                asking = await self._take_back(tx, purged, context.entry.accessor or OPERATOR)
         if not dry_run:
             self.store.forget(context.namespace)
-            for run in asking:
-                self.runs.notify(context.namespace, run)
-            self.wake()
-        return found
+            for task in asking:
+                self.transitions.notify(context.namespace, task)
+            self.runtime.wake()
+        return purged
 
-    async def _take_back(self, tx: Transaction, found: Purged, by: str) -> list[Task]:
-        now = self.now()
-        turns = await tx.sources.turns(found.episodes)
-        gone = {one.id for one in found.removed.values() if one.status is Status.ACTIVE}
+    async def _take_back(self, tx: Transaction, purged: Purged, by: str) -> list[Task]:
+        now = self.runtime.now()
+        turns = await tx.sources.turns(purged.episodes)
         # As long as the words are there: by them an item is taken out of the index.
-        await indexing.hide(tx, gone | {turn["id"] for turn in turns if turn["state"] == "open"})
-        await tx.sources.reject(turns, REASON, by, now)
-        await tx.sources.forget_citations(list(found.kept), found.episodes)
-        left = await tx.memories.witnesses(list(found.kept))
-        await tx.sources.recount({i: corroborations(left[i]) for i in found.kept})
-        await tx.sources.relink(found.relinked)
-        await tx.sources.believe(list(found.restored))
-        await tx.erasures.remove_memories(found.removed)
-        await tx.erasures.remove_tasks(found.runs)
-        await show_turns(tx, found.again)
-        await indexing.show_again(tx, found.restored)
+        await indexing.hide(tx, purged.removed)
+
+        async def reject() -> None:
+            await tx.sources.reject(turns, REASON, by, now)
+
+        await indexing.reread(tx, purged.episodes, reject)
+        await tx.sources.forget_citations(list(purged.kept), purged.episodes)
+        left = await tx.memories.witnesses(list(purged.kept))
+        await tx.sources.recount({i: corroborations(left[i]) for i in purged.kept})
+        await tx.sources.relink(purged.relinked)
+        await tx.sources.believe(list(purged.restored))
+        await tx.erasures.remove_memories(purged.removed)
+        await tx.erasures.remove_tasks(purged.tasks)
         # A job that works on the source at this moment has read what is taken back.
         await tx.erasures.fence(now)
         await tx.erasures.next_epoch()
-        await restore_turns(tx, found.again, self.new_id, now)
-        for episode_id in sorted({one.citation.episode_id for one in found.restored.values()}):
-            await tx.jobs.add(self.new_id("job"), EMBED, {"episode_id": episode_id}, now)
-        return await requeue(tx, self.runs, found.asked_again, found.removed.keys(), now)
+        await restore_turns(tx, purged.again, self.runtime.new_id, now)
+        for episode_id in sorted({one.citation.episode_id for one in purged.restored.values()}):
+            await tx.jobs.add(self.runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        tasks = [await tx.tasks.locked(one) for one in purged.requeued]
+        return [
+            await self._requeue(tx, task, purged.removed.keys(), now)
+            for task in tasks
+            if task is not None and not task.status.state.final
+        ]
+
+    async def _requeue(
+        self, tx: Transaction, task: Task, memory_ids: Collection[str], now: datetime
+    ) -> Task:
+        """Remove these memories from all that a task asks, was answered and proposes."""
+        events = await tx.tasks.events(task.id, 0)
+        asked = [question for one in events if one.status for question in one.status.questions]
+        removed = {*memory_ids, *(one.id for one in asked if _about(one, memory_ids))}
+        await tx.sources.forget_events(
+            task.id, [one.seq for one in events if _asks(one.status, memory_ids)]
+        )
+        messages = [
+            one for one in task.messages if not anywhere(one.document, removed.__contains__)
+        ]
+        after = replace(task, work=_work(task.work, removed), messages=tuple(messages))
+        if task.status.state is TaskState.INPUT_REQUIRED and _asks(task.status, memory_ids):
+            status = TaskStatus(TaskState.WORKING, now)
+            after = replace(after, round=task.round + 1, status=status, expires_at=None)
+        return await self.transitions.change(tx, task, after)
 
 
 async def _derived(tx: Transaction, source: BadSource) -> Purged:
-    found = Purged(await tx.sources.episodes(**vars(source)))
-    bad = set(found.episodes)
+    purged = Purged(await tx.sources.episodes(**vars(source)))
+    bad = set(purged.episodes)
     if bad:
         cited = await tx.erasures.citations_in(bad)
         touched = await tx.memories.get(sorted({row["memory_id"] for row in cited}))
         for memory in touched.values():
             goes = memory.citation.episode_id in bad or _merged(memory)
-            (found.removed if goes else found.kept)[memory.id] = memory
-        await _trace(tx, found)
-        found.again = {**await cited_only_by(tx, set(found.removed), bad)}
+            (purged.removed if goes else purged.kept)[memory.id] = memory
+        await _trace(tx, purged)
+        purged.again = {**await cited_only_by(tx, set(purged.removed), bad)}
     async for task in tx.erasure_scan.tasks():
-        run, kept = task.id, task.documents
+        kept = task.documents
         request, work, status = kept[:3]
-        ended, shows = TaskState(status["state"]).final, mentions(kept, found.removed.keys())
+        ended, shows = TaskState(status["state"]).final, anywhere(kept, purged.removed.__contains__)
         if source.handed_in(request, work) or (ended and shows):
-            found.runs.append(run)
+            purged.tasks.append(task.id)
         elif shows:
-            found.asked_again.append(run)
-    return found
+            purged.requeued.append(task.id)
+    return purged
 
 
 def _merged(memory: Memory) -> bool:
@@ -172,16 +208,16 @@ def _merged(memory: Memory) -> bool:
     return memory.extractor == PERSON or "merge" in memory.extractor.split("/")
 
 
-async def _trace(tx: Transaction, found: Purged) -> None:
+async def _trace(tx: Transaction, purged: Purged) -> None:
     """Trace what gave way to a deleted memory: it is active again, or gives way to the next one."""
-    given_way = await tx.memories.get(await tx.sources.given_way(list(found.removed)))
+    given_way = await tx.memories.get(await tx.sources.given_way(list(purged.removed)))
     for memory in given_way.values():
-        if memory.id in found.removed:
+        if memory.id in purged.removed:
             continue
         by = memory.superseded_by
-        while by in found.removed:
-            by = found.removed[by].superseded_by
+        while by in purged.removed:
+            by = purged.removed[by].superseded_by
         if by is None:
-            found.restored[memory.id] = memory
+            purged.restored[memory.id] = memory
         else:
-            found.relinked[memory.id] = by
+            purged.relinked[memory.id] = by

@@ -3,24 +3,61 @@ so is all that rests on either.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.containers import NONE
-from recall_server.domain.episode import Span
+from recall_server.domain.episode import Span, episode_of, passage_id
 from recall_server.domain.erasure import Digests, Subject, overlap, redacted
-from recall_server.domain.memory import Status
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.namespace import NONE, Namespace
+from recall_server.domain.text.passages import passages
 from recall_server.domain.text.transcript import parse_turns
-from recall_server.services.erasure.restore_turns import SpokenTurns, cited_only_by, show_turns
 from recall_server.services.memory import indexing
-from recall_server.storage.driver import Row
-from recall_server.storage.rows import span
+from recall_server.services.memory.ingest import EXTRACT
+from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Transaction
+from recall_server.storage.tables import registry
+from recall_server.storage.tables.registry import Table
 
-LABELS = ("topic", "container", "session_id", "agent_id", "source")
+SpokenTurns = Mapping[str, tuple[str, int]]
+"""Turns by their ids: the episode of each, and its place there."""
+
+
+async def cited_only_by(
+    tx: Transaction, memory_ids: Collection[str], gone: Collection[str]
+) -> SpokenTurns:
+    """The turns that no other memory cites, but those in episodes that are `gone`."""
+    lost: dict[str, list[Span]] = {}
+    for row in await tx.erasures.citations(memory_ids):
+        if row["episode_id"] not in gone:
+            lost.setdefault(row["episode_id"], []).append(span(row))
+    still: dict[str, list[Span]] = {}
+    for row in await tx.erasures.citations_in(lost):
+        if row["memory_id"] not in memory_ids:
+            still.setdefault(row["episode_id"], []).append(span(row))
+    found: dict[str, tuple[str, int]] = {}
+    for turn in await tx.sources.turns(lost):
+        episode_id, where = turn["episode_id"], span(turn)
+        if _touched(where, lost.get(episode_id)) and not _touched(where, still.get(episode_id)):
+            found[turn["id"]] = (episode_id, turn["position"])
+    return found
+
+
+async def restore_turns(
+    tx: Transaction, turns: SpokenTurns, new_id: Callable[[str], str], now: datetime
+) -> None:
+    """Add the jobs that make memories of these turns."""
+    for episode_id, turn in sorted(turns.values()):
+        payload = {"episode_id": episode_id, "turn": turn}
+        await tx.jobs.add(new_id("job"), EXTRACT, payload, now)
+
+
+def _touched(where: Span, spans: Sequence[Span] | None) -> bool:
+    return any(where.overlaps(one) for one in spans or ())
+
+
+EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "turns", "memories"))
 
 
 @dataclass
@@ -91,86 +128,100 @@ async def apply(
     tx: Transaction, affected: Affected, digests: Digests, now: datetime
 ) -> SpokenTurns:
     """Erase the targets from texts, indexes, tasks and caches. Jobs that have read of them begin
-    anew, and the same words are not taken in again.
+    anew, and the same words are not taken in again. What is left of the texts stays found.
 
     Returns the turns that are to be read again: those of texts that stay, where a memory is erased
     that rested on texts of the container too.
     """
-    assert tx.handle.namespace is not None
     turns = affected.turns()
-    known = _digests(affected, turns, digests, tx.handle.namespace)
+    known = _digests(affected, turns, digests, _namespace(tx))
     await tx.erasures.remember(known | await _digests_given(tx, affected, digests))
-    still = await _hide(tx, affected, turns)
+    passages = await _passages(tx, affected)
+    # As long as the words are there: by them an item is taken out of the index.
+    await indexing.hide(tx, {*affected.memories, *passages})
     left: SpokenTurns = {}
     if affected.container:
         left = await cited_only_by(tx, affected.memories.keys(), affected.whole)
-    await tx.erasures.remove_vectors([*affected.memories, *await _around(tx, affected)])
+    # A vector is made of the words around an item too.
+    resting = await _resting_on(tx, affected.episodes)
+    await tx.vectors.remove({*affected.memories, *passages, *resting})
     await tx.erasures.remove_memories(affected.memories)
-    await _redact_texts(tx, affected, turns)
-    await indexing.show(tx, still)
-    await show_turns(tx, left)
+    await _redact_texts(tx, affected, turns, passages)
+    await indexing.show(tx, await indexing.of_episodes(tx, affected.episodes))
     await tx.erasures.remove_tasks(affected.tasks)
     await tx.erasures.fence(now)
     await tx.erasures.next_epoch()
     return left
 
 
-async def _redact_texts(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> None:
+async def _passages(tx: Transaction, affected: Affected) -> list[str]:
+    """The ids of all passages of the episodes, found or not."""
+    found = []
+    for episode_id in sorted(affected.episodes):
+        episode = await tx.episodes.get(episode_id)
+        assert episode is not None
+        found += [
+            passage_id(episode_id, one.turn.index, one.number)
+            for one in passages(episode.text, episode.turns)
+        ]
+    return found
+
+
+async def _resting_on(tx: Transaction, episode_ids: Iterable[str]) -> list[str]:
+    return [i for one in episode_ids for i in await tx.findables.memories_of_episode(one)]
+
+
+async def _redact_texts(
+    tx: Transaction, affected: Affected, turns: Sequence[Row], passages: Iterable[str]
+) -> None:
     whole = affected.whole
     await tx.erasures.remove_episodes(
         [row for row, _ in affected.episodes.values() if row["id"] in whole],
-        [turn["id"] for turn in turns if turn["episode_id"] in whole],
+        [one for one in passages if episode_of(one) in whole],
     )
-    await tx.erasures.redact_turns(
-        [_redacted_turn(one, affected.subject) for one in turns if one["episode_id"] not in whole]
+    subject, left = affected.subject, affected.episodes.keys() - whole
+    await tx.erasures.redact(
+        TURNS, [_redacted_turn(one, subject) for one in turns if one["episode_id"] in left]
     )
-    await tx.erasures.redact_episodes(
-        [
-            _redacted_episode(row, affected.spans.get(row["id"], ()), affected.subject)
-            for row, _ in affected.episodes.values()
-            if row["id"] not in whole
-        ]
+    episodes = [affected.episodes[one][0] for one in sorted(left)]
+    await tx.erasures.redact(
+        EPISODES,
+        [_redacted_episode(row, affected.spans.get(row["id"], ()), subject) for row in episodes],
     )
-
-
-async def _hide(tx: Transaction, affected: Affected, turns: Sequence[Row]) -> set[str]:
-    """Take all of it out of the word index, as long as the words are there. Returns the memories
-    that stay, and were found by erased words too: they are to be shown again.
-    """
-    still = await tx.findables.resting_on([turn["id"] for turn in turns]) - set(affected.memories)
-    gone = {row["id"] for row in affected.memories.values() if row["status"] == Status.ACTIVE}
-    gone |= {turn["id"] for turn in turns if turn["state"] == "open"}
-    await indexing.hide(tx, gone | still)
-    return still
-
-
-async def _around(tx: Transaction, affected: Affected) -> set[str]:
-    """All items of the episodes: a vector is made of the words around an item too."""
-    turns = {turn["id"] for _, of_one in affected.episodes.values() for turn in of_one}
-    return turns | await tx.findables.resting_on(turns)
+    if subject:
+        # Memories have the labels of their texts.
+        cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
+        memories = await tx.erasures.memories_of(cited)
+        await tx.erasures.redact(
+            MEMORIES, [{"id": row["id"], **_labels(MEMORIES, row, subject)} for row in memories]
+        )
 
 
 def _redacted_turn(turn: Row, subject: Subject | None) -> dict[str, Any]:
-    def kept(label: str | None) -> str | None:
-        return None if subject and subject.named(label) else label
-
-    return {
-        "id": turn["id"],
-        "speaker": kept(turn["speaker"]),
-        "session": kept(turn["session"]),
-    }
+    labels = TURNS.labels_of(turn)
+    named = {name for name, label in labels.items() if subject and subject.named(label)}
+    return {"id": turn["id"], **labels, **dict.fromkeys(named)}
 
 
 def _redacted_episode(row: Row, spans: Iterable[Span], subject: Subject | None) -> dict[str, Any]:
-    def kept(label: str | None) -> str | None:
-        return redacted(label, subject.places(label)) if subject and label else label
-
     text = redacted(row["text"], spans)
     return {
         "id": row["id"],
         "text": text,
         "content_hash": hashlib.sha256(text.encode()).hexdigest(),
-        **{label: kept(row[label]) for label in LABELS},
+        # As if no key had been given: an old request does not find it again, and no digest of the
+        # old words is left.
+        "idempotency_key": row["id"],
+        "request_digest": "",
+        **_labels(EPISODES, row, subject),
+    }
+
+
+def _labels(table: Table, row: Row, subject: Subject | None) -> dict[str, Any]:
+    """The labels of a row, without the name of the subject."""
+    return {
+        name: subject.without_name(label) if subject else label
+        for name, label in table.labels_of(row).items()
     }
 
 
@@ -191,9 +242,7 @@ def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
 
 
 async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
-    """The digests of all texts of the namespace: of episodes, turns, memories, and of those that
-    tasks were given.
-    """
+    """The digests of all texts of the namespace: of episodes, turns, memories and tasks."""
     found = await digests_of_tasks(tx, digests)
     async for episodes in tx.erasure_scan.pages("episodes"):
         found |= digests_of_episodes(tx, digests, await tx.erasures.with_turns(episodes))
@@ -237,13 +286,12 @@ def digests_of_memories(tx: Transaction, digests: Digests, memories: Iterable[Ro
 
 
 def _namespace(tx: Transaction) -> Namespace:
-    assert tx.handle.namespace is not None
-    return tx.handle.namespace
+    assert tx.bound.namespace is not None
+    return tx.bound.namespace
 
 
 def digests_to_allow(digests: Digests, namespace: Namespace, text: str, now: datetime) -> list[str]:
     """The digests by which a text would be refused: of all of it, of its turns, of its lines."""
     turns = {text[turn.span.start : turn.span.end] for turn in parse_turns(text, now)}
-    return sorted(
-        {digests.of(namespace, one) for one in {text, *turns, *text.splitlines()} if one.strip()}
-    )
+    texts = {text, *turns, *text.splitlines()}
+    return sorted({digests.digest(namespace, one) for one in texts if one.strip()})

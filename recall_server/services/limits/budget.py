@@ -1,6 +1,5 @@
-"""How much of a language model a namespace may use in a day: what a call may
-cost at most is reserved before it, and what it cost is settled after it. So any number of workers
-at once spend no more than there is.
+"""How much of a language model a namespace may use in a day. The most that a call may cost is
+reserved before it, and settled after it, so that any number of workers spend no more than that.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from recall_server.domain.external_errors import BudgetSpent, ModelUnavailable
+from recall_server.domain.errors import BudgetSpent, ModelUnavailable
 from recall_server.domain.extraction import Extraction, Usage
 from recall_server.domain.namespace import Namespace
 from recall_server.integrations.extraction.extractor import Extractor, Passage
@@ -39,9 +38,9 @@ class Budget:
     async def call(
         self, namespace: Namespace, part: Priced
     ) -> AsyncIterator[Callable[[Usage], None]]:
-        """One call of a `part` that says what it costs at most. What is yielded takes what it cost;
-        a call that says nothing, as its answer was of no use, has cost all that was reserved, and
-        one that was not answered nothing.
+        """One call of a `part` that says what it costs at most. Yields a function that takes what
+        it cost; without that, as the answer was of no use, it has cost all that was reserved, and
+        a call that was not answered nothing.
 
         Raises `BudgetSpent` where the day has not enough left.
         """
@@ -69,7 +68,7 @@ class Budget:
     async def extract(
         self, namespace: Namespace, extractor: Extractor, passage: Passage
     ) -> Extraction:
-        """What the extractor finds, paid for. Raises as it does, and `BudgetSpent`."""
+        """The candidates of the extractor, paid for. Raises as it does, and `BudgetSpent`."""
         async with self.call(namespace, extractor) as settle:
             found = await extractor.extract(passage)
             settle(found.usage)

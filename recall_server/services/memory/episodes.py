@@ -1,66 +1,103 @@
 """Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from recall_server.domain.episode import Episode
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.episode import Episode, turn_id
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import ErasedContent
-from recall_server.domain.plan import Plan
-from recall_server.domain.search.index_entry import Findable
+from recall_server.domain.search.index_entry import findable_passages
+from recall_server.domain.task import Message
 from recall_server.domain.text.transcript import parse_turns
+from recall_server.integrations.redaction import Redactor
 from recall_server.services.memory.passages import with_turns
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
-from recall_server.storage.tables.episodes import turn_id
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """Redacts text and JSON; without a redactor, text stays as it is."""
+
+    redactor: Redactor | None
+
+    async def text(self, text: str, entry: AuditEntry) -> str:
+        """Return the redacted text; the audit record counts the secrets."""
+        if self.redactor is None or not text:
+            return text
+        masked, count = await self.redactor.redact(text)
+        if count:
+            entry.counts["masked"] = entry.counts.get("masked", 0) + count
+        return masked
+
+    async def ready(self) -> None:
+        """Load the rules before the first call."""
+        if self.redactor is not None:
+            await self.redactor.ready()
+
+    async def message(self, message: Message, entry: AuditEntry) -> Message:
+        """Return a client's message with every text in it redacted."""
+        return Message(message.id, await self._object(message.document, entry))
+
+    async def value(self, value: Any, entry: AuditEntry) -> Any:
+        """Return the same JSON value with every text in it redacted."""
+        if isinstance(value, str):
+            return await self.text(value, entry)
+        if isinstance(value, Mapping):
+            return await self._object(value, entry)
+        if isinstance(value, list):
+            return [await self.value(one, entry) for one in value]
+        return value
+
+    async def _object(self, value: Mapping[str, Any], entry: AuditEntry) -> dict[str, Any]:
+        return {name: await self.value(one, entry) for name, one in value.items()}
+
 
 # A time for texts of which only the words matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
-    """Return the episode with its turns, and the postings of the turns that are not hidden."""
+    """Return the episode with its turns, and the postings of the passages that are not hidden."""
     prepared = with_turns(episode)
-    visible = [turn for turn in prepared.turns if not turn.hidden]
-    return prepared, postings(
-        {
-            turn_id(prepared.id, turn.index): Findable(
-                "", turn.speaker, prepared.text[turn.span.start : turn.span.end]
-            )
-            for turn in visible
-        }
-    )
+    return prepared, postings(findable_passages(prepared))
 
 
 async def store_episode(
-    tx: Transaction, episode: Episode, words: Postings, digests: Digests, *, key: str, digest: str
+    tx: Transaction,
+    episode: Episode,
+    words: Postings,
+    digests: Digests,
+    *,
+    key: str | None,
+    digest: str,
 ) -> bool:
-    """Store the episode and index its visible turns; False if `key` was used before. Raises
+    """Store the episode and index its visible passages; False if `key` was used before. Raises
     `ErasedContent`.
     """
     await tx.lock()
     await refuse_erased(tx, digests, episode)
-    added = await tx.episodes.add(episode, key, digest)
-    if added:
-        await tx.words.add(words)
-        await _hold(tx, episode)
-    return added
+    if key is None:
+        # Nothing is asked of the database before all of it is written.
+        await tx.episodes.add_new(episode, episode.id, digest)
+    elif not await tx.episodes.add(episode, key, digest):
+        return False
+    await tx.words.add(words)
+    await _hold(tx, episode)
+    return True
 
 
 async def store_planned_episode(
-    tx: Transaction, episode: Episode, digests: Digests, *, key: str, plan: Plan
-) -> tuple[set[str], set[str]]:
-    """Store an episode together with its plan; turns that the plan's memories cover are not
-    indexed. Return the ids of these, and of the turns to index (by `commit.apply`).
-    """
-    cited = [one.span for one in plan.citations() if one.episode_id == episode.id]
-    visible = {turn_id(episode.id, t.index): t.span for t in episode.turns if not t.hidden}
-    covered = {i for i, turn in visible.items() if any(turn.overlaps(span) for span in cited)}
+    tx: Transaction, episode: Episode, digests: Digests, *, key: str
+) -> None:
+    """Store an episode together with its plan; `commit.apply` indexes both."""
     await refuse_erased(tx, digests, episode)
     await tx.tasks.hand_over(episode.job_id)
-    await tx.episodes.add_new(episode, key, episode.content_hash, covered=covered)
+    await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)
-    return covered, visible.keys() - covered
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:
@@ -74,16 +111,16 @@ async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> 
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
     """
-    assert tx.handle.namespace is not None
-    text_digests = digests.of_episode(tx.handle.namespace, episode)
+    assert tx.bound.namespace is not None
+    text_digests = digests.of_text(tx.bound.namespace, episode.text, episode.turns)
     await tx.erasures.refuse(text_digests, ErasedContent())
 
 
 async def find_erased(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
     """Return the indexes of the texts that `refuse_erased` would refuse."""
-    assert tx.handle.namespace is not None
+    assert tx.bound.namespace is not None
     text_digests = [
-        set(digests.of_text(tx.handle.namespace, text, parse_turns(text, EPOCH))) for text in texts
+        set(digests.of_text(tx.bound.namespace, text, parse_turns(text, EPOCH))) for text in texts
     ]
-    gone = await tx.erasures.among(sorted(set().union(*text_digests)))
+    gone = await tx.erasures.erased(sorted(set().union(*text_digests)))
     return {index for index, one in enumerate(text_digests) if one & gone}

@@ -1,9 +1,11 @@
-"""The word index: adding items to it, removing them, and rebuilding it."""
+"""The index of items: adding them to it, taking them out, and rebuilding it."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from datetime import datetime
 
-from recall_server.domain.search.index_entry import Findable
+from recall_server.domain.episode import Citation, episode_of
+from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
@@ -12,22 +14,23 @@ INLINE_MAX = 50
 
 
 async def show(tx: Transaction, ids: Collection[str]) -> None:
-    """Let search find items by their words. They are stored already, and are not found yet."""
-    await tx.words.add(await _postings(await tx.findables.of(ids)))
+    """Let search find items by their words, and by their vectors if there are any. They are stored
+    already, and are not found yet.
+    """
+    await _add(tx, await read(tx, ids))
 
 
-async def show_again(tx: Transaction, ids: Collection[str]) -> None:
-    """`show` items that were found before, also by their stored vectors."""
-    await show(tx, ids)
-    await tx.vectors.link(list(ids))
+async def _add(tx: Transaction, found: Mapping[str, Findable]) -> None:
+    await tx.words.add(await _postings(found))
+    await tx.vectors.link(list(found))
 
 
-async def show_new(tx: Transaction, found: Mapping[str, Findable], others: Postings) -> None:
+async def show_new(
+    tx: Transaction, found: Mapping[str, Findable], others: Postings | None = None
+) -> None:
     """`show` items that are being stored, given as `found`; and `others` with them."""
     made = await _postings(found)
-    await tx.words.add(
-        Postings(made.ids + others.ids, made.rows + others.rows, made.words + others.words)
-    )
+    await tx.words.add(made.joined(others) if others else made)
 
 
 async def _postings(found: Mapping[str, Findable]) -> Postings:
@@ -37,10 +40,59 @@ async def _postings(found: Mapping[str, Findable]) -> Postings:
 
 
 async def hide(tx: Transaction, ids: Collection[str]) -> None:
-    """Undo `show`. The texts of the items must still be stored: they tell what to remove."""
-    found = await tx.findables.of(ids)
+    """Undo `show`, of those that are found. The words of the items must still be readable as they
+    were: they tell what to remove.
+    """
+    found = await read(tx, await tx.findables.found(ids))
     if found:
         await tx.words.remove(postings(found))
+
+
+async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
+    """What items are found by: memories in whatever state, and passages that can be read."""
+    found = await tx.findables.memories(ids)
+    passages = set(ids) - found.keys()
+    if passages:
+        texts = await of_episodes(tx, map(episode_of, passages))
+        found |= {item_id: one for item_id, one in texts.items() if item_id in passages}
+    return found
+
+
+async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, Findable]:
+    """What the passages of these episodes are found by."""
+    found: dict[str, Findable] = {}
+    for episode_id in sorted(set(episode_ids)):
+        episode = await tx.episodes.get(episode_id)
+        if episode is not None:
+            found |= findable_passages(episode)
+    return found
+
+
+async def reread(
+    tx: Transaction, episode_ids: Collection[str], change: Callable[[], Awaitable[None]]
+) -> None:
+    """Make a `change` of what can be read of these texts, and index their passages accordingly.
+    Those that read otherwise than before have no vectors until a job has made them.
+    """
+    before = await of_episodes(tx, episode_ids)
+    await change()
+    after = await of_episodes(tx, episode_ids)
+    others = {i for i in before.keys() | after.keys() if before.get(i) != after.get(i)}
+    gone = await tx.findables.found(others)
+    await tx.words.remove(postings({i: before[i] for i in sorted(gone)}))
+    await tx.vectors.remove(others)
+    await tx.words.add(await _postings({i: after[i] for i in sorted(others & after.keys())}))
+
+
+async def forget_words(
+    tx: Transaction, item_id: str, words: Collection[Citation], now: datetime
+) -> None:
+    """Neither find nor show these words, until the item is restored."""
+
+    async def forget() -> None:
+        await tx.episodes.forget(item_id, words, now)
+
+    await reread(tx, {one.episode_id for one in words}, forget)
 
 
 async def renew(store: Store) -> None:
@@ -51,5 +103,6 @@ async def renew(store: Store) -> None:
         async with store.transaction(namespace) as tx:
             await tx.lock()
             if await tx.words.begin_anew():
-                async for ids in tx.findables.pages():
-                    await show_again(tx, ids)
+                async for memories, episodes in tx.findables.to_index():
+                    found = await tx.findables.memories(memories)
+                    await _add(tx, found | await of_episodes(tx, episodes))

@@ -5,37 +5,33 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.containers import NONE, container
-from recall_server.domain.context import Context
-from recall_server.domain.episode import Episode, Source
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.episode import Episode, Source, label_or_none
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, NotFound
 from recall_server.domain.extraction import Extraction
-from recall_server.domain.ids import new_id
-from recall_server.domain.job import Job, TextJob
+from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
+from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED
-from recall_server.services.memory.episodes import prepare_episode, store_episode
+from recall_server.services.memory.episodes import Redaction, prepare_episode, store_episode
 from recall_server.services.memory.passages import passages, validate_candidates
-from recall_server.services.memory.redaction import Redaction
 from recall_server.storage.store import Store
 
 EXTRACT = "extract"
 
-_REACH = TypeAdapter(AccessScope)
+_ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 TOPIC_CHARS_MAX = 128
-LABEL_CHARS_MAX = 256
 # Parsing a longer text would delay other callers.
 INLINE_CHARS_MAX = 16_000
 
@@ -52,7 +48,7 @@ class Submission:
 
     def digest(self) -> str:
         """Return a hash of the content: equal for equal submissions, whatever their key."""
-        body = [self.text, self.topic, self.source.session_id, self.source.agent_id]
+        body = [self.text, self.topic, *self.source.digested()]
         # Without a container the digest stays as it was before there were containers.
         body += [self.container] if self.container else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
@@ -84,13 +80,10 @@ class Ingest:
     """Storing and extracting. `embeds`: stored items get vectors."""
 
     store: Store
+    runtime: Runtime
     extractor: Extractor
     embeds: bool
-    now: Callable[[], datetime]
-    random_bytes: Callable[[int], bytes]
     text_chars_max: int
-    lease: timedelta
-    wake: Callable[[], None]
     digests: Digests
     redaction: Redaction
     budget: Budget
@@ -112,12 +105,14 @@ class Ingest:
             submission.topic, submission.container, submission.source
         )
         confined = context.scope.confined(submission.topic, submission.container)
-        limit = {} if confined.everything else {"reach": _REACH.dump_python(confined, mode="json")}
+        limit = {}
+        if not confined.everything:
+            limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         # Redacted before the digest is made: a digest would confirm a guessed secret.
         text = await self.redaction.text(submission.text, context.entry)
         submission = replace(submission, text=text)
         episode = self._episode(submission)
-        key = submission.idempotency_key or episode.id
+        key = submission.idempotency_key
         digest = submission.digest()
         if len(submission.text) > INLINE_CHARS_MAX:
             episode, words = await asyncio.to_thread(prepare_episode, episode)
@@ -140,6 +135,7 @@ class Ingest:
                     new_container=bool(name) and await tx.episodes.first_in(name),
                 )
             else:
+                assert key is not None
                 before = await tx.episodes.receipt(key)
                 assert before is not None
                 if before.request_digest != digest:
@@ -149,28 +145,28 @@ class Ingest:
                 )
             context.entry.ids += [accepted.episode_id, accepted.job_id]
             context.entry.counts["queued"] = int(not accepted.cached)
-        self.wake()
+        self.runtime.wake()
         return accepted
 
     def _checked(self, submission: Submission) -> Submission:
         return Submission(
             clean_text(submission.text, chars_max=self.text_chars_max),
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
-            _label_or_none(submission.idempotency_key, "idempotency_key"),
-            checked_source(submission.source),
+            label_or_none(submission.idempotency_key, "idempotency_key"),
+            submission.source.checked(),
             container(submission.container),
         )
 
     def _episode(self, submission: Submission) -> Episode:
-        now = self.now()
+        now = self.runtime.now()
         return Episode(
-            id=new_id("ep", now, self.random_bytes(10)),
+            id=self.runtime.new_id("ep"),
             text=submission.text,
             topic=submission.topic,
             occurred_at=now,
             recorded_at=now,
             content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
-            job_id=new_id("job", now, self.random_bytes(10)),
+            job_id=self.runtime.new_id("job"),
             source=submission.source,
             container=submission.container,
         )
@@ -182,9 +178,7 @@ class Ingest:
     ) -> Extracted:
         """How far the job of a text has come. Raises `NotFound`, also for a text out of reach."""
         storable(job_id)
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             job = await tx.jobs.of_text(job_id)
             memories = await tx.memories.of_episode(job.episode_id) if job else []
         if job is None:
@@ -216,17 +210,17 @@ class Ingest:
     ) -> None:
         entry.usage = found.usage
         # The text can change only what its caller may access, in its container.
-        access_scope = _REACH.validate_python(job.payload.get("reach", {})).inside(
+        access_scope = _ACCESS_SCOPE.validate_python(job.payload.get("reach", {})).inside(
             {episode.container}
         )
         async with self.store.transaction(
             job.namespace, access_scope=access_scope, entry=entry
         ) as tx:
             await tx.lock()
-            now = self.now()
+            now = self.runtime.now()
             # First, as the episode may have been erased meanwhile.
             progress = {**job.payload, "next": reached}
-            await tx.jobs.advance(job, progress, now + self.lease)
+            await tx.jobs.advance(job, progress, now + self.runtime.lease)
             policy = await tx.access.policy() or Policy.DECIDE
             plan = await reconcile.plan(
                 tx,
@@ -244,24 +238,15 @@ class Ingest:
     async def _finish(self, job: Job, episode: Episode | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
-            await tx.jobs.finish(job, self.now())
+            await tx.jobs.finish(job, self.runtime.now())
             if episode is not None and self.embeds:
                 await tx.jobs.add(
-                    new_id("job", self.now(), self.random_bytes(10)),
+                    self.runtime.new_id("job"),
                     EMBED,
                     {"episode_id": episode.id},
-                    self.now(),
+                    self.runtime.now(),
                 )
-        self.wake()
-
-
-def checked_source(source: Source) -> Source:
-    """Raise `Invalid` on labels that cannot be stored."""
-    return Source(
-        _label_or_none(source.session_id, "session_id"),
-        _label_or_none(source.agent_id, "agent_id"),
-        source.client,
-    )
+        self.runtime.wake()
 
 
 def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:
@@ -275,7 +260,3 @@ def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:
 def text_details(topic: str, container: str, source: Source) -> dict[str, str]:
     """Return the details of a text for its audit record."""
     return {"topic": topic} | ({"container": container} if container else {}) | source.details()
-
-
-def _label_or_none(text: str | None, name: str) -> str | None:
-    return clean_label(text, name, chars_max=LABEL_CHARS_MAX) if text else None

@@ -9,14 +9,13 @@ from dataclasses import replace
 from recall_server.domain.episode import Episode, Span, Turn
 from recall_server.domain.errors import RecallError
 from recall_server.domain.extraction import Candidate, Extraction
-from recall_server.domain.security.screening import orders
-from recall_server.domain.security.suspicion import suspects, suspicions
+from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.transcript import chunk, parse_turns
-from recall_server.integrations.extraction.extractor import Passage
+from recall_server.integrations.extraction.extractor import Passage, candidates_max
 
-# Per passage. Extractors promise five; this bounds one that does not keep to it.
-CANDIDATES_MAX = 20
+# Extractors promise `candidates_max`; a short passage may give so many all the same.
+CANDIDATES_MIN = 20
 TEXT_CHARS_MAX = 2_000
 WORDS_CHARS_MAX = 500
 
@@ -71,7 +70,8 @@ def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
     count the rest as rejected. A model's proposal has no authority, least of all over models that
     read it later.
     """
-    kept = [one for one in extraction.candidates if _valid(one, passage)][:CANDIDATES_MAX]
+    kept = [one for one in extraction.candidates if _valid(one, passage)]
+    kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)
 

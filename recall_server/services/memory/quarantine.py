@@ -1,13 +1,12 @@
 """Quarantine: turns held back when they came in, which a person releases or rejects."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import NotFound, Stale
-from recall_server.domain.security.quarantine import Held, Place, Suspect
+from recall_server.domain.security.screening import Held, Place, Suspect
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.memory import indexing
 from recall_server.services.memory.ingest import EXTRACT
@@ -31,9 +30,7 @@ class Quarantine:
     """Lists suspects and decides about them."""
 
     store: Store
-    now: Callable[[], datetime]
-    new_id: Callable[[str], str]
-    wake: Callable[[], None]
+    runtime: Runtime
 
     async def list(
         self,
@@ -62,11 +59,11 @@ class Quarantine:
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
             place = await self._decide(tx, item_id, Held.RELEASED, context.entry)
-            if place is not None and await tx.episodes.show(item_id):
-                await indexing.show(tx, [item_id])
+            if place is not None:
+                await indexing.reread(tx, [place.episode_id], partial(tx.episodes.show, item_id))
                 payload = {"episode_id": place.episode_id, "turn": place.position}
-                await tx.jobs.add(self.new_id("job"), EXTRACT, payload, self.now())
-        self.wake()
+                await tx.jobs.add(self.runtime.new_id("job"), EXTRACT, payload, self.runtime.now())
+        self.runtime.wake()
 
     async def reject(
         self,
@@ -86,7 +83,7 @@ class Quarantine:
         """Store the decision; None if it was made before."""
         storable(item_id)
         by = entry.accessor or "operator"
-        decided = await tx.quarantine.decide(item_id, state, by, self.now())
+        decided = await tx.quarantine.decide(item_id, state, by, self.runtime.now())
         place = await tx.quarantine.place(item_id)
         if place is None:
             raise NotFound("Nothing in quarantine has this id. List what is held there.")

@@ -1,22 +1,24 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
-from recall_server.domain.containers import container
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
-from recall_server.domain.memory import Memory, MemoryType
-from recall_server.domain.plan import Forget, Plan, Resolution
+from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.plan import Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
 from recall_server.domain.search import ranking
-from recall_server.domain.search.abstention import WEAK_BELOW
+from recall_server.domain.search.ranking import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_text, storable
-from recall_server.integrations.embeddings.embedder import Embedder
-from recall_server.services.memory import commit, indexing
+from recall_server.integrations.embeddings import Embedder
+from recall_server.services.memory import commit, indexing, reconcile
+from recall_server.services.memory.embedding import EMBED
 from recall_server.services.search import search
-from recall_server.services.search.rerank import RERANKED_MIN, Reranking
+from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
 
@@ -24,7 +26,7 @@ from recall_server.storage.store import Store, Transaction
 @dataclass(frozen=True)
 class Found:
     """The answer to a search; `degraded` says why it is less than was asked for. `evidence` is how
-    likely it is that the answer is among what was found (`domain/search/abstention.py`).
+    likely it is that the answer is among what was found (`domain/search/ranking.py`).
     """
 
     hits: tuple[Hit, ...]
@@ -72,7 +74,7 @@ class Recall:
 
     store: Store
     embedder: Embedder | None
-    now: Callable[[], datetime]
+    runtime: Runtime
     query_chars_max: int
     forget_window: timedelta
     reranking: Reranking | None = None
@@ -84,39 +86,35 @@ class Recall:
         *,
         cite: bool = False,
     ) -> Found:
-        """The memories, and turns that no memory cites yet, that answer `query` best; with `cite`,
-        each with the exact words it rests on, and its scores.
+        """The memories and passages that answer `query` best: what was said in one message is one
+        hit, a memory with the passage that it cites. With `cite` each comes with its scores.
 
         Every findable item in the access scope is a candidate, whatever its age. Without an
         embedder the words alone decide, and the answer says so.
         """
         clean_text(query.text, chars_max=self.query_chars_max)
-        scope = context.scope.inside(_checked(query.containers))
-        prepared = await search.prepare(self.store, self.embedder, context.namespace, query, scope)
-        now = self.now()
+        # No transaction: the index in memory is told by versions what it lacks, and the texts come
+        # last, of what can still be read.
+        tx = self.store.autocommit(context.namespace, access_scope=context.scope)
+        prepared = await search.prepare(tx, self.embedder, context.namespace, query)
+        now = self.runtime.now()
         reranking = None if Step.RERANK in query.without else self.reranking
         degraded = prepared.degraded
-        async with self.store.transaction(context.namespace, write=False, access_scope=scope) as tx:
-            least = RERANKED_MIN if reranking else 0
-            found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
-            if reranking is None:
-                hits = await _finalized(tx, found, query, cite=cite)
-            else:
-                # What is not ranked again has a score on another scale: none of that is shown.
-                best = found.best[: max(RERANKED_MIN, query.limit)]
-                found = await search.load_items(tx, replace(found, best=best), best)
-                passages = await reranking.passages(tx, found)
+        await self.store.turns.yield_to_others(context.namespace)
+        least = RERANKED_MIN if reranking else 0
+        found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
         if reranking is not None:
+            # What is not ranked again has a score on another scale: none of that is shown.
+            best = found.best[: max(RERANKED_MIN, query.limit)]
+            found = await search.load_items(tx, replace(found, best=best), best)
+            passages = await reranking.passages(tx, found)
             best, failed = await reranking.rank(prepared, found.best, passages)
             found = replace(found, best=best)
             degraded = degraded or failed
-            async with self.store.transaction(
-                context.namespace, write=False, access_scope=scope
-            ) as tx:
-                hits = await _finalized(tx, found, query, cite=cite)
+        hits = await _finalized(tx, found, query, cite=cite)
         context.entry.ids += [hit.item.id for hit in hits]
         context.entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
-        context.entry.turns_shown += _of_kind(hits, ItemKind.TURN)
+        context.entry.turns_shown += map(turn_of, _of_kind(hits, ItemKind.PASSAGE))
         context.entry.counts["hits"] = len(hits)
         context.entry.details["mode"] = prepared.query.mode
         return Found(tuple(hits), degraded, found.evidence)
@@ -129,12 +127,12 @@ class Recall:
         offset: int,
         type_: str,
         topic: str,
-        containers: Collection[str] | None = None,
     ) -> Page:
         """One page of the active memories, newest first."""
         storable(topic)
-        scope = context.scope.inside(_checked(containers))
-        async with self.store.transaction(context.namespace, write=False, access_scope=scope) as tx:
+        async with self.store.transaction(
+            context.namespace, write=False, access_scope=context.scope
+        ) as tx:
             memories = await tx.memories.page(limit=limit, offset=offset, type_=type_, topic=topic)
             total = sum((await tx.memories.counts(type_=type_, topic=topic)).values())
             context.entry.counts["memories"] = len(memories)
@@ -150,9 +148,7 @@ class Recall:
         words it cites, and who decided what no rule could. Raises `MemoryNotFound`.
         """
         storable(memory_id)
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             chain = await tx.memories.lineage(memory_id)
             decisions = await tx.memories.decisions([memory.id for memory in chain])
         if not chain:
@@ -165,12 +161,10 @@ class Recall:
         context: Context,
     ) -> Counts:
         """Active memories by type, and what is still to be extracted."""
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
-        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.of(jobs))
+        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.count(jobs))
         context.entry.counts["memories"] = counts.total
         return counts
 
@@ -179,76 +173,92 @@ class Recall:
         context: Context,
         item_id: str,
     ) -> None:
-        """Never recall this memory (or turn) again; the record of it stays.
+        """Neither find nor show this memory and the words that it cites, or this passage; the
+        record of it stays.
 
-        Raises `MemoryNotFound` where this namespace has no active one of that id.
+        Raises `MemoryNotFound` where this namespace has none of that id that search finds.
         """
         storable(item_id)
-        async with self.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        async with self.store.change(context) as tx:
             await tx.lock()
-            found = await search.read_items(tx, [item_id])
+            now, found = self.runtime.now(), await search.read_items(tx, [item_id])
             if not found:
                 raise MemoryNotFound
+            words = [found[0].citation]
             if found[0].kind is ItemKind.MEMORY:
-                await commit.apply(tx, Plan((Forget(item_id),)), self.now())
-            else:
-                await commit.close_turns(tx, found, "hidden")
+                words = await tx.memories.citations([item_id])
+                await indexing.hide(tx, [item_id])
+                await tx.memories.forget(item_id, now)
+            await indexing.forget_words(tx, item_id, words, now)
+            await self._embed_again(tx, {one.episode_id for one in words})
             context.entry.ids.append(item_id)
             context.entry.counts["forgotten"] = 1
+        self.runtime.wake()
 
     async def restore(
         self,
         context: Context,
-        memory_id: str,
+        item_id: str,
     ) -> None:
-        """Undo `forget` of a memory, as long as the window lasts.
+        """Undo `forget`, as long as the window lasts. A memory that does not hold any more by what
+        was stated since comes back as superseded.
 
-        Raises `MemoryNotFound` where there is no memory of that id, and `NotRestorable`.
+        Raises `MemoryNotFound` where there is nothing of that id, and `NotRestorable`.
         """
-        storable(memory_id)
-        async with self.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        storable(item_id)
+        async with self.store.change(context) as tx:
             await tx.lock()
-            if not await tx.memories.get([memory_id]):
-                # Neither a search nor a list shows what was forgotten.
-                raise MemoryNotFound(
-                    "No memory has this id. The audit log names those that were forgotten: `recall "
-                    "audit tail --json`, or GET /v1/audit?operation=delete_memory."
-                )
-            if not await tx.memories.restore(memory_id, self.now() - self.forget_window):
-                raise NotRestorable
-            await indexing.show_again(tx, [memory_id])
-            context.entry.ids.append(memory_id)
+            now = self.runtime.now()
+            memory = (await tx.memories.get([item_id])).get(item_id)
+            if memory is None:
+                await self._restore_passage(tx, item_id)
+            else:
+                if memory.status is not Status.FORGOTTEN or self._too_late(memory.retired_at):
+                    raise NotRestorable
+                memory, plan = await reconcile.restored(tx, memory, now)
+                await tx.memories.restore(memory)
+                await commit.apply(tx, plan, now)
+                await indexing.show(tx, [item_id])
+            words = [] if memory is None else await tx.memories.citations([item_id])
+            texts = {one.episode_id for one in words} or {episode_of(item_id)}
+            await indexing.reread(tx, texts, partial(tx.episodes.remember, item_id))
+            await self._embed_again(tx, texts)
+            context.entry.ids.append(item_id)
             context.entry.counts["restored"] = 1
+        self.runtime.wake()
 
+    async def _restore_passage(self, tx: Transaction, item_id: str) -> None:
+        """Raise what `restore` raises where it is not a passage that can be restored."""
+        forgotten_at = await tx.episodes.forgotten_at(item_id)
+        if forgotten_at is None:
+            # Neither a search nor a list shows what was forgotten.
+            raise MemoryNotFound(
+                "No memory has this id. The audit log names those that were forgotten: `recall "
+                "audit tail --json`, or GET /v1/audit?operation=delete_memory."
+            )
+        if self._too_late(forgotten_at):
+            raise NotRestorable
 
-def _checked(containers: Collection[str] | None) -> Collection[str] | None:
-    """Raises `Invalid` on a name that no container can have."""
-    return None if containers is None else frozenset(map(container, containers))
+    def _too_late(self, forgotten_at: datetime | None) -> bool:
+        return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window
+
+    async def _embed_again(self, tx: Transaction, episode_ids: Collection[str]) -> None:
+        """Add the jobs that make vectors of what reads otherwise now."""
+        for episode_id in sorted(episode_ids) if self.embedder else ():
+            payload = {"episode_id": episode_id}
+            await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, self.runtime.now())
 
 
 async def _finalized(
     tx: Transaction, found: search.Candidates, query: Query, *, cite: bool
 ) -> list[Hit]:
     found = await search.finalize(tx, found, query)
-    hits = ranking.fit_budget(found.hits(explain=cite), query.max_tokens)
+    hits = await search.current_first(tx, found.hits(explain=cite), query.limit)
+    hits = ranking.fit_budget(hits, query.max_tokens)
     found.count_accesses(hits)
     if query.neighbours:
         hits = await search.with_neighbours(tx, found, hits, query)
-    return await _cited(tx, hits) if cite else hits
-
-
-async def _cited(tx: Transaction, hits: list[Hit]) -> list[Hit]:
-    memories = await tx.memories.get([hit.item.id for hit in hits])
-    return [
-        hit._replace(item=hit.item._replace(citation=memories[hit.item.id].citation))
-        if hit.item.id in memories
-        else hit
-        for hit in hits
-    ]
+    return hits
 
 
 def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:

@@ -1,33 +1,32 @@
 """The steps of a search: prepare the query, retrieve candidates, load and choose the hits."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
-from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.episode import turn_id
+from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import AccessScope
-from recall_server.domain.query import Hit, Item, Query, Scores, SearchMode, Step
-from recall_server.domain.search import abstention, candidates, ranking
-from recall_server.domain.search.fusion import Fused, fuse
+from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores, SearchMode, Step
+from recall_server.domain.search import ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
-from recall_server.domain.search.ranking import Candidate
-from recall_server.domain.search.signals import Evidence
-from recall_server.domain.search.source_limit import others, spread
-from recall_server.domain.text.periods import periods
+from recall_server.domain.search.ranking import Candidate, others, spread
+from recall_server.domain.search.signals import Evidence, Fused, fuse
+from recall_server.domain.text.dates import periods
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.embeddings.embedder import Embedder
-from recall_server.storage.index.codes import Flags, Floats
+from recall_server.integrations.embeddings import Embedder
+from recall_server.integrations.rerankers import Passage, Reranker, RerankQuery
 from recall_server.storage.index.documents import Documents, Slots
+from recall_server.storage.index.vector_cache import Flags, Floats
 from recall_server.storage.index.vectors import INLINE_UP_TO, Searched
 from recall_server.storage.index.words import Statistics
-from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.episodes import turn_id
+from recall_server.storage.store import Transaction
 
 # Candidates of each list, by words and by vectors. On LoCoMo 20 find a recall@10 of 76.3, 60 77.7,
 # 100 78.7 and 200 79.1; the mode `recall` finds most among few.
@@ -41,6 +40,10 @@ RECALL_POOL_MIN = 25
 RECALL_POOL_PER_HIT = 1.5
 # The best candidates, for each hit wanted, of which a diverse answer is chosen.
 DIVERSE_PER_HIT = 2
+# Between passages of one message that do not stand side by side.
+GAP = " … "
+# Memories that took each other's place.
+CHAIN_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -97,29 +100,31 @@ class Candidates:
             places = {slot: place for place, slot in enumerate(self.ranked.tolist())}
             signals = self.fused.explain([places[one.slot] for one in self.best])
         return [
-            Hit(self.items[one.slot], Scores(one.final, of_one, one.rerank))
+            hit_of(
+                [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items],
+                Scores(one.final, of_one, one.rerank),
+            )
             for one, of_one in zip(self.best, signals, strict=True)
         ]
 
     def count_accesses(self, hits: Iterable[Hit]) -> None:
         """Count one access of each in memory."""
-        self.documents.count_accesses([self.slots[hit.item.id] for hit in hits])
+        ids = [hit.item.id for hit in hits]
+        self.documents.count_accesses([self.slots[one] for one in ids if one in self.slots])
 
 
 async def prepare(
-    store: Store,
+    tx: Transaction,
     embedder: Embedder | None,
     namespace: Namespace,
     query: Query,
-    access_scope: AccessScope,
 ) -> PreparedQuery:
-    """Read the statistics of the query's terms, and embed it.
+    """Read the statistics of the query's terms, and embed it: `tx` holds nothing meanwhile.
 
     Without an embedder, or one that answers, the words alone decide, and `degraded` says so.
     """
-    question = Question.of(query.text)
-    words = store.autocommit(namespace, access_scope=access_scope).words
-    statistics = await words.statistics([*question.asked, *question.names])
+    question = Question.parse(query.text)
+    statistics = await tx.words.statistics([*question.asked, *question.names])
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return prepared
@@ -181,31 +186,46 @@ async def retrieve(
     )
     fused = fuse(evidence)
     count = max(least, DIVERSE_PER_HIT * query.limit)
-    places = _best(fused, query, count)
+    hits = _best(fused, query, count)
     if vectors is not None and prepared.vector is not None and vectors.estimated:
         # A hit is compared by its stored vector: others of the pool cannot become one any more.
+        places = sorted({place for hit in hits for place in hit})
         cosines[places] = await vectors.cosines(prepared.vector, slots[places])
         fused = fuse(evidence)
-        compared = set(places)
-        places = [place for place in fused.order.tolist() if place in compared]
+        hits = _best(fused, query, count, among=set(places))
     best = [
-        Candidate(slot, final)
-        for slot, final in zip(slots[places].tolist(), fused.finals[places].tolist(), strict=True)
+        Candidate(
+            int(slots[first]), float(fused.finals[first]), others=tuple(slots[others].tolist())
+        )
+        for first, *others in hits
     ]
-    rows = await vectors.at([one.slot for one in best]) if vectors else {}
+    rows = await vectors.by_slot([one.slot for one in best]) if vectors else {}
     tx.cache.trim(prepared.namespace)
     likely = _evidence(prepared, evidence, embedder)
     found = Candidates(best, slots, fused, documents, rows, {}, likely)
     return await load_items(tx, found, [one for one in best if one.slot not in rows])
 
 
-def _best(fused: Fused, query: Query, count: int) -> list[int]:
-    """The places of the best, so many; no source has all of them."""
-    places: list[int] = fused.order.tolist()
-    if _is_diverse(query):
-        sources = fused.evidence.columns["source"].tolist()
-        return spread(places, sources, count, others(query.limit))
-    return places[:count]
+def _best(
+    fused: Fused, query: Query, count: int, *, among: Collection[int] | None = None
+) -> list[list[int]]:
+    """The places of the best hits, so many; no source has all of them. `among`: of these places."""
+    order: list[int] = fused.order.tolist()
+    if among is not None:
+        order = [place for place in order if place in among]
+    columns = fused.evidence.columns
+    hits = ranking.by_message(order, columns, count)
+    if not _is_diverse(query):
+        return list(islice(hits, count))
+    sources = columns["source"].tolist()
+    found: dict[int, list[int]] = {}
+
+    def best_places() -> Iterator[int]:
+        for hit in hits:
+            found[hit[0]] = hit
+            yield hit[0]
+
+    return [found[first] for first in spread(best_places(), sources, count, others(query.limit))]
 
 
 async def _pool(
@@ -225,9 +245,9 @@ async def _pool(
     idf = {} if query.mode is SearchMode.VECTOR else prepared.idf
     by_words = await _by_words(postings, idf, prepared.statistics.average_length, allowed, size)
     if vectors is None or prepared.vector is None:
-        return candidates.joined([by_words], size)
+        return ranking.joined([by_words], size)
     nearest = await vectors.nearest(prepared.vector, allowed, size)
-    return candidates.joined([by_words, nearest], ranked)
+    return ranking.joined([by_words, nearest], ranked)
 
 
 async def _by_words(
@@ -240,8 +260,8 @@ async def _by_words(
     """`candidates.by_words`, in a thread where it takes long."""
     given = (postings, idf, average_length, allowed, size)
     if len(allowed) <= INLINE_UP_TO:
-        return candidates.by_words(*given)
-    return await asyncio.to_thread(candidates.by_words, *given)
+        return ranking.by_words(*given)
+    return await asyncio.to_thread(ranking.by_words, *given)
 
 
 def _is_diverse(query: Query) -> bool:
@@ -252,7 +272,7 @@ def _is_diverse(query: Query) -> bool:
 def _evidence(prepared: PreparedQuery, evidence: Evidence, embedder: Embedder | None) -> float:
     if not len(evidence.cosines):
         return 0.0
-    coverage = abstention.coverage(
+    coverage = ranking.coverage(
         prepared.question.asked,
         evidence.words.times,
         idf=prepared.idf,
@@ -261,7 +281,7 @@ def _evidence(prepared: PreparedQuery, evidence: Evidence, embedder: Embedder | 
     )
     compared = evidence.cosines[~np.isnan(evidence.cosines)]
     nearest = float(compared.max()) if len(compared) else None
-    return abstention.evidence(coverage, nearest, embedder.model if embedder else None)
+    return ranking.evidence(coverage, nearest, embedder.model if embedder else None)
 
 
 async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candidate]) -> Candidates:
@@ -269,7 +289,8 @@ async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candid
     more.
     """
     ids = found.documents.ids
-    missing = [one.slot for one in wanted if one.slot not in found.items]
+    slots_of = (slot for one in wanted for slot in (one.slot, *one.others))
+    missing = [slot for slot in slots_of if slot not in found.items]
     if not missing:
         return found
     slots = {ids[slot]: slot for slot in missing if slot in ids}
@@ -323,16 +344,15 @@ async def with_neighbours(
             for episode, position in found.documents.turns(found.slots[hit.item.id], steps)
         ]
         for hit in hits
+        if hit.item.id in found.slots
     }
     said = await tx.episodes.said([turn for ids in wanted.values() for turn in ids])
-    for item_id in wanted:
-        said.pop(item_id, None)
     left = None
     if query.max_tokens is not None:
         left = query.max_tokens - sum(map(ranking.tokens, hits))
     with_turns = []
     for hit in hits:
-        around = [said[i] for i in wanted[hit.item.id] if i in said]
+        around = [said[i] for i in wanted.get(hit.item.id, ()) if i in said]
         price = sum(ranking.text_tokens(one.text) for one in around)
         if left is not None and price > left:
             around = []
@@ -347,7 +367,102 @@ async def with_neighbours(
 async def read_items(tx: Transaction, ids: Sequence[str]) -> list[Item]:
     """The findable ones among `ids`, in their order, with their texts."""
     found = {item.id: item for item in await tx.memories.items(ids)}
-    turns = [i for i in ids if i not in found]
-    if turns:
-        found |= {item.id: item for item in await tx.episodes.items(turns)}
+    passages = [i for i in ids if i not in found]
+    if passages:
+        found |= {item.id: item for item in await tx.episodes.items(passages)}
     return [found[i] for i in ids if i in found]
+
+
+def hit_of(items: Sequence[Item], scores: Scores) -> Hit:
+    """One hit of a memory, or else of a message, with the passages that go with it."""
+    passages = [item for item in items if item.kind is ItemKind.PASSAGE]
+    memory = next((item for item in items if item.kind is ItemKind.MEMORY), None)
+    if memory is None:
+        first, *more = passages
+        return Hit(first, scores, GAP.join([first.text, *(one.citation.quote for one in more)]))
+    cited = memory.citation.span
+    more = [one for one in passages if not one.citation.span.overlaps(cited)]
+    quotes = [memory.quote, *(one.citation.quote for one in more)]
+    return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)))
+
+
+async def current_first(tx: Transaction, hits: Sequence[Hit], limit: int) -> list[Hit]:
+    """The hits with each that was superseded below the memory that holds now: this comes along
+    where it is not a hit by itself.
+    """
+    if not any(hit.item.superseded_by for hit in hits):
+        return list(hits)
+    hit_by_id = {hit.item.id: hit for hit in hits}
+    found: dict[str, Hit] = {}
+    for hit in hits:
+        chain = [hit]
+        while (by := chain[-1].item.superseded_by) and len(chain) < CHAIN_MAX:
+            current = hit_by_id.get(by)
+            if current is None:
+                items = await read_items(tx, [by])
+                current = hit_of(items, hit.scores) if items else None
+            if current is None or current in chain:
+                break
+            chain.append(current)
+        # Of those in between only the hits.
+        chain = [one for one in chain[:-1] if one.item.id in hit_by_id] + chain[-1:]
+        found |= {one.item.id: one for one in reversed(chain) if one.item.id not in found}
+    return list(found.values())[:limit]
+
+
+# Hits that are scored again where no more are wanted: of 30 to 100 all find as much among ten on
+# LoCoMo, and each costs time.
+RERANKED_MIN = 30
+# The turn that a hit comes from, and those before and after it.
+STEPS = (0, -1, 1)
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """The second ranking of the best hits, where the operator has chosen a re-ranker."""
+
+    reranker: Reranker
+    min_score: float
+
+    async def passages(self, tx: Transaction, found: Candidates) -> list[Passage]:
+        """The texts of the best, with the turn they come from and the turns around it. Turns that
+        are in quarantine, or of which a memory is not believed any more, are left out.
+        """
+        texts = [found.items[one.slot].text for one in found.best]
+        if self.reranker.judges:
+            return list(map(Passage, texts))
+        turns = [
+            [turn_id(*turn) for turn in found.documents.turns(one.slot, STEPS)]
+            for one in found.best
+        ]
+        said = await tx.episodes.said([turn for of_hit in turns for turn in of_hit])
+        return [
+            Passage(
+                text,
+                said[of_hit[0]].text if of_hit and of_hit[0] in said else None,
+                tuple(said[turn].text for turn in of_hit[1:] if turn in said),
+            )
+            for text, of_hit in zip(texts, turns, strict=True)
+        ]
+
+    async def rank(
+        self, prepared: PreparedQuery, hits: Sequence[Candidate], passages: Sequence[Passage]
+    ) -> tuple[list[Candidate], str | None]:
+        """The hits in the order of the re-ranker, without those below the threshold of the query;
+        and why it did not answer, if so. `passages` are in the order of the hits.
+        """
+        query = RerankQuery(
+            prepared.query.text,
+            prepared.question.in_first_person(prepared.named),
+            prepared.idf,
+            prepared.namespace,
+            prepared.statistics.erase_epoch,
+        )
+        try:
+            scores = await self.reranker.scores(query, passages)
+        except RerankerUnavailable as error:
+            return list(hits), error.message
+        ranked = ranking.reranked(
+            hits, scores, judges=self.reranker.judges, min_score=self.min_score
+        )
+        return [one for one in ranked if one.final >= prepared.query.score_threshold], None

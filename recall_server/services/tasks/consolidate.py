@@ -14,11 +14,11 @@ import structlog
 from recall_server.domain.attributes import canonical
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.audit import Outcome as Ending
-from recall_server.domain.containers import container
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import (
+    EmbedderUnavailable,
     Invalid,
     NotFound,
     PlanOutdated,
@@ -26,15 +26,13 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
-from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.domain.job import Job
-from recall_server.domain.memory import Status as Believed
 from recall_server.domain.memory import searchable
-from recall_server.domain.namespace import Namespace
+from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
 from recall_server.domain.task import (
     Failure,
+    Job,
     Message,
     Mode,
     Outcome,
@@ -45,30 +43,29 @@ from recall_server.domain.task import (
     Work,
 )
 from recall_server.domain.text.cleaning import clean_label, clean_text
+from recall_server.domain.text.passages import visible_passages
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
-from recall_server.services.memory.embedding import EMBED, Texts, of_memory, of_turns
-from recall_server.services.memory.episodes import refuse_erased, store_planned_episode
+from recall_server.services.memory.embedding import EMBED, Texts, of_memory, of_passages
+from recall_server.services.memory.episodes import Redaction, refuse_erased, store_planned_episode
 from recall_server.services.memory.ingest import (
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
-    checked_source,
     text_details,
 )
 from recall_server.services.memory.passages import passages, validate_candidates
-from recall_server.services.memory.redaction import Redaction
 from recall_server.services.tasks import merge
-from recall_server.services.tasks.task_cache import Text, task_text
 from recall_server.services.tasks.transitions import (
     CONSOLIDATE,
     EXPIRE,
     LIVE,
     TaskTransitions,
+    Text,
+    task_text,
     working,
 )
-from recall_server.storage.index.codes import Floats
+from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.episodes import turn_id
 from recall_server.storage.tables.jobs import Fenced
 
 log = structlog.get_logger()
@@ -83,11 +80,11 @@ class Consolidate:
     """Starts tasks and works on them. `tasks` answers and watches them."""
 
     store: Store
+    runtime: Runtime
     transitions: TaskTransitions
     extractor: Extractor
     merging: merge.Merging
     text_chars_max: int
-    lease: timedelta
     digests: Digests
     redaction: Redaction
 
@@ -112,11 +109,9 @@ class Consolidate:
         context.entry.details |= {"mode": request.mode} | request.source.details()
         if request.mode is not Mode.APPLY:
             context.entry.details |= text_details(request.topic, request.container, request.source)
-        now = self.transitions.now()
-        task_id, context_id = (
-            self.transitions.new_id("task"),
-            context_id or self.transitions.new_id("ctx"),
-        )
+        now = self.runtime.now()
+        task_id = self.runtime.new_id("task")
+        context_id = context_id or self.runtime.new_id("ctx")
         said = message(task_id, context_id) if message else None
         task = Task(
             id=task_id,
@@ -124,14 +119,12 @@ class Consolidate:
             accessor=context.entry.accessor,
             created_at=now,
             request=request,
-            work=Work(self.transitions.new_id("ep"), now),
+            work=Work(self.runtime.new_id("ep"), now),
             status=Status(TaskState.SUBMITTED, now),
             messages=(await self.redaction.message(said, context.entry),) if said else (),
         )
         text = await task_text(task)
-        async with self.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        async with self.store.change(context) as tx:
             await tx.lock()
             if text is not None:
                 await refuse_erased(tx, self.digests, text.episode)
@@ -146,7 +139,7 @@ class Consolidate:
             context.entry.ids.append(task.id)
         if text is not None:
             self.transitions.cache.put(context.namespace, task, text)
-        self.transitions.wake()
+        self.runtime.wake()
         return task
 
     def _checked(self, request: Request) -> Request:
@@ -157,7 +150,7 @@ class Consolidate:
             request = replace(request, topic=topic, container=container(request.container))
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
-        return replace(request, source=checked_source(request.source))
+        return replace(request, source=request.source.checked())
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle the job of a task: propose, then commit, show or ask.
@@ -172,7 +165,7 @@ class Consolidate:
             task = await self.store.autocommit(job.namespace).tasks.get(task_id)
         if task is None or task.status.state not in LIVE:
             async with self.store.transaction(job.namespace) as tx:
-                await tx.jobs.finish(job, self.transitions.now())
+                await tx.jobs.finish(job, self.runtime.now())
             return
         try:
             text = text or await task_text(task)
@@ -194,9 +187,7 @@ class Consolidate:
         self.transitions.events.publish(job.namespace, task)
 
     async def _propose(self, task: Task, text: "Text | None", job: Job) -> Task:
-        """Return the task with all proposals of extractor or merger; saves progress at
-        intervals.
-        """
+        """The task with all proposals of extractor or merger; progress is saved at intervals."""
         if task.work.expected and not task.work.drafts:
             return task
         if text:
@@ -205,11 +196,11 @@ class Consolidate:
             steps = self.merging.write(job.namespace, task.request, task.work)
         else:
             steps = self.merging.steps(job.namespace, task.request, task.work)
-        saved_at = self.transitions.now()
+        saved_at = self.runtime.now()
         async for work in steps:
             task = replace(task, work=work)
-            if self.transitions.now() - saved_at >= SAVE_EVERY:
-                task, saved_at = await self._save(task, job), self.transitions.now()
+            if self.runtime.now() - saved_at >= SAVE_EVERY:
+                task, saved_at = await self._save(task, job), self.runtime.now()
         return task
 
     async def _passages(self, ns: Namespace, episode: Episode, work: Work) -> AsyncIterator[Work]:
@@ -229,38 +220,32 @@ class Consolidate:
             yield work
 
     async def _save(self, task: Task, job: Job) -> Task:
-        now = self.transitions.now()
+        now = self.runtime.now()
         async with self.store.transaction(job.namespace) as tx:
             saved = await self.transitions.change(tx, task, working(task, now))
-            await tx.jobs.advance(job, job.payload, now + self.lease)
+            await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
         self.transitions.events.publish(job.namespace, saved)
         return saved
 
     async def _embed(self, task: Task, text: "Text") -> "Text":
-        """Add vectors for the memories and turns of a short text, so that they are stored with them
-        and no job has to follow. Return the text as it is if the embedder is unavailable.
+        """Add vectors for the memories and passages of a short text, so that they are stored with
+        them and no job has to follow. Return the text as it is if the embedder is unavailable.
         """
         embedder = self.merging.embedder
         if embedder is None or len(text.episode.text) > INLINE_CHARS_MAX:
             return text
-        turns = of_turns(text.episode)
+        found = visible_passages(text.episode)
+        passages = of_passages(found)
         said = {
             of_memory(
                 searchable(one.text, canonical(one.fact).attribute if one.fact else None),
-                one.span.start,
-                text.episode,
-                turns,
+                one.span,
+                found,
+                passages,
             )
             for one in task.work.candidates
         }
-        # A covered turn is represented by its memory.
-        cited = [one.span for one in task.work.candidates]
-        open_turns = {
-            turns[turn_id(text.episode.id, turn.index)]
-            for turn in text.episode.turns
-            if not turn.hidden and not any(turn.span.overlaps(span) for span in cited)
-        }
-        texts = sorted(said | open_turns)
+        texts = sorted(said | set(passages.values()))
         try:
             vectors = await embedder.vectors_of(texts)
         except EmbedderUnavailable:
@@ -275,7 +260,7 @@ class Consolidate:
             job.namespace, access_scope=access_scope, entry=record
         ) as tx:
             await tx.lock()
-            now = self.transitions.now()
+            now = self.runtime.now()
             plan = await _plan(tx, task, text, now)
             expected = task.work.expected if not task.work.resolutions else ""
             drafts = task.work.drafts
@@ -307,26 +292,22 @@ class Consolidate:
         self, tx: Transaction, task: Task, text: "Text | None", plan: Plan, now: datetime
     ) -> None:
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
-        active = [one for one in added if one.status is Believed.ACTIVE]
-        items: dict[str, Texts] = {one.id: (one.searchable,) for one in active}
+        items: dict[str, Texts] = {one.id: (one.searchable,) for one in added}
         episodes = {memory.citation.episode_id for memory in added}
         vectors: Mapping[Texts, Floats] = {}
-        planned: commit.Planned | None = None
         if text:
-            covered, uncovered = await store_planned_episode(
-                tx, text.episode, self.digests, key=task.id, plan=plan
-            )
-            planned = commit.Planned(text.episode, text.words.without(covered))
-            turns = of_turns(text.episode)
-            items |= {i: texts for i, texts in turns.items() if i in uncovered}
+            await store_planned_episode(tx, text.episode, self.digests, key=task.id)
+            found = visible_passages(text.episode)
+            passages = of_passages(found)
+            items |= passages
             items |= {
-                one.id: of_memory(one.searchable, one.citation.span.start, text.episode, turns)
-                for one in active
+                one.id: of_memory(one.searchable, one.citation.span, found, passages)
+                for one in added
                 if one.citation.episode_id == text.episode.id
             }
             episodes.add(text.episode.id)
             vectors = text.vectors
-        await commit.apply(tx, plan, now, planned=planned)
+        await commit.apply(tx, plan, now, passages=text.words if text else None)
         embedder = self.merging.embedder
         if embedder is None:
             return
@@ -334,9 +315,7 @@ class Consolidate:
             await tx.vectors.put(embedder.model, {i: vectors[made] for i, made in items.items()})
             return
         for episode_id in sorted(episodes):
-            await tx.jobs.add(
-                self.transitions.new_id("job"), EMBED, {"episode_id": episode_id}, now
-            )
+            await tx.jobs.add(self.runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
 
     async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:
         record.outcome, record.code = Ending.ERROR, error.code
@@ -344,13 +323,11 @@ class Consolidate:
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             failed = await self._failed(tx, task.id, Failure(error.code, error.message))
-            await tx.jobs.finish(job, self.transitions.now())
+            await tx.jobs.finish(job, self.runtime.now())
         return failed or task
 
     async def give_up(self, tx: Transaction, job: Job, code: str) -> Callable[[], None]:
-        """Fail the task of a job that is given up; return a function that tells its waiters after
-        the commit.
-        """
+        """Fail the task of a job that is given up; return what wakes its waiters later."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
         task = await self._failed(tx, job.payload["run_id"], reason)
         return lambda: self.transitions.events.publish(job.namespace, task) if task else None
@@ -359,7 +336,7 @@ class Consolidate:
         task = await tx.tasks.locked(task_id)
         if task is None or task.status.state not in LIVE:
             return task
-        status = Status(TaskState.FAILED, self.transitions.now(), reason.message, failure=reason)
+        status = Status(TaskState.FAILED, self.runtime.now(), reason.message, failure=reason)
         return await self.transitions.change(tx, task, replace(task, status=status))
 
 

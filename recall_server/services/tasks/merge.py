@@ -7,20 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from recall_server.domain.attributes import is_single_valued
-from recall_server.domain.clustering import clusters
 from recall_server.domain.errors import PlanOutdated
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Change, Plan, Supersede
-from recall_server.domain.security.screening import orders
-from recall_server.domain.security.suspicion import suspicions
+from recall_server.domain.security.screening import orders, suspicions
 from recall_server.domain.security.trust import Trust, corroborations, trust
+from recall_server.domain.similarity import clusters
 from recall_server.domain.task import Proposal, Request, Work
-from recall_server.integrations.extraction.merger import Merged, Merger
+from recall_server.integrations.extraction.extractor import Merged, Merger
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory.embedding import ItemEmbedder
-from recall_server.storage.index.codes import Floats
 from recall_server.storage.store import Store, Transaction
 
 # Clustering is quadratic; of a larger topic the oldest memories are merged first.
@@ -39,10 +37,7 @@ class Merging:
     async def steps(
         self, namespace: Namespace, request: Request, work: Work
     ) -> AsyncIterator[Work]:
-        """Yield `work` as it grows, group by group; the merger is asked once for each.
-
-        A dry run asks no model.
-        """
+        """Yield `work` as it grows: the merger is asked once a group, in a dry run no model."""
         if work.groups is None:
             work = replace(work, groups=await self._groups(namespace, request))
             yield work
@@ -54,7 +49,7 @@ class Merging:
                 merged = await self.merger.preview(sources)
             else:
                 merged = await self._merged(namespace, sources)
-            work = replace(_with(work, ids, merged), next=number + 1)
+            work = replace(_with_proposal(work, ids, merged), next=number + 1)
             yield work
 
     async def write(
@@ -67,10 +62,10 @@ class Merging:
             merged: Merged | None = Merged(draft.text, draft.by)
             if draft.draft:
                 sources = await self._sources(namespace, request, draft.source_ids)
-                if not _stand(sources, draft.source_ids):
+                if not _all_active(sources, draft.source_ids):
                     raise PlanOutdated
                 merged = await self._merged(namespace, sources)
-            work = replace(_with(work, draft.source_ids, merged), next=work.next + 1)
+            work = replace(_with_proposal(work, draft.source_ids, merged), next=work.next + 1)
             yield work
 
     async def _sources(
@@ -85,7 +80,7 @@ class Merging:
     async def _merged(self, namespace: Namespace, sources: Sequence[Memory]) -> Merged | None:
         async with self.budget.call(namespace, self.merger) as settle:
             merged = await self.merger.merge(sources)
-            # What was refused unread was paid for, and nobody knows how much.
+            # A text that was refused unread was paid for, at an unknown price.
             if merged is not None and (merged.usage.input_tokens or not merged.refused):
                 settle(merged.usage)
         return merged
@@ -95,8 +90,9 @@ class Merging:
             namespace, write=False, access_scope=request.effective_scope
         ) as tx:
             memories = await tx.memories.of_topic(request.topic, MEMORIES_MAX)
-            vectors = await self._vectors(tx, [memory.id for memory in memories])
-            witnesses = await tx.memories.witnesses([memory.id for memory in memories])
+            ids = [memory.id for memory in memories]
+            vectors = await tx.vectors.get(self.embedder.model, ids) if self.embedder else {}
+            witnesses = await tx.memories.witnesses(ids)
         # Same container and same trust: fetched content must not become a person's statement.
         alike: dict[tuple[str, Trust], list[Memory]] = {}
         for memory in memories:
@@ -108,11 +104,6 @@ class Merging:
             for group in clusters(some, vectors, request.similarity_threshold)
         )
 
-    async def _vectors(self, tx: Transaction, ids: Sequence[str]) -> dict[str, Floats]:
-        if self.embedder is None:
-            return {}
-        return await tx.vectors.of(self.embedder.model, ids)
-
 
 async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:
     """Plan one canonical memory for each group that is still active; it supersedes the others."""
@@ -120,7 +111,7 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
     for proposal in proposals:
         found = await tx.memories.get(proposal.source_ids)
         sources = [found[i] for i in proposal.source_ids if i in found]
-        if not _stand(sources, proposal.source_ids):
+        if not _all_active(sources, proposal.source_ids):
             continue
         citations = await tx.memories.citations(proposal.source_ids)
         by_memory = await tx.memories.witnesses(proposal.source_ids)
@@ -137,7 +128,7 @@ async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) ->
     return Plan(tuple(changes))
 
 
-def _with(work: Work, ids: tuple[str, ...], merged: Merged | None) -> Work:
+def _with_proposal(work: Work, ids: tuple[str, ...], merged: Merged | None) -> Work:
     """`work` with the text of one more group, unless it looks like instructions to a model."""
     if merged is None:
         return work
@@ -148,7 +139,7 @@ def _with(work: Work, ids: tuple[str, ...], merged: Merged | None) -> Work:
     return replace(work, proposals=(*work.proposals, proposal))
 
 
-def _stand(sources: Sequence[Memory], ids: Sequence[str]) -> bool:
+def _all_active(sources: Sequence[Memory], ids: Sequence[str]) -> bool:
     """Whether all of a group are there and active."""
     return len(sources) == len(ids) and all(one.status is Status.ACTIVE for one in sources)
 
@@ -157,6 +148,7 @@ def _canonical(
     sources: Sequence[Memory], proposal: Proposal, corroborated: int, now: datetime
 ) -> Memory:
     newest = max(sources, key=lambda memory: (memory.said_at, memory.id))
+    tags = frozenset[str]().union(*(source.source.tags for source in sources))
     return replace(
         newest,
         id=derived_id("mem", "merge", *proposal.source_ids, proposal.text),
@@ -167,6 +159,7 @@ def _canonical(
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
         reinforcements=corroborated,
+        source=replace(newest.source, tags=tuple(sorted(tags))),
         extractor=proposal.by,
     )
 

@@ -12,24 +12,27 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Context
-from recall_server.domain.errors import Invalid, LimitReached, OutsideAccessScope, TaskNotFound
-from recall_server.domain.external_errors import (
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.errors import (
+    Invalid,
+    LimitReached,
+    OutsideAccessScope,
     PushConfigNotFound,
     PushFailed,
     PushUrlRefused,
     PushWaits,
     SecretKeyMissing,
     SecretUnreadable,
+    TaskNotFound,
 )
-from recall_server.domain.job import Job
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.task import Task
-from recall_server.integrations.crypto.sealing import Sealer
-from recall_server.integrations.http.webhook import Webhook
+from recall_server.domain.task import Job, Task
+from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.webhook import Webhook
 from recall_server.services.cursors import Cursors, Listing
+from recall_server.services.tasks.transitions import locked
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.push import CONFIGS_MAX, PUSH, PushConfig
+from recall_server.storage.tables.tasks import CONFIGS_MAX, PUSH, PushConfig
 
 PUSH_END = "push_end"
 
@@ -87,13 +90,10 @@ class Push:
     """Configures and delivers."""
 
     store: Store
+    runtime: Runtime
     webhook: Webhook
     sealer: Sealer
     events: Events
-    now: Callable[[], datetime]
-    new_id: Callable[[str], str]
-    lease: timedelta
-    wake: Callable[[], None]
     cursors: Cursors
 
     async def check(self, wanted: PushRequest) -> None:
@@ -125,7 +125,7 @@ class Push:
         """Store a checked config for a task that is new or locked in `tx`; it receives the events
         after `after`. Raises `LimitReached`.
         """
-        config_id = wanted.id or self.new_id("push")
+        config_id = wanted.id or self.runtime.new_id("push")
         stored = await tx.pushes.page(task_id, limit=CONFIGS_MAX)
         if len(stored) >= CONFIGS_MAX and config_id not in {config.id for config in stored}:
             raise LimitReached(
@@ -138,74 +138,54 @@ class Push:
             scheme=wanted.scheme,
             secret=None,
             delivered_seq=after,
-            created_at=self.now(),
+            created_at=self.runtime.now(),
         )
         if secrets := _secrets(wanted):
             sealed = self.sealer.seal(secrets, _place(namespace, config))
             config = replace(config, secret=sealed)
         return await tx.pushes.put(config)
 
-    async def configure(
-        self,
-        context: Context,
-        task_id: str,
-        wanted: PushRequest,
-    ) -> PushConfig:
+    async def configure(self, context: Context, task_id: str, wanted: PushRequest) -> PushConfig:
         """Push the task's events from now on to `wanted.url`. An existing config of this id is
         replaced; its undelivered events go to the new address.
 
         Raises what `check` and `add` raise, `TaskNotFound`, and `OutsideAccessScope` if the task
         may show more than the token may access.
         """
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             if not (await _existing(tx, task_id)).request.effective_scope.within(context.scope):
                 raise OutsideAccessScope(
                     "This task may show more than this token may access. Use a token with wider "
                     "access."
                 )
         await self.check(wanted)
-        async with self.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        async with self.store.change(context) as tx:
             await tx.lock()
             # Locked, so that every event is either before the config or after it.
-            task = await tx.tasks.locked(task_id)
-            if task is None:
-                raise TaskNotFound
+            task = await locked(tx, task_id)
             config = await self.add(tx, context.namespace, task_id, wanted, after=task.events)
             if config.delivered_seq < task.events:
-                await tx.pushes.promise_one(config, self.now(), self.new_id)
+                await tx.pushes.promise_one(config, self.runtime.now(), self.runtime.new_id)
             await self._promise_end(tx, task)
             context.entry.ids += [task_id, config.id]
-        self.wake()
+        self.runtime.wake()
         return config
 
     async def announce(self, tx: Transaction, task: Task) -> None:
-        """Enqueue the delivery of the task's new events; call it in the transaction that writes
-        them.
-        """
-        await tx.pushes.promise(task.id, self.new_id("job"), self.now())
+        """Enqueue the delivery of the new events of a task, which this transaction writes."""
+        await tx.pushes.promise(task.id, self.runtime.new_id("job"), self.runtime.now())
         await self._promise_end(tx, task)
 
     async def _promise_end(self, tx: Transaction, task: Task) -> None:
         if task.status.state.final:
-            now = self.now()
+            now = self.runtime.now()
             await tx.pushes.promise_end(
-                task.id, self.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
+                task.id, self.runtime.new_id("job"), PUSH_END, now + KEPT_AFTER_END, now
             )
 
-    async def get(
-        self,
-        context: Context,
-        task_id: str,
-        config_id: str,
-    ) -> PushConfig:
+    async def get(self, context: Context, task_id: str, config_id: str) -> PushConfig:
         """Raises `TaskNotFound` and `PushConfigNotFound`."""
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             await _existing(tx, task_id)
             config = await tx.pushes.get(task_id, config_id) if _ID.fullmatch(config_id) else None
         if config is None:
@@ -214,23 +194,12 @@ class Push:
         return config
 
     async def page(
-        self,
-        context: Context,
-        task_id: str,
-        *,
-        limit: int = CONFIGS_MAX,
-        cursor: str = "",
+        self, context: Context, task_id: str, *, limit: int = CONFIGS_MAX, cursor: str = ""
     ) -> PushPage:
-        """Return the configs of a task, from `cursor` on. Raises `InvalidCursor`,
-        `TaskNotFound`.
-        """
-        listing = Listing(
-            "pushes", context.namespace, context.entry.accessor or "", {"run_id": task_id}
-        )
+        """The configs of a task, from `cursor` on. Raises `InvalidCursor`, `TaskNotFound`."""
+        listing = Listing("pushes", context, {"run_id": task_id})
         [after] = self.cursors.place(listing, cursor) or [""]
-        async with self.store.transaction(
-            context.namespace, write=False, access_scope=context.scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             await _existing(tx, task_id)
             found = await tx.pushes.page(task_id, after=after, limit=limit + 1)
         context.entry.ids.append(task_id)
@@ -238,16 +207,9 @@ class Push:
         place = [found[limit - 1].id] if len(found) > limit else None
         return PushPage(tuple(found[:limit]), self.cursors.sealed(listing, place))
 
-    async def remove(
-        self,
-        context: Context,
-        task_id: str,
-        config_id: str,
-    ) -> bool:
+    async def remove(self, context: Context, task_id: str, config_id: str) -> bool:
         """Remove a config; False if there is none. Raises `TaskNotFound`."""
-        async with self.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        async with self.store.change(context) as tx:
             await tx.lock()
             await _existing(tx, task_id)
             context.entry.ids.append(task_id)
@@ -264,13 +226,15 @@ class Push:
         against the job; `PushWaits` if another job is sending, or the receiver is paused.
         """
         config, events = await self._claimed(job)
+        if config is None:
+            return
         try:
-            while config is not None and events:
-                if await self._send(job, config, events[0]):
-                    events = await self._delivered(job, config, events, entry(PUSH))
-                    config = replace(config, failures=0)
-                else:
-                    events = await self._remove_gone(job, config, entry(PUSH))
+            while events:
+                if not await self._send(job, config, events[0]):
+                    await self._remove_gone(job, config, entry(PUSH))
+                    return
+                events = await self._delivered(job, config, events, entry(PUSH))
+                config = replace(config, failures=0)
         except asyncio.CancelledError:
             await asyncio.shield(self._release(job, config, None))
             raise
@@ -279,18 +243,19 @@ class Push:
             raise
 
     async def _claimed(self, job: Job) -> tuple[PushConfig | None, Sequence[PushEvent]]:
-        """Claim the config and return its undelivered events; finishes the job if there
-        are none.
-        """
+        """Claim the config and return its undelivered events; if there are none, finish the job."""
         task_id, config_id = job.payload["run_id"], job.payload["config_id"]
         async with self.store.transaction(job.namespace) as tx:
-            now = self.now()
+            now = self.runtime.now()
             config = await tx.pushes.claim(
                 task_id, config_id, _holder(job), now=now, until=self._claim_until(now)
             )
-            if config is None and await tx.pushes.get(task_id, config_id) is not None:
-                raise PushWaits
-            events = await self.events(tx, task_id, config.delivered_seq) if config else ()
+            if config is None:
+                if await tx.pushes.get(task_id, config_id) is not None:
+                    raise PushWaits
+                await tx.jobs.finish(job, now)
+                return None, ()
+            events = await self.events(tx, task_id, config.delivered_seq)
             if not events:
                 await self._finish(tx, job, config)
         return config, events
@@ -319,55 +284,41 @@ class Push:
     async def _delivered(
         self, job: Job, config: PushConfig, events: Sequence[PushEvent], record: AuditEntry
     ) -> Sequence[PushEvent]:
-        """Record the delivery of the first of `events` and return the rest; finishes the job if
-        none is left.
-        """
+        """Record the delivery of the first event; return the rest, or finish the job."""
         event = events[0]
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
-            now = self.now()
+            now = self.runtime.now()
             if not await tx.pushes.advance(
-                config,
-                _holder(job),
-                seq=event.seq,
-                final=event.final,
-                until=self._claim_until(now),
+                config, _holder(job), seq=event.seq, final=event.final, until=self._claim_until(now)
             ):
                 raise PushWaits  # the config was replaced or removed meanwhile
             left = events[1:] or await self.events(tx, config.task_id, event.seq)
             if not left:
                 await self._finish(tx, job, config)
             else:
-                await tx.jobs.advance(job, job.payload, now + self.lease)
+                await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
             record.ids += [job.id, config.task_id, config.id]
             record.counts["seq"] = event.seq
         return left
 
-    async def _finish(self, tx: Transaction, job: Job, config: PushConfig | None) -> None:
-        if config is not None:
-            await tx.pushes.release(config, _holder(job), rest_until=None, failed=False)
-        await tx.jobs.finish(job, self.now())
+    async def _finish(self, tx: Transaction, job: Job, config: PushConfig) -> None:
+        await tx.pushes.release(config, _holder(job), rest_until=None, failed=False)
+        await tx.jobs.finish(job, self.runtime.now())
 
-    async def _remove_gone(
-        self, job: Job, config: PushConfig, record: AuditEntry
-    ) -> Sequence[PushEvent]:
+    async def _remove_gone(self, job: Job, config: PushConfig, record: AuditEntry) -> None:
         """Remove the config of a receiver that is gone for good."""
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             if not await tx.pushes.remove_held(config, _holder(job)):
                 raise PushWaits  # the config was replaced meanwhile
-            await self._finish(tx, job, None)
+            await tx.jobs.finish(job, self.runtime.now())
             record.ids += [job.id, config.task_id, config.id]
             record.counts["removed"] = 1
-        return ()
 
-    async def _release(self, job: Job, config: PushConfig | None, error: Exception | None) -> None:
+    async def _release(self, job: Job, config: PushConfig, error: Exception | None) -> None:
         """Release the config for other jobs, after a pause if it failed."""
-        if config is None:
-            return
-        rest = None
-        if error is not None:
-            rest = self.now() + _pause(config.failures, error)
+        rest = self.runtime.now() + _pause(config.failures, error) if error else None
         async with self.store.transaction(job.namespace) as tx:
             await tx.pushes.release(config, _holder(job), rest_until=rest, failed=error is not None)
 
@@ -380,7 +331,7 @@ class Push:
         async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             await tx.pushes.clear(job.payload["run_id"])
-            await self._finish(tx, job, None)
+            await tx.jobs.finish(job, self.runtime.now())
             record.ids += [job.id, job.payload["run_id"]]
 
 

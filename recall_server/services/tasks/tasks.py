@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from recall_server.domain.answers import AnswerUnclear, resolutions
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Context
+from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import (
     NamespaceNotFound,
     NotWaiting,
@@ -15,16 +14,24 @@ from recall_server.domain.errors import (
     TaskEnded,
     TaskNotFound,
 )
-from recall_server.domain.job import Job
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.plan import Choice, Policy, Question, Resolution
-from recall_server.domain.task import Event, Expiry, Message, Status, Task, TaskState
+from recall_server.domain.task import (
+    AnswerUnclear,
+    Event,
+    Expiry,
+    Job,
+    Message,
+    Status,
+    Task,
+    TaskState,
+    resolutions,
+)
 from recall_server.domain.text.cleaning import storable
 from recall_server.services.cursors import Cursors, Listing
-from recall_server.services.memory.redaction import Redaction
-from recall_server.services.tasks.transitions import CONSOLIDATE, EXPIRE, TaskTransitions
-from recall_server.storage.store import Transaction
+from recall_server.services.memory.episodes import Redaction
+from recall_server.services.tasks.transitions import EXPIRE, TaskTransitions, locked
+from recall_server.storage.store import Store
 from recall_server.storage.tables.tasks import Cursor, Filter
 
 MESSAGES_MAX = 200
@@ -53,40 +60,26 @@ class OpenQuestion:
 class Tasks:
     """Operations on existing tasks."""
 
+    store: Store
+    runtime: Runtime
     transitions: TaskTransitions
     redaction: Redaction
     cursors: Cursors
 
-    async def get(
-        self, namespace: Namespace, task_id: str, *, access_scope: AccessScope = FULL_ACCESS
-    ) -> Task:
-        """Return a task. Raises `TaskNotFound`, also for one of another tenant or outside the
-        access scope.
-        """
-        task = await self.transitions.store.autocommit(
-            namespace, access_scope=access_scope
-        ).tasks.get(task_id)
+    async def get(self, context: Context, task_id: str) -> Task:
+        """Raises `TaskNotFound`, also for a task of another tenant or outside the access scope."""
+        tables = self.store.autocommit(context.namespace, access_scope=context.scope)
+        task = await tables.tasks.get(task_id)
         if task is None:
             raise TaskNotFound
         return task
 
-    async def page(
-        self,
-        namespace: Namespace,
-        wanted: Filter,
-        *,
-        accessor: str,
-        cursor: str,
-        limit: int,
-        access_scope: AccessScope = FULL_ACCESS,
-    ) -> TaskPage:
+    async def page(self, context: Context, wanted: Filter, *, cursor: str, limit: int) -> TaskPage:
         """Return the matching tasks on the page at `cursor`. Raises `InvalidCursor`."""
-        listing = Listing("tasks", namespace, accessor, asdict(wanted))
+        listing = Listing("tasks", context, asdict(wanted))
         place = self.cursors.place(listing, cursor)
         after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
-        async with self.transitions.store.transaction(
-            namespace, write=False, access_scope=access_scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             found = await tx.tasks.page(wanted, after=after, limit=limit + 1)
             total = await tx.tasks.count(wanted)
         shown = found[:limit]
@@ -94,13 +87,9 @@ class Tasks:
         more = [last.status.at.astimezone(UTC).isoformat(), last.id] if last else None
         return TaskPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
-    async def questions(
-        self, namespace: Namespace, *, limit: int, access_scope: AccessScope = FULL_ACCESS
-    ) -> list[OpenQuestion]:
+    async def questions(self, context: Context, *, limit: int) -> list[OpenQuestion]:
         """Return all unanswered questions; those of the task that has waited longest come first."""
-        async with self.transitions.store.transaction(
-            namespace, write=False, access_scope=access_scope
-        ) as tx:
+        async with self.store.view(context) as tx:
             waiting = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
             )
@@ -126,14 +115,12 @@ class Tasks:
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks nothing.
         """
         given = await self.redaction.value(given, context.entry)
-        async with self.transitions.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        async with self.store.change(context) as tx:
             await tx.lock()
-            task = await _locked(tx, task_id)
+            task = await locked(tx, task_id)
             if task.status.state is not TaskState.INPUT_REQUIRED:
                 raise _not_waiting(task)
-            now = self.transitions.now()
+            now = self.runtime.now()
             by = context.entry.accessor or "operator"
             try:
                 found = resolutions(given, task.status.questions, by=by, at=now)
@@ -148,96 +135,62 @@ class Tasks:
                 said = [await self.redaction.message(one, context.entry) for one in messages(task)]
                 kept = (*task.messages, *said)[-MESSAGES_MAX:]
                 after = replace(after, messages=kept)
-            saved = await self._save_and_requeue(tx, task, after)
+            saved = await self.transitions.change(tx, task, after)
             context.entry.ids.append(task.id)
         self.transitions.notify(context.namespace, saved)
         return saved
 
-    async def _save_and_requeue(self, tx: Transaction, before: Task, after: Task) -> Task:
-        saved = await self.transitions.change(tx, before, after)
-        if after.status.state is TaskState.WORKING:
-            await self.transitions.promise(tx, CONSOLIDATE, after, after.status.at)
-        return saved
-
     async def resolve(
-        self,
-        context: Context,
-        question_id: str,
-        choice: Choice,
-        text: str | None,
+        self, context: Context, question_id: str, choice: Choice, text: str | None
     ) -> Task:
         """Answer one question by its id, in any task. Raises `TaskNotFound` if no task asks it, and
         `AnswerUnclear` if the answer is not acceptable.
         """
         storable(question_id)
-        task_id = await self.transitions.store.autocommit(
-            context.namespace, access_scope=context.scope
-        ).tasks.asking(question_id)
+        tables = self.store.autocommit(context.namespace, access_scope=context.scope)
+        task_id = await tables.tasks.asking(question_id)
         if task_id is None:
             raise TaskNotFound("No open question has this id. List those that wait.")
         given = {"id": question_id, "choice": choice} | ({"text": text} if text else {})
         task = await self.answer(context, task_id, [given])
-        if (
-            task.status.note
-            and task.status.state is TaskState.INPUT_REQUIRED
-            and context.entry.code
-        ):
+        if context.entry.code and task.status.note:
             raise AnswerUnclear(task.status.note)
         return task
 
     async def policy(self, namespace: Namespace) -> Policy | None:
         """Return the namespace's policy for contradictions; None if it is not set."""
-        return await self.transitions.store.autocommit(namespace).access.policy()
+        return await self.store.autocommit(namespace).access.policy()
 
-    async def set_policy(
-        self,
-        context: Context,
-        policy: Policy | None,
-    ) -> None:
+    async def set_policy(self, context: Context, policy: Policy | None) -> None:
         """Set the policy for requests without one and for background extraction, which cannot ask
         and treats *ask* as *decide*. Raises `NamespaceNotFound`.
         """
-        async with self.transitions.store.transaction(context.namespace, entry=context.entry) as tx:
+        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             if not await tx.access.set_policy(policy):
                 raise NamespaceNotFound
 
-    async def cancel(
-        self,
-        context: Context,
-        task_id: str,
-    ) -> Task:
+    async def cancel(self, context: Context, task_id: str) -> Task:
         """Cancel a task; memory stays as it was. Raises `TaskNotFound`, `TaskEnded`."""
-        async with self.transitions.store.transaction(
-            context.namespace, access_scope=context.scope, entry=context.entry
-        ) as tx:
+        async with self.store.change(context) as tx:
             await tx.lock()
-            task = await _locked(tx, task_id)
+            task = await locked(tx, task_id)
             if task.status.state.final:
                 raise TaskEnded
-            status = Status(TaskState.CANCELED, self.transitions.now(), "Canceled on request.")
+            status = Status(TaskState.CANCELED, self.runtime.now(), "Canceled on request.")
             saved = await self.transitions.change(tx, task, replace(task, status=status))
             context.entry.ids.append(task_id)
         self.transitions.notify(context.namespace, saved)
         return saved
 
-    async def watch(
-        self,
-        namespace: Namespace,
-        task_id: str,
-        after: int,
-        *,
-        access_scope: AccessScope = FULL_ACCESS,
-    ) -> AsyncGenerator[Event]:
+    async def watch(self, context: Context, task_id: str, after: int) -> AsyncGenerator[Event]:
         """Yield the events of a task after the event `after`, in order, until the task ends, is
         removed or leaves the access scope, or this process stops.
 
         Every watcher sees the same events, whichever process changes the task.
         """
-        async with self.transitions.events.subscribe(namespace, task_id) as subscription:
+        async with self.transitions.events.subscribe(context.namespace, task_id) as subscription:
             while not self.transitions.events.closed:
-                async with self.transitions.store.transaction(
-                    namespace, write=False, access_scope=access_scope
-                ) as tx:
+                async with self.store.view(context) as tx:
                     events = await tx.tasks.events(task_id, after)
                     gone = not events and await tx.tasks.get(task_id) is None
                 for event in events:
@@ -249,32 +202,28 @@ class Tasks:
                     return
                 await subscription.wait()
 
-    async def wait_until_idle(
-        self, namespace: Namespace, task: Task, *, access_scope: AccessScope = FULL_ACCESS
-    ) -> Task:
+    async def wait_until_idle(self, context: Context, task: Task) -> Task:
         """Wait until the task has ended or asks something; return it unchanged if this process
         stops. `task` must be as just committed, so that no change is missed.
         """
-        async with self.transitions.events.subscribe(namespace, task.id) as subscription:
+        async with self.transitions.events.subscribe(context.namespace, task.id) as subscription:
             while not task.status.state.idle and not self.transitions.events.closed:
-                task = await subscription.wait() or await self.get(
-                    namespace, task.id, access_scope=access_scope
-                )
+                task = await subscription.wait() or await self.get(context, task.id)
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle a job: end the waiting of one round as the request says."""
         record = entry(EXPIRE)
-        async with self.transitions.store.transaction(job.namespace, entry=record) as tx:
+        async with self.store.transaction(job.namespace, entry=record) as tx:
             await tx.lock()
             task = await tx.tasks.locked(job.payload["run_id"])
-            now = self.transitions.now()
+            now = self.runtime.now()
             if (
                 task is not None
                 and task.status.state is TaskState.INPUT_REQUIRED
                 and task.round == job.payload["round"]
             ):
-                task = await self._save_and_requeue(tx, task, _expired(task, now))
+                task = await self.transitions.change(tx, task, _expired(task, now))
                 record.ids.append(task.id)
             await tx.jobs.finish(job, now)
         if task is not None:
@@ -282,23 +231,16 @@ class Tasks:
 
     async def discard(self, job: Job, _: Callable[[str], AuditEntry]) -> None:
         """Handle a job: remove a task some time after its end."""
-        async with self.transitions.store.transaction(job.namespace) as tx:
+        async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
             if await tx.erasures.hold() is not None:
                 await tx.jobs.release(
-                    job, self.transitions.now() + HOLD_DELAY, OnHold.code, failed=False
+                    job, self.runtime.now() + HOLD_DELAY, OnHold.code, failed=False
                 )
                 return
             await tx.pushes.clear(job.payload["run_id"])
             await tx.tasks.remove(job.payload["run_id"])
-            await tx.jobs.finish(job, self.transitions.now())
-
-
-async def _locked(tx: Transaction, task_id: str) -> Task:
-    task = await tx.tasks.locked(task_id)
-    if task is None:
-        raise TaskNotFound
-    return task
+            await tx.jobs.finish(job, self.runtime.now())
 
 
 def _not_waiting(task: Task) -> NotWaiting:

@@ -1,15 +1,138 @@
 """The effects of every change of a task: events, subscribers, push notifications, and removal."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from recall_server.domain.ids import new_id
+from recall_server.domain.context import Runtime
+from recall_server.domain.episode import Episode
+from recall_server.domain.errors import TaskNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Outcome, Status, Task, TaskState
-from recall_server.services.tasks.task_cache import TaskCache
-from recall_server.services.tasks.task_events import TaskEvents
-from recall_server.storage.store import Store, Transaction
+from recall_server.services.memory.embedding import Texts
+from recall_server.services.memory.episodes import prepare_episode
+from recall_server.services.memory.ingest import INLINE_CHARS_MAX
+from recall_server.storage.index.vector_cache import Floats
+from recall_server.storage.index.words import Postings
+from recall_server.storage.store import Transaction
+
+HELD_MAX = 128
+
+
+@dataclass(frozen=True)
+class Text:
+    """A submitted text as an episode with its postings, and vectors by the texts they embed."""
+
+    episode: Episode
+    words: Postings
+    vectors: Mapping[Texts, Floats] = field(default_factory=dict)
+
+
+async def task_text(task: Task) -> Text | None:
+    """Return the prepared text; None if the task has none."""
+    request, work = task.request, task.work
+    if not request.text:
+        return None
+    episode = Episode(
+        id=work.episode_id,
+        text=request.text,
+        topic=request.topic,
+        occurred_at=work.started_at,
+        recorded_at=work.started_at,
+        content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
+        job_id=task.id,
+        source=request.source,
+        container=request.container,
+    )
+    if len(request.text) > INLINE_CHARS_MAX:
+        return Text(*await asyncio.to_thread(prepare_episode, episode))
+    return Text(*prepare_episode(episode))
+
+
+class TaskCache:
+    """The newest tasks with short texts; each is taken once. If another process changed a task
+    since, saving it fails on its version.
+    """
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[Namespace, str], tuple[Task, Text]] = OrderedDict()
+
+    def put(self, namespace: Namespace, task: Task, text: Text) -> None:
+        if len(text.episode.text) > INLINE_CHARS_MAX:
+            return
+        self._held[namespace, task.id] = task, text
+        if len(self._held) > HELD_MAX:
+            self._held.popitem(last=False)
+
+    def take(self, namespace: Namespace, task_id: str) -> tuple[Task, Text] | None:
+        return self._held.pop((namespace, task_id), None)
+
+
+Key = tuple[Namespace, str]
+
+
+class TaskEvents:
+    """Publishes changes of tasks to subscribers; keeps nothing about tasks without one. `closed`
+    once the process stops: nobody may wait then.
+    """
+
+    def __init__(self, *, poll_s: float) -> None:
+        self._poll_s = poll_s
+        self._subscriptions: dict[Key, set[Subscription]] = {}
+        self.closed = False
+
+    def publish(self, namespace: Namespace, task: Task) -> None:
+        """Wake the task's subscribers. Call it after the commit, with the task as committed."""
+        for subscription in self._subscriptions.get((namespace, task.id), ()):
+            subscription.deliver(task)
+
+    def close(self) -> None:
+        """Wake all subscribers for the last time."""
+        self.closed = True
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.deliver(None)
+
+    @asynccontextmanager
+    async def subscribe(self, namespace: Namespace, task_id: str) -> AsyncIterator["Subscription"]:
+        """Receive every publication from here on."""
+        key, subscription = (namespace, task_id), Subscription(self._poll_s)
+        self._subscriptions.setdefault(key, set()).add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions[key].discard(subscription)
+            if not self._subscriptions[key]:
+                del self._subscriptions[key]
+
+
+class Subscription:
+    """One waiter. Read first, then wait: changes in between are not missed."""
+
+    def __init__(self, poll_s: float) -> None:
+        self._delivered = asyncio.Event()
+        self._latest: Task | None = None
+        self._poll_s = poll_s
+
+    def deliver(self, task: Task | None) -> None:
+        if task is None or self._latest is None or task.version > self._latest.version:
+            self._latest = task
+        self._delivered.set()
+
+    async def wait(self) -> Task | None:
+        """Wait for the next publication and return the task; None when it is time to poll."""
+        try:
+            async with asyncio.timeout(self._poll_s):
+                await self._delivered.wait()
+        except TimeoutError:
+            return None
+        self._delivered.clear()
+        return self._latest
+
 
 CONSOLIDATE = "consolidate"
 EXPIRE = "expire"
@@ -20,21 +143,13 @@ LIVE = (TaskState.SUBMITTED, TaskState.WORKING)
 
 @dataclass(frozen=True)
 class TaskTransitions:
-    """Stores changes of tasks. `announce` enqueues the push notifications in the same
-    transaction.
-    """
+    """Stores changes of tasks; `announce` enqueues their push notifications with them."""
 
-    store: Store
-    now: Callable[[], datetime]
-    random_bytes: Callable[[int], bytes]
+    runtime: Runtime
     retention: timedelta
-    wake: Callable[[], None]
     events: TaskEvents
     announce: Callable[[Transaction, Task], Awaitable[None]]
     cache: TaskCache = field(default_factory=TaskCache)
-
-    def new_id(self, prefix: str) -> str:
-        return new_id(prefix, self.now(), self.random_bytes(10))
 
     async def add(self, tx: Transaction, task: Task) -> Task:
         """Store a new task and enqueue its work."""
@@ -43,11 +158,11 @@ class TaskTransitions:
         return task
 
     async def change(self, tx: Transaction, before: Task, after: Task) -> Task:
-        """Replace `before` by `after`, write its events, and enqueue its removal once it has ended.
-        Raises `Stale` if it was changed meanwhile.
+        """Replace `before` by `after`, write its events, and enqueue its work once it is answered,
+        or its removal once it has ended. Raises `Stale` if it was changed meanwhile.
         """
-        if tx.handle.namespace is not None:
-            self.cache.take(tx.handle.namespace, before.id)
+        if tx.bound.namespace is not None:
+            self.cache.take(tx.bound.namespace, before.id)
         happened: list[Status | Outcome] = []
         worked_on = after.outcome is not None or after.status.state is TaskState.INPUT_REQUIRED
         if before.status.state is TaskState.SUBMITTED and worked_on:
@@ -59,6 +174,9 @@ class TaskTransitions:
         saved = await tx.tasks.save(after, *happened)
         if happened:
             await self.announce(tx, after)
+        asked = before.status.state is TaskState.INPUT_REQUIRED
+        if asked and after.status.state is TaskState.WORKING:
+            await self.promise(tx, CONSOLIDATE, after, after.status.at)
         if after.status.state.final:
             await self.promise(tx, DISCARD, after, after.status.at + self.retention)
         return saved
@@ -66,12 +184,20 @@ class TaskTransitions:
     async def promise(self, tx: Transaction, kind: str, task: Task, due_at: datetime) -> None:
         """Enqueue a job about this round of the task, not before `due_at`."""
         payload = {"run_id": task.id, "round": task.round}
-        await tx.jobs.add(self.new_id("job"), kind, payload, due_at)
+        await tx.jobs.add(self.runtime.new_id("job"), kind, payload, due_at)
 
     def notify(self, namespace: Namespace, task: Task) -> None:
         """Wake the task's subscribers and the worker. Call it after the commit."""
         self.events.publish(namespace, task)
-        self.wake()
+        self.runtime.wake()
+
+
+async def locked(tx: Transaction, task_id: str) -> Task:
+    """A task that no other transaction changes until this one has ended. Raises `TaskNotFound`."""
+    task = await tx.tasks.locked(task_id)
+    if task is None:
+        raise TaskNotFound
+    return task
 
 
 def working(task: Task, at: datetime) -> Task:

@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from recall_server.domain.attributes import normal_entity
-from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
-from recall_server.domain.errors import ExportBusy, NamespaceNotFound
+from recall_server.domain.episode import turn_id
+from recall_server.domain.errors import ExportBusy
 from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled, written
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.cleaning import clean_label
+from recall_server.services.audit.audit import ReadLog
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.episodes import turn_id
 from recall_server.storage.tables.export import Records
 
 OPERATION = "export_namespace"
@@ -59,16 +59,14 @@ class Export:
     """Streams what a namespace holds. `server` is the id of the server's key."""
 
     store: Store
+    reads: ReadLog
     now: Callable[[], datetime]
     server: str
     schema_version: int
     _open: set[Namespace] = field(default_factory=set)
 
     async def stream(
-        self,
-        context: Context,
-        *,
-        subject: str | None = None,
+        self, context: Context, *, subject: str | None = None
     ) -> AsyncGenerator[bytes, None]:
         """All lines, some whole ones at a time, of the moment at which the first is asked for,
         whatever is written meanwhile; the audit record comes before them. With `subject`, only
@@ -79,8 +77,11 @@ class Export:
         `ExportBusy` while another export of it goes on, or several of others.
         """
         person = None if subject is None else Person(subject)
-        with self._alone(context.namespace):
-            await self._begin(context.namespace, context.entry)
+        with self._one_at_once(context.namespace):
+            # The export has the records of all reads that this process has answered.
+            await self.reads.flush(context.namespace)
+            async with self.store.transaction(context.namespace, entry=context.entry):
+                pass
             account = Account()
             async with self.store.snapshot(context.namespace) as tx:
                 yield account.lines([await self._manifest(tx, context.namespace, person)])
@@ -89,7 +90,7 @@ class Export:
             yield written(account.end())
 
     @contextmanager
-    def _alone(self, namespace: Namespace) -> Any:
+    def _one_at_once(self, namespace: Namespace) -> Any:
         if namespace in self._open or len(self._open) >= AT_ONCE:
             raise ExportBusy
         self._open.add(namespace)
@@ -97,13 +98,6 @@ class Export:
             yield
         finally:
             self._open.discard(namespace)
-
-    async def _begin(self, namespace: Namespace, entry: AuditEntry) -> None:
-        async with self.store.transaction(namespace, write=False) as tx:
-            if not await tx.exports.exists():
-                raise NamespaceNotFound
-        async with self.store.transaction(namespace, entry=entry):
-            pass
 
     async def _manifest(
         self, tx: Transaction, namespace: Namespace, person: "Person | None"

@@ -6,12 +6,13 @@ ended an import, the next one goes on where it ended.
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Runtime
+from recall_server.domain.episode import Citation, Span
 from recall_server.domain.errors import (
     BeingErased,
     ExportDamaged,
@@ -29,7 +30,6 @@ from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.episodes import turn_id
 
 OPERATION = "import_namespace"
 # One transaction takes in as many lines, or as many bytes of them.
@@ -101,11 +101,10 @@ class Import:
     """
 
     store: Store
-    now: Callable[[], datetime]
+    runtime: Runtime
     model: str | None
     text_chars_max: int
     line_bytes_max: int
-    wake: Callable[[], None]
     refused: Refused
 
     def check(self, file: BinaryIO) -> Manifest:
@@ -139,14 +138,14 @@ class Import:
         async with self.store.transaction(namespace, entry=entry()) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
-            await tx.exports.make(self.now())
+            await tx.exports.make(self.runtime.now())
             if manifest.conflict_policy and await tx.access.policy() is None:
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
             await self._write(namespace, batch, report, taken_ids, entry)
             on_progress(batch[-1].number)
         await self._promise_vectors(namespace)
-        self.wake()
+        self.runtime.wake()
         return report
 
     def lines(self, file: BinaryIO) -> "Iterator[Manifest | Numbered | Line]":
@@ -216,22 +215,40 @@ class Import:
             for place in refused:
                 report.leave_out(batch[place], "it was erased")
             left = [one for place, one in enumerate(batch) if place not in refused]
+            episodes = [(one, one.line) for one in left if isinstance(one.line, Episode)]
+            memories = [(one, one.line) for one in left if isinstance(one.line, MemoryLine)]
             added = [
-                *await self._episodes(tx, _only(left, Episode), report, taken_ids),
-                *await self._memories(tx, _only(left, MemoryLine), report, taken_ids),
+                *await self._episodes(tx, episodes, report, taken_ids),
+                *await self._memories(tx, memories, report, taken_ids),
             ]
-            await indexing.show(tx, _found([one.line for one in left], set(added)))
+            await self._index(tx, [one.line for one in left if one.line.id in set(added)])
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
+    async def _index(self, tx: Transaction, lines: Sequence[Episode | MemoryLine]) -> None:
+        """Let search find what was added."""
+        texts = [line.id for line in lines if isinstance(line, Episode)]
+        memories = [line for line in lines if isinstance(line, MemoryLine)]
+        forgotten = [line for line in memories if line.status is Status.FORGOTTEN]
+        found = [line.id for line in memories if line not in forgotten]
+        await indexing.show(tx, [*found, *await indexing.of_episodes(tx, texts)])
+        for line in forgotten:
+            # Files of older releases do not say so where the words stand.
+            words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
+            assert line.retired_at is not None
+            await indexing.forget_words(tx, line.id, words, line.retired_at)
+
     async def _episodes(
-        self, tx: Transaction, batch: Sequence[Numbered], report: Report, taken_ids: set[str]
+        self,
+        tx: Transaction,
+        batch: Sequence[tuple[Numbered, Episode]],
+        report: Report,
+        taken_ids: set[str],
     ) -> list[str]:
-        lines = [one.line for one in batch if isinstance(one.line, Episode)]
-        known = await tx.exports.episodes_of(line.id for line in lines)
-        keys = await tx.exports.keys_taken(line.idempotency_key for line in lines)
+        known = await tx.exports.episodes_of(line.id for _, line in batch)
+        keys = await tx.exports.keys_taken(line.idempotency_key for _, line in batch)
         added = []
-        for one, line in zip(batch, lines, strict=True):
+        for one, line in batch:
             if line.id in known and one.same_as(known[line.id]):
                 report.known["episode"] += 1
             elif line.id in known or keys.get(line.idempotency_key, line.id) != line.id:
@@ -240,20 +257,23 @@ class Import:
                 taken_ids.add(line.id)
             else:
                 keys[line.idempotency_key] = line.id
-                await tx.exports.add_episode(line, self.now())
+                await tx.exports.add_episode(line, self.runtime.now())
                 report.new["episode"] += 1
                 added.append(line.id)
         return added
 
     async def _memories(
-        self, tx: Transaction, batch: Sequence[Numbered], report: Report, taken_ids: set[str]
+        self,
+        tx: Transaction,
+        batch: Sequence[tuple[Numbered, MemoryLine]],
+        report: Report,
+        taken_ids: set[str],
     ) -> list[str]:
-        lines = [one.line for one in batch if isinstance(one.line, MemoryLine)]
-        known = await tx.exports.memories_of(line.id for line in lines)
-        sources = {cited.episode_id for line in lines for cited in line.citations}
+        known = await tx.exports.memories_of(line.id for _, line in batch)
+        sources = {cited.episode_id for _, line in batch for cited in line.citations}
         chars = await tx.exports.lengths(sources - taken_ids)
         added = []
-        for one, line in zip(batch, lines, strict=True):
+        for one, line in batch:
             if line.id in known:
                 if one.same_as(known[line.id]):
                     report.known["memory"] += 1
@@ -273,18 +293,16 @@ class Import:
         """Add a job for each episode of which something has no vector."""
         if self.model is None:
             return
-        kinds: tuple[Literal["memories", "turns"], ...] = ("memories", "turns")
-        for what in kinds:
-            after, more = "", True
-            while more:
-                async with self.store.transaction(namespace) as tx:
-                    await tx.lock()
-                    bare, after = await tx.exports.without_vectors(what, self.model, after)
-                    for episode_id in sorted(bare):
-                        job_id = derived_id("job", episode_id, EMBED, self.model)
-                        payload = {"episode_id": episode_id}
-                        await tx.exports.promise(job_id, EMBED, payload, self.now())
-                more = bool(after)
+        after, more = 0, True
+        while more:
+            async with self.store.transaction(namespace) as tx:
+                await tx.lock()
+                bare, after = await tx.exports.without_vectors(self.model, after)
+                for episode_id in sorted(bare):
+                    job_id = derived_id("job", episode_id, EMBED, self.model)
+                    payload = {"episode_id": episode_id}
+                    await tx.exports.promise(job_id, EMBED, payload, self.runtime.now())
+            more = bool(after)
 
 
 def _damaged(number: int, what: str) -> ExportDamaged:
@@ -344,16 +362,3 @@ T = TypeVar("T", Episode, MemoryLine)
 
 def _only(batch: Iterable[Numbered], kind: type[T]) -> list[Numbered]:
     return [one for one in batch if isinstance(one.line, kind)]
-
-
-def _found(lines: Iterable[Episode | MemoryLine], added: Collection[str]) -> list[str]:
-    """The ids of what search finds of those lines that were added."""
-    found = []
-    for line in lines:
-        if line.id not in added:
-            continue
-        if isinstance(line, Episode):
-            found += [turn_id(line.id, one.position) for one in line.turns if one.state == "open"]
-        elif line.status is Status.ACTIVE:
-            found.append(line.id)
-    return found

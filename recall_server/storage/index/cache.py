@@ -36,7 +36,7 @@ class Cache:
         self._bytes = 0
         self._indexes: OrderedDict[Namespace, NamespaceIndex] = OrderedDict()
 
-    def of(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
+    def index(self, namespace: Namespace, epoch: int) -> NamespaceIndex:
         """The index of a namespace as of `epoch`."""
         index = self._indexes.get(namespace)
         if index is not None and index.epoch > epoch:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import TermPostings
 from recall_server.domain.search.signals import COLUMNS
-from recall_server.storage.driver import Row
-from recall_server.storage.index.codes import Flags, grown
-from recall_server.storage.rows import moment
+from recall_server.storage.driver import Row, moment
+from recall_server.storage.index.vector_cache import Flags, grown
 
 Slots = NDArray[np.int64]
 
@@ -35,6 +34,10 @@ DTYPES: Mapping[str, type[np.generic]] = {
     "episode": np.int64,
     # Of the turn in its episode.
     "position": np.int64,
+    # Whether it is a memory; and the words of the episode that it cites, or of a passage its own.
+    "memory": np.bool_,
+    "span_start": np.int64,
+    "span_end": np.int64,
     # Whether the columns above are loaded.
     "loaded": np.bool_,
     "findable": np.bool_,
@@ -153,6 +156,8 @@ class Documents:
             if column.is_time:
                 values = [moment(value).timestamp() for value in values]
             self._columns[column.name][slots] = values
+        for name in ("memory", "span_start", "span_end"):
+            self._columns[name][slots] = [row[name] or 0 for row in rows]
         self._columns["loaded"][slots] = True
         places = [self._place(row) for row in rows]
         for name, numbers in zip(

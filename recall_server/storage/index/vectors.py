@@ -5,19 +5,23 @@ that has seen version n misses exactly the rows with a greater one.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from recall_server.domain.search.candidates import best
+from recall_server.domain.search.ranking import best
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.index.cache import Cache
-from recall_server.storage.index.codes import Flags, Floats, Positions, code, code_chars
 from recall_server.storage.index.documents import Slots
 from recall_server.storage.index.vector_cache import (
     Cosines,
+    Flags,
+    Floats,
+    Positions,
     RoundedVectors,
     VectorCache,
+    code,
+    code_chars,
     cosines_to,
 )
 from recall_server.storage.index.words import Statistics
@@ -33,16 +37,16 @@ INLINE_UP_TO = 262_144
 class Vectors:
     """Vectors keyed by item and model."""
 
-    def __init__(self, handle: BoundConnection, cache: Cache) -> None:
-        self._handle = handle
+    def __init__(self, bound: BoundConnection, cache: Cache) -> None:
+        self._bound = bound
         self._cache = cache
 
     async def put(self, model: str, vectors: Mapping[str, Floats]) -> None:
         """Store one vector per item id."""
         if not vectors:
             return
-        await self._handle.send("next_index_version")
-        await self._handle.many(
+        await self._bound.send("next_index_version")
+        await self._bound.many(
             "put_vector",
             [
                 {
@@ -58,15 +62,20 @@ class Vectors:
     async def link(self, ids: Sequence[str]) -> None:
         """Let search find these by their vectors again; it finds them by their words already."""
         if ids:
-            await self._handle.send("next_index_version")
-            await self._handle.send("link_vectors", ids=list(ids))
+            await self._bound.send("next_index_version")
+            await self._bound.send("link_vectors", ids=list(ids))
+
+    async def remove(self, ids: Collection[str]) -> None:
+        """Delete the vectors of items."""
+        if ids:
+            await self._bound.send("remove_vectors", ids=sorted(ids))
 
     async def of_search(self, model: str, dimensions: int, statistics: Statistics) -> "Searched":
         """The vectors of this namespace, as of `statistics` or later: reads only what changed since
         the last search.
         """
-        assert self._handle.namespace is not None
-        cache = self._cache.of(self._handle.namespace, statistics.erase_epoch).vectors(
+        assert self._bound.namespace is not None
+        cache = self._cache.index(self._bound.namespace, statistics.erase_epoch).vectors(
             model, dimensions
         )
         if cache.version < statistics.version:
@@ -75,51 +84,51 @@ class Vectors:
                 if cache.version < statistics.version:
                     await self._read(cache, model)
                     cache.version = statistics.version
-        return Searched(self._handle, cache, model)
+        return Searched(self._bound, cache, model)
 
-    async def of(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
+    async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""
-        rows = await self._handle.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
+        rows = await self._bound.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
         return {row["item_id"]: np.frombuffer(row["vector"], dtype="<f4") for row in rows}
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
         """Those of `ids` that have no vector of the model."""
-        rows = await self._handle.fetch("having_vectors", model=model, ids=list(ids)) if ids else []
+        rows = await self._bound.fetch("having_vectors", model=model, ids=list(ids)) if ids else []
         having = {row["item_id"] for row in rows}
         return [i for i in ids if i not in having]
 
     async def count(self, model: str) -> int:
         """How many vectors of the model a search looks at."""
-        (row,) = await self._handle.fetch("count_vectors", model=model)
+        (row,) = await self._bound.fetch("count_vectors", model=model)
         return int(row["vectors"])
 
     async def models(self) -> list[str]:
         """Of what models there are vectors here."""
-        return [row["model"] for row in await self._handle.fetch("models_of_vectors")]
+        return [row["model"] for row in await self._bound.fetch("models_of_vectors")]
 
     async def drop(self, model: str, limit: int) -> int:
         """Delete vectors of a model, `limit` at most; how many those were."""
-        return len(await self._handle.fetch("drop_vectors", model=model, limit=limit))
+        return len(await self._bound.fetch("drop_vectors", model=model, limit=limit))
 
     async def _read(self, cache: VectorCache, model: str) -> None:
         """Take in all that this transaction sees and the cache does not have."""
         if cache.version == 0:
-            (last,) = await self._handle.fetch("last_slot", model=model)
+            (last,) = await self._bound.fetch("last_slot", model=model)
             cache.reserve(last["slot"])
             read = self._read_codes if cache.vectors is None else self._read_vectors
             await read(cache, model)
         elif cache.vectors is None:
             cache.apply_codes(
-                await self._handle.fetch("codes_since", model=model, version=cache.version)
+                await self._bound.fetch("codes_since", model=model, version=cache.version)
             )
         else:
             cache.apply(
-                await self._handle.fetch("vectors_since", model=model, version=cache.version)
+                await self._bound.fetch("vectors_since", model=model, version=cache.version)
             )
 
     async def _read_vectors(self, cache: VectorCache, model: str) -> None:
         after = 0
-        while page := await self._handle.fetch(
+        while page := await self._bound.fetch(
             "page_of_vectors", model=model, after=after, limit=VECTORS_PAGE
         ):
             cache.apply(page)
@@ -130,7 +139,7 @@ class Vectors:
         chars = code_chars(cache.dimensions)
         items = PAGE
         while items == PAGE:
-            (page,) = await self._handle.fetch(
+            (page,) = await self._bound.fetch(
                 "page_of_codes", model=model, after=after, code_chars=chars, limit=PAGE
             )
             items = page["items"]
@@ -147,8 +156,8 @@ class Vectors:
 class Searched:
     """The vectors that one search compares. Vectors read from the database are read once."""
 
-    def __init__(self, handle: BoundConnection, cache: VectorCache, model: str) -> None:
-        self._handle = handle
+    def __init__(self, bound: BoundConnection, cache: VectorCache, model: str) -> None:
+        self._bound = bound
         self._cache = cache
         self._model = model
         self._read: dict[int, Floats] = {}
@@ -188,7 +197,7 @@ class Searched:
         if self._cache.vectors is None:
             return await self.cosines(query, slots)
         cosines = np.full(len(slots), np.nan)
-        positions = self._cache.codes.at(slots)
+        positions = self._cache.codes.positions(slots)
         have = positions >= 0
         cosines[have] = self._cache.vectors.cosines(query, positions[have])
         return cosines
@@ -198,18 +207,18 @@ class Searched:
         vectors, so that the score of a hit does not depend on what is in memory.
         """
         cosines = np.full(len(slots), np.nan)
-        found = await self.at(slots.tolist())
+        found = await self.by_slot(slots.tolist())
         have = np.isin(slots, list(found))
         if found:
             rows = np.array([found[slot] for slot in slots[have].tolist()])
             cosines[have] = cosines_to(query, rows)
         return cosines
 
-    async def at(self, slots: Sequence[int]) -> dict[int, Floats]:
+    async def by_slot(self, slots: Sequence[int]) -> dict[int, Floats]:
         """The stored vectors of those of these documents that have one."""
         missing = [slot for slot in slots if slot not in self._read]
         if missing:
-            positions = self._cache.codes.at(np.array(missing, np.int64))
+            positions = self._cache.codes.positions(np.array(missing, np.int64))
             found, rows = await self._stored(positions[positions >= 0])
             self._read |= dict(zip(found.tolist(), rows, strict=True))
         return {slot: self._read[slot] for slot in slots if slot in self._read}
@@ -218,10 +227,11 @@ class Searched:
         """The documents and stored vectors at these positions, as far as the database has them."""
         cache = self._cache
         if cache.stored is not None:
-            return cache.codes.documents(positions).astype(np.int64), cache.stored.at(positions)
+            documents = cache.codes.documents(positions).astype(np.int64)
+            return documents, cache.stored.at_positions(positions)
         if not len(positions):
             return np.zeros(0, np.int64), np.zeros((0, cache.dimensions), np.float32)
-        read = await self._handle.fetch(
+        read = await self._bound.fetch(
             "vectors_at", model=self._model, slots=cache.codes.slots(positions).tolist()
         )
         read = [row for row in read if len(row["vector"]) == 4 * cache.dimensions]

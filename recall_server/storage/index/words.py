@@ -3,20 +3,20 @@ since shared ones would tell one tenant of another's words.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.search.index_entry import Findable
+from recall_server.domain.search.index_entry import Findable, Place
 from recall_server.domain.search.ranking import K1, B
 from recall_server.domain.text.terms import speaker_terms, term_counts
 from recall_server.storage.bound_connection import BoundConnection
 from recall_server.storage.driver import Document
 from recall_server.storage.index.cache import Cache
-from recall_server.storage.index.codes import Flags
 from recall_server.storage.index.documents import Documents, Slots
+from recall_server.storage.index.vector_cache import Flags
 
 # Documents read at a time: half a megabyte of text.
 PAGE = 65_536
@@ -50,6 +50,7 @@ class Postings:
     """
 
     ids: tuple[str, ...]
+    places: tuple[Place | None, ...]
     rows: tuple[tuple[str, str, int, int], ...]
     words: int
 
@@ -57,12 +58,27 @@ class Postings:
     def documents(self) -> int:
         return len(self.ids)
 
-    def without(self, ids: Collection[str]) -> "Postings":
-        """The same, as if these items were not there."""
-        lengths = {item_id: length for _, item_id, _, length in self.rows if item_id in ids}
-        rows = tuple(row for row in self.rows if row[1] not in ids)
-        left = tuple(item_id for item_id in self.ids if item_id not in ids)
-        return Postings(left, rows, self.words - sum(lengths.values()))
+    def joined(self, other: "Postings") -> "Postings":
+        """Those of both."""
+        return Postings(
+            self.ids + other.ids,
+            self.places + other.places,
+            self.rows + other.rows,
+            self.words + other.words,
+        )
+
+    def entries(self) -> list[list[str | int | None]]:
+        """The id of each item, the id of its turn, and where it and its heading begin and end; null
+        where it is a memory.
+        """
+        found: list[list[str | int | None]] = []
+        for item_id, place in zip(self.ids, self.places, strict=True):
+            if place is None:
+                found.append([item_id, None, None, None, None, None])
+                continue
+            heading = (place.heading.start, place.heading.end) if place.heading else (None, None)
+            found.append([item_id, place.turn_id, place.span.start, place.span.end, *heading])
+        return found
 
     def frequencies(self) -> dict[str, int]:
         return Counter(term for term, *_ in self.rows)
@@ -79,14 +95,15 @@ def postings(found: Mapping[str, Findable]) -> Postings:
         words += length
         rows += [(term, item_id, occurrences, length) for term, occurrences in counts.items()]
         rows += [(term, item_id, 1, length) for term in speaker_terms(findable.speaker)]
-    return Postings(tuple(found), tuple(rows), words)
+    places = tuple(findable.place for findable in found.values())
+    return Postings(tuple(found), places, tuple(rows), words)
 
 
 class WordIndex:
-    """The index of the words of memories and open turns."""
+    """The index of the words of memories and passages."""
 
-    def __init__(self, handle: BoundConnection, cache: Cache) -> None:
-        self._handle = handle
+    def __init__(self, bound: BoundConnection, cache: Cache) -> None:
+        self._bound = bound
         self._cache = cache
 
     async def add(self, added: Postings) -> None:
@@ -95,39 +112,41 @@ class WordIndex:
             return
         place = {item_id: number for number, item_id in enumerate(added.ids)}
         count = added.documents
-        await self._handle.send("count_documents", documents=count, words=added.words, slots=count)
-        await self._handle.send("add_documents", ids=list(added.ids), count=count)
+        await self._bound.send("count_documents", documents=count, words=added.words, slots=count)
+        await self._bound.send("add_documents", entries=Document(added.entries()), count=count)
         rows = [
             (term, place[item_id], often, length) for term, item_id, often, length in added.rows
         ]
-        await self._handle.send("add_postings", rows=Document(rows), count=count)
-        await self._handle.send("count_terms", counts=Document(added.frequencies()))
+        await self._bound.send("add_postings", rows=Document(rows), count=count)
+        await self._bound.send("count_terms", counts=Document(added.frequencies()))
 
     async def remove(self, removed: Postings) -> None:
         """Undo `add`."""
-        await self._handle.send(
+        if not removed.documents:
+            return
+        await self._bound.send(
             "count_documents", documents=-removed.documents, words=-removed.words, slots=0
         )
-        await self._handle.send("remove_postings", rows=Document(removed.rows))
-        await self._handle.send("remove_documents", ids=list(removed.ids))
+        await self._bound.send("remove_postings", rows=Document(removed.rows))
+        await self._bound.send("remove_documents", ids=list(removed.ids))
         counts = removed.frequencies()
-        await self._handle.send("uncount_terms", counts=Document(counts))
-        await self._handle.send("drop_unused_terms", terms=list(counts))
+        await self._bound.send("uncount_terms", counts=Document(counts))
+        await self._bound.send("drop_unused_terms", terms=list(counts))
 
     async def stale(self) -> list[Namespace]:
         """The namespaces whose index was made by an older recipe."""
-        return [Namespace(r["namespace"]) for r in await self._handle.fetch("stale_word_indexes")]
+        return [Namespace(r["namespace"]) for r in await self._bound.fetch("stale_word_indexes")]
 
     async def begin_anew(self) -> bool:
         """Empty the index; False where it is of the present recipe already."""
-        if not await self._handle.fetch("renew_word_index"):
+        if not await self._bound.fetch("renew_word_index"):
             return False
         for query in ("clear_documents", "clear_postings", "clear_terms"):
-            await self._handle.send(query)
+            await self._bound.send(query)
         return True
 
     async def statistics(self, terms: Iterable[str] = ()) -> Statistics:
-        rows = await self._handle.fetch("statistics", terms=sorted(set(terms)))
+        rows = await self._bound.fetch("statistics", terms=sorted(set(terms)))
         if not rows:
             return Statistics()
         found = [row for row in rows if row["term"] is not None]
@@ -142,8 +161,8 @@ class WordIndex:
 
     def cached(self, statistics: Statistics) -> Documents:
         """The documents of this namespace, as far as they are in memory."""
-        assert self._handle.namespace is not None
-        return self._cache.of(self._handle.namespace, statistics.erase_epoch).documents
+        assert self._bound.namespace is not None
+        return self._cache.index(self._bound.namespace, statistics.erase_epoch).documents
 
     async def documents(self, statistics: Statistics) -> Documents:
         """The documents of this namespace, as of `statistics` or later, with the postings of their
@@ -159,7 +178,7 @@ class WordIndex:
                 documents.version = max(documents.version, statistics.version)
             behind = documents.lacking(statistics.last_slots)
             if behind:
-                for row in await self._handle.fetch("postings_behind", slots=Document(behind)):
+                for row in await self._bound.fetch("postings_behind", slots=Document(behind)):
                     upto = statistics.last_slots[row["term"]]
                     documents.extend(row["term"], upto, row["found"])
         return documents
@@ -167,7 +186,7 @@ class WordIndex:
     async def _read_documents(self, documents: Documents) -> None:
         version, slot, read = documents.version, LAST, PAGE
         while read == PAGE:
-            (page,) = await self._handle.fetch(
+            (page,) = await self._bound.fetch(
                 "page_of_documents", version=version, slot=slot, limit=PAGE
             )
             read = page["documents"]
@@ -183,16 +202,16 @@ class WordIndex:
         missing = documents.missing(slots)
         if missing:
             async with documents.loading:
-                documents.load(await self._handle.fetch("placed", slots=missing))
+                documents.load(await self._bound.fetch("placed", slots=missing))
 
     async def allowed(self, documents: Documents) -> Flags:
         """For each slot whether the access scope of the caller includes it."""
-        scope = self._handle.access_scope
+        scope = self._bound.access_scope
         if scope.everything:
             return documents.findable
         upto, flags = documents.scope(scope)
         if upto < documents.last:
-            (row,) = await self._handle.fetch("slots_in_reach", after=upto)
+            (row,) = await self._bound.fetch("slots_in_reach", after=upto)
             slots = np.fromstring(row["slots"] or "", dtype=np.int64, sep=" ")
             flags = documents.extend_scope(scope, row["upto"] or 0, slots)
         return flags & documents.findable
@@ -208,7 +227,7 @@ class WordIndex:
         """
         if not weights:
             return []
-        rows = await self._handle.fetch(
+        rows = await self._bound.fetch(
             "similar_items",
             weights=Document(dict(weights)),
             average=average_length,

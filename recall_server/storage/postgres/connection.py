@@ -30,13 +30,13 @@ Raw = psycopg.AsyncConnection[DictRow]
 
 
 async def checked(raw: Raw) -> None:
-    """Nothing is to be read on an idle connection that lives: only where there is, the server is
-    asked. Raises where it is gone, and the pool takes another one.
+    """An idle connection has nothing to read: only where it has, ask the server. Raises where the
+    connection is lost, and the pool takes another one.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(raw.fileno(), selectors.EVENT_READ)
-        heard = selector.select(0)
-    if heard or raw.broken:
+        readable = selector.select(0)
+    if readable or raw.broken:
         await AsyncConnectionPool.check_connection(raw)
 
 
@@ -47,16 +47,16 @@ async def rolled_back(raw: Raw, connection: "Connected") -> None:
         await raw.close()
         return
     try:
-        with _patience(raw, ANSWER_S):
+        with _answered_within(raw, ANSWER_S):
             await raw.execute("ROLLBACK")
     except psycopg.OperationalError:
         await raw.close()  # the pool replaces it; the server has rolled back by itself
 
 
 @contextmanager
-def _patience(raw: Raw, seconds: float | None) -> Iterator[None]:
-    """Hang up on a server that has not answered after so long. A network that swallows everything
-    gives no error of its own, and the driver would wait for one, even when it is cancelled.
+def _answered_within(raw: Raw, seconds: float | None) -> Iterator[None]:
+    """Close the connection to a server that has not answered after so long. A network that drops
+    everything gives no error, and the driver would wait for one, even when it is cancelled.
     """
     if seconds is None:
         yield
@@ -77,12 +77,12 @@ def _hang_up(raw: Raw) -> None:
 class Connected:
     """A `Connection` of the port, over one of the driver's."""
 
-    def __init__(self, raw: Raw, *, patient: bool) -> None:
-        """To one that is `patient` a statement may take as long as it does."""
+    def __init__(self, raw: Raw, *, unlimited: bool) -> None:
+        """With `unlimited` a statement may take as long as it does."""
         self._raw = raw
-        self._answer_s = None if patient else ANSWER_S
+        self._answer_s = None if unlimited else ANSWER_S
         self._waiting: list[tuple[str, Params, Exception | None]] = []
-        # Two that read at once take turns: a connection has one conversation.
+        # Two reads at once take turns: a connection sends one batch at a time.
         self._turn = asyncio.Lock()
         self._over = False
         # After a pipeline that failed, psycopg counts statements as prepared that the server never
@@ -100,11 +100,11 @@ class Connected:
             if self._waiting:
                 await self.send(sql, params)
                 return await _rows((await self._flush())[-1])
-            with translated(), _patience(self._raw, self._answer_s):
+            with translated(), _answered_within(self._raw, self._answer_s):
                 return await _rows(await self._raw.execute(sql, _plain(params) or None))
 
     async def last(self, sql: str, params: Params) -> Sequence[Row]:
-        """`fetch`, and commit in the same journey."""
+        """`fetch`, and commit in the same round trip."""
         async with self._turn:
             await self.send(sql, params)
             await self.send("COMMIT", {})
@@ -113,9 +113,9 @@ class Connected:
             return await _rows(cursors[-2])
 
     async def _flush(self) -> list[psycopg.AsyncCursor[DictRow]]:
-        """Run what waits, in one journey; the cursors."""
+        """Run what waits, in one round trip; the cursors."""
         waiting, self._waiting = self._waiting, []
-        with translated(), _patience(self._raw, self._answer_s):
+        with translated(), _answered_within(self._raw, self._answer_s):
             self.confused = True
             async with self._raw.pipeline():
                 cursors = [await self._raw.execute(sql, _plain(given)) for sql, given, _ in waiting]
@@ -132,7 +132,7 @@ class Connected:
         self._waiting.append((sql, params, otherwise))
 
     async def commit(self) -> None:
-        """Not in one journey with what may still forbid it."""
+        """Commit, in a round trip of its own where a statement that waits may forbid it."""
         if self._over:
             return
         if any(otherwise for _, _, otherwise in self._waiting):

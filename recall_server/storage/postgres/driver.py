@@ -14,7 +14,15 @@ from psycopg_pool import AsyncConnectionPool
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from recall_server.domain.fair_semaphore import FairSemaphore
-from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
+from recall_server.storage.driver import (
+    Connection,
+    Engine,
+    Params,
+    Row,
+    TimeLimits,
+    cancelled_as_such,
+    run_uncancelled,
+)
 from recall_server.storage.postgres import purge
 from recall_server.storage.postgres.connection import (
     Connected,
@@ -23,7 +31,6 @@ from recall_server.storage.postgres.connection import (
     rolled_back,
     translated,
 )
-from recall_server.storage.run_uncancelled import cancelled_as_such, run_uncancelled
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
@@ -34,7 +41,7 @@ STATEMENT_TIMEOUT_MS = 10_000
 # Any constant will do, as long as every replica takes the same.
 _MIGRATION_LOCK = 7_265_636_131
 
-# What a transaction may see is decided by its role, not by what the connection may do:
+# The role of a transaction decides which rows it sees, not the rights of the connection:
 # recall_app sees the rows of one namespace, recall_eraser may delete them, and recall_system sees
 # those that serve all tenants.
 _ENTER = (
@@ -153,7 +160,7 @@ class PostgresDriver:
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
-        async with self._begun("BEGIN", patient=True) as connection:
+        async with self._begun("BEGIN", unlimited=True) as connection:
             # Another replica may be migrating for longer than a statement may normally take.
             await connection.send("SET LOCAL lock_timeout = 0", {})
             await connection.send("SET LOCAL statement_timeout = 0", {})
@@ -184,12 +191,12 @@ class PostgresDriver:
                     yield found
 
     @asynccontextmanager
-    async def _begun(self, begin: str, *, patient: bool = False) -> AsyncIterator["Connected"]:
+    async def _begun(self, begin: str, *, unlimited: bool = False) -> AsyncIterator["Connected"]:
         with cancelled_as_such(), translated():
             async with self._pool.connection() as raw:
-                connection = Connected(raw, patient=patient)
+                connection = Connected(raw, unlimited=unlimited)
                 try:
-                    # It begins with its first statement, as each journey there and back counts.
+                    # BEGIN is sent with the first statement: each round trip counts.
                     await connection.send(begin, {})
                     yield connection
                     await run_uncancelled(connection.commit())

@@ -1,5 +1,5 @@
-"""What deleted rows leave behind on Postgres: dead rows in tables and indexes, column statistics,
-and the write-ahead log. See PostgresDriver.purge.
+"""Destroy the traces of deleted rows on Postgres: dead rows in tables and indexes, column
+statistics, and the write-ahead log. See PostgresDriver.purge.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ async def purge(raw: _Raw, tables: Sequence[str]) -> str:
     """Rewrite the tables with their indexes and statistics, then the log. On a connection of the
     schema's owner, outside a transaction.
     """
-    # Whoever comes after it waits behind a purge that waits: rather it is tried again later.
+    # Later statements queue behind a purge that waits for a lock: better try again later.
     await raw.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = 0")
     locked = await raw.execute("SELECT pg_try_advisory_lock(%s) AS mine", [_PURGE_LOCK])
     if not (row := await locked.fetchone()) or not row["mine"]:
@@ -41,7 +41,7 @@ async def purge(raw: _Raw, tables: Sequence[str]) -> str:
 
 
 async def _wait_for_readers(raw: _Raw) -> None:
-    """Until nobody sees the state before now: until then a rewrite would keep what is deleted.
+    """Wait until no transaction sees the state before now: until then a rewrite keeps deleted rows.
 
     A row that dies now tells: when it can be removed, so can all that died before.
     """
@@ -72,8 +72,8 @@ async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
 
     raw.add_notice_handler(note)
     for table in tables:
-        # First without keeping anybody out: what is rewritten behind the lock is then only what
-        # stays, and not the dead rows of a large erasure too.
+        # First without a lock, so that the rewrite under the lock copies only live rows, and not
+        # the dead ones of a large erasure too.
         for how in ("VACUUM {}", "VACUUM (FULL, ANALYZE) {}"):
             await raw.execute(sql.SQL(how).format(sql.Identifier(table)))
     if notices:
@@ -87,7 +87,7 @@ async def _rewrite(raw: _Raw, tables: Sequence[str]) -> list[str]:
 async def _rewrite_log(raw: _Raw) -> list[str]:
     """Let every segment of the log be used again, which overwrites it; what is in the way."""
     try:
-        # What was written so far becomes old, and old segments are renamed to be used next.
+        # All segments so far become old, and old ones are renamed to be used next.
         await _next_segment(raw)
         await raw.execute("CHECKPOINT")
         found = await (await raw.execute("SELECT count(*) AS n FROM pg_ls_waldir()")).fetchone()

@@ -1,9 +1,10 @@
 -- query: slots_in_reach
--- Those behind a slot that a limited token may be shown, in one row. Turns, which have no type, are
+-- Those behind a slot that a limited token may be shown, in one row. Passages, which have no type, are
 -- outside of a scope with types.
 -- in: sqlite
 WITH fresh AS MATERIALIZED (
-  SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable
+  SELECT slot, item_id, turn_id FROM documents
+  WHERE namespace = :namespace AND slot > :after AND findable
 )
 SELECT group_concat(slot, ' ') AS slots, (
   SELECT max(slot) FROM documents WHERE namespace = :namespace) AS upto
@@ -14,12 +15,13 @@ FROM (
   UNION ALL
   SELECT f.slot FROM fresh f CROSS JOIN turns t
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-  WHERE t.namespace = :namespace AND t.id = f.item_id
+  WHERE t.namespace = :namespace AND t.id = f.turn_id
     AND {{untyped_scope:e}}
 )
 -- in: postgres
 WITH fresh AS MATERIALIZED (
-  SELECT slot, item_id FROM documents WHERE namespace = :namespace AND slot > :after AND findable
+  SELECT slot, item_id, turn_id FROM documents
+  WHERE namespace = :namespace AND slot > :after AND findable
 )
 SELECT string_agg(CAST(slot AS text), ' ') AS slots, (
   SELECT max(slot) FROM documents WHERE namespace = :namespace) AS upto
@@ -28,7 +30,7 @@ FROM (
   WHERE m.namespace = :namespace
     AND {{scope:m}}
   UNION ALL
-  SELECT f.slot FROM fresh f JOIN turns t ON t.id = f.item_id
+  SELECT f.slot FROM fresh f JOIN turns t ON t.id = f.turn_id
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace
     AND {{untyped_scope:e}}

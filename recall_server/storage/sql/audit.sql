@@ -9,7 +9,7 @@ SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: locked_audit_head
--- Behind the lock, so that it sees every revocation that is in the book.
+-- Behind the lock, so that it sees every revocation that is in the audit log.
 SELECT h.seq, h.digest, (
   EXISTS (
     SELECT 1 FROM api_tokens t WHERE t.namespace = :namespace AND t.accessor = :accessor
@@ -33,12 +33,12 @@ UPDATE audit_heads SET seq = :seq, digest = :digest WHERE namespace = :namespace
 UPDATE audit_heads SET checkpoint_seq = :seq WHERE namespace = :namespace
 
 -- query: grown_audits
--- across namespaces: the server vouches for every book
+-- across namespaces: the server signs checkpoints of every audit log
 SELECT namespace FROM audit_heads WHERE seq <> checkpoint_seq AND namespace > :after
 ORDER BY namespace LIMIT :limit
 
 -- query: all_audits
--- across namespaces: the operator vouches for, or verifies, every book
+-- across namespaces: the operator signs checkpoints of every audit log, or verifies it
 SELECT namespace FROM audit_heads WHERE namespace > :after ORDER BY namespace LIMIT :limit
 
 -- query: record
@@ -59,7 +59,7 @@ INSERT INTO audit_details (namespace, record_id, salt, details)
 VALUES (:namespace, :record_id, :salt, :details)
 
 -- query: all_records
--- across namespaces: the operator's view of the book
+-- across namespaces: the operator's view of the audit log
 SELECT r.*, NULL AS salt, NULL AS details FROM tool_call_records r
 ORDER BY at DESC, id DESC LIMIT :limit
 

@@ -1,15 +1,3 @@
--- query: add_episode
--- The unique key makes asking twice harmless: the second gets no row back.
-INSERT INTO episodes (
-  namespace, id, idempotency_key, request_digest, job_id, text, content_hash, topic,
-  session_id, agent_id, source, occurred_at, recorded_at, container
-) VALUES (
-  :namespace, :id, :idempotency_key, :request_digest, :job_id, :text, :content_hash, :topic,
-  :session_id, :agent_id, :source, :occurred_at, :recorded_at, :container
-)
-ON CONFLICT (namespace, idempotency_key) DO NOTHING
-RETURNING id
-
 -- query: episode_by_key
 -- any scope: a request is compared with the one of the same key by its digest
 SELECT id, job_id, request_digest FROM episodes
@@ -36,83 +24,73 @@ INSERT INTO turns (
 -- query: turns_of_episode
 SELECT * FROM turns WHERE namespace = :namespace AND episode_id = :episode_id ORDER BY position
 
--- query: open_turns_at
--- any scope: for a write that covers turns; nothing of them is shown
--- The turns that a span touches and that search still finds by themselves.
-SELECT t.*, e.topic, e.container, e.recorded_at, e.occurred_at,
-  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
-FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.episode_id = :episode_id AND t.state = 'open'
-  AND t.span_start < :span_end AND t.span_end > :span_start
+-- query: forgotten_words
+-- any scope: of texts that were read by their access scope before
+SELECT episode_id, span_start, span_end FROM forgotten
+WHERE namespace = :namespace AND episode_id IN (:ids...)
 
--- query: set_turn_state
--- A turn that a memory cites is found through the memory, and never again by itself.
-UPDATE turns SET state = :state
-WHERE namespace = :namespace AND id = :id AND state = 'open'
+-- query: forget_words
+INSERT INTO forgotten (namespace, item_id, episode_id, span_start, span_end, forgotten_at)
+VALUES (:namespace, :item_id, :episode_id, :span_start, :span_end, :now)
+ON CONFLICT (namespace, item_id, episode_id, span_start, span_end) DO NOTHING
+
+-- query: remember_words
+DELETE FROM forgotten WHERE namespace = :namespace AND item_id = :item_id
+
+-- query: forgotten_passage
+SELECT f.forgotten_at FROM forgotten f
+JOIN episodes e ON e.namespace = f.namespace AND e.id = f.episode_id
+WHERE f.namespace = :namespace AND f.item_id = :id AND f.episode_id = :episode_id
+  AND {{untyped_scope:e}}
 
 -- query: open_turn
 -- The only way in which a hidden turn is found again.
 UPDATE turns SET state = 'open'
 WHERE namespace = :namespace AND id = :id AND state = 'hidden'
-RETURNING id
 
--- query: turn_items
-SELECT t.*, e.topic, e.container, e.recorded_at, e.occurred_at,
-  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
-FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.state = 'open'
-  AND t.id IN (:ids...)
+-- query: passage_items
+-- A passage with the heading above it.
+SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
+  t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.recorded_at, e.occurred_at,
+  substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
+  substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
+  EXISTS (
+    SELECT 1 FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
+  ) AS has_forgotten
+FROM documents d
+JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
+JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
+-- By the ids at once, SQLite would go through all of them: it thinks that a namespace has ten.
+WHERE d.namespace = :namespace AND d.slot IN (
+    SELECT slot FROM documents
+    WHERE namespace = :namespace AND item_id IN (:ids...) AND findable)
   AND {{untyped_scope:e}}
+
+-- query: superseded_words
+-- any scope: of texts that were read by their access scope before
+-- The words that superseded memories cite, the latest last.
+-- in: sqlite
+-- It takes a CROSS JOIN in the order in which it stands, and this index: see citations_of_episodes.
+SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
+  COALESCE(m.valid_until, m.retired_at) AS until
+FROM citations c INDEXED BY citations_by_episode CROSS JOIN memories m
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...)
+  AND m.namespace = :namespace AND m.id = c.memory_id AND m.status = 'superseded'
+ORDER BY until, m.superseded_by
+-- in: postgres
+SELECT c.episode_id, c.span_start, c.span_end, m.superseded_by,
+  COALESCE(m.valid_until, m.retired_at) AS until
+FROM citations c JOIN memories m ON m.namespace = c.namespace AND m.id = c.memory_id
+WHERE c.namespace = :namespace AND c.episode_id IN (:ids...) AND m.status = 'superseded'
+ORDER BY until, m.superseded_by
 
 -- query: turns_said
--- Whether search finds them or not, unless they are held back, or a memory rests on them that is not
--- believed any more.
--- in: sqlite
--- See memories_resting_on.
-SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
+-- Whether a memory cites them or not, unless they are held back.
+SELECT t.id, t.episode_id, t.speaker, t.span_start,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text,
+  EXISTS (
+    SELECT 1 FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
+  ) AS has_forgotten
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
-  AND NOT EXISTS (
-    SELECT 1 FROM citations c INDEXED BY citations_by_episode CROSS JOIN memories m
-    WHERE c.namespace = :namespace AND c.episode_id = t.episode_id
-      AND m.namespace = :namespace AND m.id = c.memory_id
-      AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
   AND {{untyped_scope:e}}
--- in: postgres
-SELECT t.id, t.speaker, substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text
-FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
-  AND NOT EXISTS (
-    SELECT 1 FROM citations c CROSS JOIN memories m
-    WHERE c.namespace = :namespace AND c.episode_id = t.episode_id
-      AND m.namespace = :namespace AND m.id = c.memory_id
-      AND c.span_start < t.span_end AND c.span_end > t.span_start AND m.retired_at IS NOT NULL)
-  AND {{untyped_scope:e}}
-
--- query: count_accesses_of_turns
--- in: sqlite
--- The namespace comes from the counts, so that each row is looked up by its key: SQLite, which
--- knows nothing of a namespace, would go through all of its rows.
-WITH counted AS MATERIALIZED (
-  SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
-    value ->> 2 AS last
-  FROM json_each(:counts)
-)
-UPDATE turns SET access_count = access_count + times,
-  last_accessed_at = max(COALESCE(last_accessed_at, ''), last)
-FROM counted
-WHERE namespace = counted_namespace AND id = counted_id
--- in: postgres
--- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
--- somebody in a circle.
-UPDATE turns SET access_count = access_count + times,
-  last_accessed_at = GREATEST(last_accessed_at, last)
-FROM (
-  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
-    (c.value ->> 2)::timestamptz AS last
-  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
-    SELECT id FROM turns WHERE namespace = :namespace AND id = c.value ->> 0
-    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-  ) AS known
-) AS counted
-WHERE namespace = :namespace AND id = counted_id

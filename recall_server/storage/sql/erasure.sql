@@ -112,12 +112,11 @@ UPDATE namespaces SET erase_epoch = erase_epoch + 1, index_version = index_versi
 WHERE namespace = :namespace RETURNING erase_epoch
 
 -- query: episodes_to_erase
-SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
+SELECT * FROM episodes
 WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: episodes_to_erase_by_id
-SELECT id, text, topic, session_id, agent_id, source, container FROM episodes
-WHERE namespace = :namespace AND id IN (:ids...)
+SELECT * FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: turns_of_episodes
 SELECT id, episode_id, position, span_start, span_end, speaker, session, state FROM turns
@@ -127,12 +126,11 @@ WHERE namespace = :namespace AND episode_id IN (:ids...) ORDER BY episode_id, po
 SELECT id, episode_id, span_start, span_end FROM turns WHERE namespace = :namespace AND id = :id
 
 -- query: memories_to_erase
-SELECT id, text, topic, container, entity, attribute, value, status FROM memories
+SELECT * FROM memories
 WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: memories_to_erase_by_id
-SELECT id, text, topic, container, entity, attribute, value, status FROM memories
-WHERE namespace = :namespace AND id IN (:ids...)
+SELECT * FROM memories WHERE namespace = :namespace AND id IN (:ids...)
 
 -- query: citations_of_episodes
 -- in: sqlite
@@ -150,18 +148,6 @@ SELECT stored_bytes FROM runs WHERE namespace = :namespace AND id IN (:ids...)
 -- query: unlink_memories
 UPDATE memories SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)
-
--- query: redact_turn
-UPDATE turns SET state = 'hidden', speaker = :speaker, session = :session
-WHERE namespace = :namespace AND id = :id
-
--- query: redact_episode
--- Its key becomes its id, as if none had been given: an old request does not find it again, and
--- no digest of the old words is left.
-UPDATE episodes SET text = :text, content_hash = :content_hash, idempotency_key = id,
-  request_digest = '', topic = :topic, session_id = :session_id, agent_id = :agent_id,
-  source = :source, container = :container
-WHERE namespace = :namespace AND id = :id
 
 -- query: fence_jobs
 -- A worker has read what is erased: its job begins again from what is there now. A purge reads

@@ -29,26 +29,22 @@ INSERT INTO operations (
 )
 ON CONFLICT (namespace, id) DO NOTHING
 
--- query: memories_and_vectors
+-- query: items_and_vectors
 -- A page of what search finds, and whether it has a vector. The page is cut before anything is
 -- joined to it: where much has just been written, the planner has no statistics.
 WITH page AS MATERIALIZED (
-  SELECT id FROM memories WHERE namespace = :namespace AND id > :after AND retired_at IS NULL
-  ORDER BY id LIMIT :limit
+  SELECT slot, item_id, turn_id FROM documents
+  WHERE namespace = :namespace AND slot > :after AND findable
+  ORDER BY slot LIMIT :limit
 )
-SELECT p.id, c.episode_id, v.item_id FROM page p
-JOIN citations c ON c.namespace = :namespace AND c.memory_id = p.id AND c.position = 0
-LEFT JOIN embeddings v ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.id
-ORDER BY p.id
-
--- query: turns_and_vectors
-WITH page AS MATERIALIZED (
-  SELECT id, episode_id FROM turns WHERE namespace = :namespace AND id > :after AND state = 'open'
-  ORDER BY id LIMIT :limit
-)
-SELECT p.id, p.episode_id, v.item_id FROM page p
-LEFT JOIN embeddings v ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.id
-ORDER BY p.id
+SELECT p.slot, COALESCE(t.episode_id, c.episode_id) AS episode_id, v.item_id AS embedded
+FROM page p
+LEFT JOIN turns t ON t.namespace = :namespace AND t.id = p.turn_id
+LEFT JOIN citations c
+  ON c.namespace = :namespace AND c.memory_id = p.item_id AND c.position = 0
+LEFT JOIN embeddings v
+  ON v.namespace = :namespace AND v.model = :model AND v.item_id = p.item_id
+ORDER BY p.slot
 
 -- query: promise_again
 -- A job that is added each time under the same id: queued or under way it stays as it is.

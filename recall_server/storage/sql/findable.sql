@@ -1,73 +1,38 @@
--- query: findable
+-- query: findable_memories
 -- any scope: the word index holds all items; what is shown of them is read again
--- The words that these items are found by: memories by their own words and those of the turn that they rest on
--- first, turns by theirs. In whatever state they are: what was put into an index must come out.
--- The turn is looked up before it is joined: Postgres would look it up for each turn of an episode.
-WITH cited AS MATERIALIZED (
-  SELECT m.id, m.text, m.attribute, c.episode_id, c.span_start, (
-    SELECT s.id FROM turns s
-    WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
-      AND s.span_start <= c.span_start
-    ORDER BY s.span_start DESC LIMIT 1) AS turn_id
-  FROM memories m
-  LEFT JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-  WHERE m.namespace = :namespace AND m.id IN (:ids...)
-)
-SELECT cited.id, cited.text, cited.attribute, t.speaker,
-  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said
-FROM cited
-LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
-LEFT JOIN turns t
-  ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
-UNION ALL
-SELECT t.id, NULL, NULL, t.speaker,
-  substr(e.text, t.span_start + 1, t.span_end - t.span_start)
-FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
-WHERE t.namespace = :namespace AND t.id IN (:ids...)
+-- The words that these memories are found by, in whatever state they are: what was put into an index
+-- must come out.
+SELECT m.id, m.text, m.attribute, (
+  SELECT t.speaker FROM turns t
+  WHERE t.namespace = :namespace AND t.episode_id = c.episode_id
+    AND t.span_start <= c.span_start AND c.span_start < t.span_end
+  ORDER BY t.span_start DESC LIMIT 1) AS speaker
+FROM memories m
+LEFT JOIN citations c ON c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
+WHERE m.namespace = :namespace AND m.id IN (:ids...)
 
--- query: found_memories
+-- query: memories_to_index
 -- any scope: the word index holds all items; what is shown of them is read again
--- The memories that search finds, page by page.
-SELECT id FROM memories WHERE namespace = :namespace AND retired_at IS NULL AND id > :after
+SELECT id FROM memories WHERE namespace = :namespace AND status <> 'forgotten' AND id > :after
 ORDER BY id LIMIT :limit
 
--- query: found_turns
--- The turns that search finds by themselves, page by page.
-SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id > :after
-ORDER BY id LIMIT :limit
+-- query: episodes_to_index
+-- any scope: the word index holds all items; what is shown of them is read again
+SELECT id FROM episodes WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: found_among
 -- any scope: the word index holds all items; what is shown of them is read again
-SELECT id FROM memories
-WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
-UNION ALL
-SELECT id FROM turns WHERE namespace = :namespace AND state = 'open' AND id IN (:ids...)
+SELECT item_id AS id FROM documents
+WHERE namespace = :namespace AND item_id IN (:ids...) AND findable
+
+-- query: page_of_items
+SELECT slot, item_id FROM documents
+WHERE namespace = :namespace AND slot > :after AND findable
+ORDER BY slot LIMIT :limit
 
 -- query: items_of_episode
 SELECT memory_id AS id FROM citations
 WHERE namespace = :namespace AND episode_id = :episode_id AND position = 0
-UNION ALL
-SELECT id FROM turns
-WHERE namespace = :namespace AND episode_id = :episode_id AND state = 'open'
-
--- query: memories_resting_on
--- any scope: the word index holds all items; what is shown of them is read again
--- The active memories that are found by the words of one of these turns too.
--- in: sqlite
--- It takes a CROSS JOIN in the order in which it stands. By itself it would go through all memories
--- or citations: knowing nothing of a namespace, it thinks that one has ten.
-SELECT DISTINCT m.id
-FROM turns t CROSS JOIN citations c INDEXED BY citations_by_episode CROSS JOIN memories m
-WHERE t.namespace = :namespace AND t.id IN (:ids...)
-  AND c.namespace = :namespace AND c.episode_id = t.episode_id AND c.position = 0
-  AND c.span_start >= t.span_start AND c.span_start < t.span_end
-  AND m.namespace = :namespace AND m.id = c.memory_id AND m.retired_at IS NULL
--- in: postgres
-SELECT DISTINCT m.id FROM turns t CROSS JOIN citations c CROSS JOIN memories m
-WHERE t.namespace = :namespace AND t.id IN (:ids...)
-  AND c.namespace = :namespace AND c.episode_id = t.episode_id AND c.position = 0
-  AND c.span_start >= t.span_start AND c.span_start < t.span_end
-  AND m.namespace = :namespace AND m.id = c.memory_id AND m.retired_at IS NULL
 
 -- query: stale_word_indexes
 -- across namespaces: each is made anew when the server starts
@@ -93,13 +58,14 @@ DELETE FROM terms WHERE namespace = :namespace
 
 -- query: placed
 -- The columns that ranking needs of the items at these slots: no text, which lies far from the row.
--- The turn of a memory is looked up as in findable.
+-- The turn of a memory is looked up before it is joined: Postgres would look it up for each turn of
+-- an episode.
 WITH wanted AS MATERIALIZED (
-  SELECT slot, item_id FROM documents
+  SELECT slot, item_id, turn_id, span_start, span_end FROM documents
   WHERE namespace = :namespace AND slot IN (:slots...) AND findable
 ), cited AS MATERIALIZED (
   SELECT w.slot, m.id, m.recorded_at, m.valid_from, m.importance, m.access_count, c.episode_id,
-    c.span_start, (
+    c.span_start, c.span_end, (
       SELECT s.id FROM turns s
       WHERE s.namespace = :namespace AND s.episode_id = c.episode_id
         AND s.span_start <= c.span_start
@@ -107,20 +73,20 @@ WITH wanted AS MATERIALIZED (
   FROM wanted w
   JOIN memories m ON m.namespace = :namespace AND m.id = w.item_id
   LEFT JOIN citations c ON c.namespace = :namespace AND c.memory_id = m.id AND c.position = 0
-  WHERE m.retired_at IS NULL
+  WHERE w.turn_id IS NULL
     AND {{scope:m}}
 )
 SELECT cited.slot, cited.id, TRUE AS memory, cited.recorded_at, cited.valid_from, cited.importance,
-  cited.access_count, cited.episode_id, e.session_id, t.session, t.position
+  cited.access_count, cited.episode_id, cited.span_start, cited.span_end, e.session_id, t.session,
+  t.position
 FROM cited
 LEFT JOIN episodes e ON e.namespace = :namespace AND e.id = cited.episode_id
 LEFT JOIN turns t
   ON t.namespace = :namespace AND t.id = cited.turn_id AND cited.span_start < t.span_end
 UNION ALL
-SELECT w.slot, t.id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
-  t.access_count, t.episode_id, e.session_id, t.session, t.position
+SELECT w.slot, w.item_id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_at), t.importance,
+  t.access_count, t.episode_id, w.span_start, w.span_end, e.session_id, t.session, t.position
 FROM wanted w
-JOIN turns t ON t.namespace = :namespace AND t.id = w.item_id
+JOIN turns t ON t.namespace = :namespace AND t.id = w.turn_id
 JOIN episodes e ON e.namespace = :namespace AND e.id = t.episode_id
-WHERE t.state = 'open'
-  AND {{untyped_scope:e}}
+WHERE {{untyped_scope:e}}

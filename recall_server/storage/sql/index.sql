@@ -8,13 +8,20 @@ WHERE namespace = :namespace
 -- query: add_documents
 -- The slots and the version are those that count_documents has made.
 -- in: sqlite
-INSERT INTO documents (namespace, slot, item_id, version)
-SELECT n.namespace, n.last_slot - :count + 1 + i.key, i.value, n.index_version
-FROM namespaces n CROSS JOIN json_each(:ids) i WHERE n.namespace = :namespace
+INSERT INTO documents (
+  namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, version
+)
+SELECT n.namespace, n.last_slot - :count + 1 + i.key, i.value ->> 0, i.value ->> 1, i.value ->> 2,
+  i.value ->> 3, i.value ->> 4, i.value ->> 5, n.index_version
+FROM namespaces n CROSS JOIN json_each(:entries) i WHERE n.namespace = :namespace
 -- in: postgres
-INSERT INTO documents (namespace, slot, item_id, version)
-SELECT n.namespace, n.last_slot - :count + i.place, i.item_id, n.index_version
-FROM namespaces n CROSS JOIN unnest(CAST(:ids AS text[])) WITH ORDINALITY AS i (item_id, place)
+INSERT INTO documents (
+  namespace, slot, item_id, turn_id, span_start, span_end, heading_start, heading_end, version
+)
+SELECT n.namespace, n.last_slot - :count + i.place, i.value ->> 0, i.value ->> 1,
+  CAST(i.value ->> 2 AS integer), CAST(i.value ->> 3 AS integer), CAST(i.value ->> 4 AS integer),
+  CAST(i.value ->> 5 AS integer), n.index_version
+FROM namespaces n CROSS JOIN jsonb_array_elements(:entries) WITH ORDINALITY AS i (value, place)
 WHERE n.namespace = :namespace
 
 -- query: add_postings
@@ -264,6 +271,9 @@ WHERE d.namespace = :namespace AND d.findable AND e.model = :model
 
 -- query: models_of_vectors
 SELECT DISTINCT model FROM embeddings WHERE namespace = :namespace ORDER BY model
+
+-- query: remove_vectors
+DELETE FROM embeddings WHERE namespace = :namespace AND item_id IN (:ids...)
 
 -- query: drop_vectors
 -- So many of a model: a transaction must be short. The greatest slot goes last: no other is given

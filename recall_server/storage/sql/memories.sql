@@ -1,14 +1,3 @@
--- query: add_memory
-INSERT INTO memories (
-  namespace, id, text, type, topic, entity, attribute, value, negated, entity_key, attribute_key,
-  status, said_at, valid_from, valid_until, recorded_at, retired_at, superseded_by, importance, confidence,
-  reinforcements, session_id, agent_id, extractor, container
-) VALUES (
-  :namespace, :id, :text, :type, :topic, :entity, :attribute, :value, :negated, :entity_key,
-  :attribute_key, :status, :said_at, :valid_from, :valid_until, :recorded_at, :retired_at, :superseded_by,
-  :importance, :confidence, :reinforcements, :session_id, :agent_id, :extractor, :container
-)
-
 -- query: add_citation
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
 SELECT :namespace, :memory_id,
@@ -24,11 +13,14 @@ SET status = :status, retired_at = :now, superseded_by = :superseded_by,
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
+-- query: forget_memory
+UPDATE memories SET status = 'forgotten', retired_at = :now
+WHERE namespace = :namespace AND id = :id AND status <> 'forgotten'
+
 -- query: restore_memory
--- Only one that was forgotten, and not before :since.
-UPDATE memories SET status = 'active', retired_at = NULL
-WHERE namespace = :namespace AND id = :id AND status = 'forgotten' AND retired_at >= :since
-RETURNING id
+UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
+  valid_until = :valid_until
+WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
 
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + :more
@@ -82,13 +74,24 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
   AND {{scope:m}}
 
 -- query: memory_items
--- The columns that ranking needs, of the active ones among these.
-SELECT id, text, type, topic, container, attribute, recorded_at, valid_from, importance,
-  access_count
-FROM memories
-WHERE namespace = :namespace AND retired_at IS NULL
-  AND id IN (:ids...)
-  AND {{scope}}
+-- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
+-- be read.
+SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.attribute, m.recorded_at, m.valid_from,
+  m.valid_until, m.superseded_by, m.said_at, m.importance, m.access_count, c.episode_id,
+  c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
+  substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
+  substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said,
+  EXISTS (
+    SELECT 1 FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = c.episode_id
+  ) AS has_forgotten
+FROM memories m
+JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
+LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
+  AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
+WHERE m.namespace = :namespace AND m.status <> 'forgotten'
+  AND m.id IN (:ids...)
+  AND {{scope:m}}
 
 -- query: memories_of_topic
 SELECT m.*, c.episode_id, c.span_start, c.span_end
@@ -133,13 +136,13 @@ ORDER BY m.recorded_at DESC, m.id DESC
 -- query: count_of_memories
 -- Where at most topics and types are limited, the kept counts are enough.
 SELECT type, sum(memories) AS memories FROM memory_counts
-WHERE :any_agent AND :any_container AND namespace = :namespace
+WHERE {{counted_scope}} AND namespace = :namespace
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
   AND (:any_topic OR topic IN (:topics...)) AND (:any_type OR type IN (:types...))
 GROUP BY type
 UNION ALL
 SELECT type, count(*) FROM memories
-WHERE NOT (:any_agent AND :any_container) AND namespace = :namespace AND retired_at IS NULL
+WHERE NOT {{counted_scope}} AND namespace = :namespace AND retired_at IS NULL
   AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
   AND {{scope}}
 GROUP BY type
@@ -159,35 +162,6 @@ WITH RECURSIVE forward (id, depth) AS (
   WHERE m.namespace = :namespace AND c.depth < :depth
 )
 SELECT DISTINCT id FROM chain
-
--- query: count_accesses_of_memories
--- any scope: for memories that a caller was shown
--- in: sqlite
--- The namespace comes from the counts, so that each row is looked up by its key: SQLite, which
--- knows nothing of a namespace, would go through all of its rows.
-WITH counted AS MATERIALIZED (
-  SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
-    value ->> 2 AS last
-  FROM json_each(:counts)
-)
-UPDATE memories SET access_count = access_count + times,
-  last_accessed_at = max(COALESCE(last_accessed_at, ''), last)
-FROM counted
-WHERE namespace = counted_namespace AND id = counted_id
--- in: postgres
--- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
--- somebody in a circle.
-UPDATE memories SET access_count = access_count + times,
-  last_accessed_at = GREATEST(last_accessed_at, last)
-FROM (
-  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
-    (c.value ->> 2)::timestamptz AS last
-  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
-    SELECT id FROM memories WHERE namespace = :namespace AND id = c.value ->> 0
-    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-  ) AS known
-) AS counted
-WHERE namespace = :namespace AND id = counted_id
 
 -- query: memories_of_episode
 -- any scope: for jobs, which work for the namespace and not for a caller

@@ -8,16 +8,16 @@ VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :cr
 
 -- query: run
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
-  AND {{untyped_scope}}
+  AND {{task_scope}}
 
 -- query: locked_run
 -- To be changed in this transaction: others that want to change it wait.
 -- in: sqlite
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
-  AND {{untyped_scope}}
+  AND {{task_scope}}
 -- in: postgres
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
-  AND {{untyped_scope}}
+  AND {{task_scope}}
 FOR UPDATE
 
 -- query: change_run
@@ -39,7 +39,7 @@ WHERE namespace = :namespace
   AND (:context_id = '' OR context_id = :context_id)
   AND (:state = '' OR state = :state)
   AND changed_at >= :since
-  AND {{untyped_scope}}
+  AND {{task_scope}}
   AND (changed_at < :before OR (changed_at = :before AND id < :before_id))
 ORDER BY changed_at DESC, id DESC LIMIT :limit
 
@@ -49,7 +49,7 @@ WHERE namespace = :namespace
   AND (:context_id = '' OR context_id = :context_id)
   AND (:state = '' OR state = :state)
   AND changed_at >= :since
-  AND {{untyped_scope}}
+  AND {{task_scope}}
 
 -- query: delete_run
 DELETE FROM runs WHERE namespace = :namespace AND id = :id RETURNING stored_bytes
@@ -65,7 +65,7 @@ VALUES (:namespace, :run_id, :seq, :status, :outcome)
 SELECT e.seq, e.status, e.outcome, r.context_id
 FROM run_events e JOIN runs r ON r.namespace = e.namespace AND r.id = e.run_id
 WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
-  AND {{untyped_scope:r}}
+  AND {{task_scope:r}}
 ORDER BY e.seq
 
 -- query: add_decision
@@ -83,13 +83,13 @@ ORDER BY memory_id, decided_at, question_id
 -- in: sqlite
 SELECT id FROM runs
 WHERE namespace = :namespace AND state = 'input-required'
-  AND {{untyped_scope}}
+  AND {{task_scope}}
   AND EXISTS (
   SELECT 1 FROM json_each(status, '$.questions') q WHERE json_extract(q.value, '$.id') = :question)
 ORDER BY id LIMIT 1
 -- in: postgres
 SELECT id FROM runs
 WHERE namespace = :namespace AND state = 'input-required'
-  AND {{untyped_scope}}
+  AND {{task_scope}}
   AND status -> 'questions' @> jsonb_build_array(jsonb_build_object('id', CAST(:question AS text)))
 ORDER BY id LIMIT 1

@@ -29,12 +29,6 @@ UPDATE memories SET reinforcements = :reinforcements WHERE namespace = :namespac
 -- query: hide_turns
 UPDATE turns SET state = 'hidden' WHERE namespace = :namespace AND id IN (:ids...)
 
--- query: uncover_turns
--- No memory cites them any longer.
-UPDATE turns SET state = 'open'
-WHERE namespace = :namespace AND id IN (:ids...) AND state = 'covered'
-RETURNING id
-
 -- query: reject_turn
 -- The reasons given before stay; a release does not.
 INSERT INTO quarantine (

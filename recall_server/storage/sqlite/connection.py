@@ -103,8 +103,9 @@ class _BatchedConnection(sqlite3.Connection):
 class SqliteConnection:
     """One connection, and its thread. Batches are run in the order in which they are handed in."""
 
-    def __init__(self, raw: aiosqlite.Connection) -> None:
+    def __init__(self, raw: aiosqlite.Connection, path: Path) -> None:
         self._raw = raw
+        self._path = path
         self._batch: _Batch | None = None
         self._ended: RecallError | None = None
         self._rolling_back: asyncio.Task[None] | None = None
@@ -122,7 +123,8 @@ class SqliteConnection:
             batch.unwanted = True
             if self._ended is not None:
                 raise self._ended from None
-            raise
+            with translated(self._path):
+                raise
         return batch.rows
 
     async def rollback(self) -> None:
@@ -156,32 +158,28 @@ async def connected(path: Path, *, reads: bool = False) -> AsyncIterator[SqliteC
             )
         if reads:
             await raw.execute_fetchall("PRAGMA query_only=ON")
-        yield SqliteConnection(raw)
+        yield SqliteConnection(raw, path)
 
 
 class Transaction:
     """Begins, by the steps of `begin`, with its first statement; ends as its owner says."""
 
     def __init__(
-        self,
-        connection: SqliteConnection,
-        path: Path,
-        begin: Sequence[Step],
-        within_s: float | None = None,
+        self, connection: SqliteConnection, begin: Sequence[Step], within_s: float | None = None
     ) -> None:
         """`within_s`: seconds for each statement; none for one that writes."""
         self._connection = connection
-        self._path = path
-        self._waiting = [*begin]
+        self._begin = begin
+        # Steps that wait for the next one whose rows are asked for.
+        self._waiting: list[Step] = []
+        self._begun = False
         self._within_s = within_s
-        self._used = False
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
-        self._send(step_of(sql, params))
-        return await self._run()
+        return await self._run(step_of(sql, params))
 
     async def send(self, sql: str, params: Params) -> None:
-        self._send(step_of(sql, params))
+        self._waiting.append(step_of(sql, params))
 
     async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
         step = step_of(sql, params)
@@ -192,11 +190,11 @@ class Transaction:
                 raise otherwise
             return rows
 
-        self._send(touched)
+        self._waiting.append(touched)
 
     async def many(self, sql: str, rows: Sequence[Params]) -> None:
         plain = [_plain(row) for row in rows]
-        self._send(lambda raw: raw.executemany(sql, plain).fetchall())
+        self._waiting.append(lambda raw: raw.executemany(sql, plain).fetchall())
 
     async def script(self, sql: str) -> None:
         # executescript() would commit the transaction that it is called in.
@@ -205,19 +203,20 @@ class Transaction:
 
     async def end(self, *steps: Step) -> bool:
         """Run what waits, and these, which end it; False where nothing was asked of it."""
-        if self._used:
-            self._waiting += steps
-            await self._run()
-        return self._used
+        if not self._begun and not self._waiting:
+            return False
+        await self._run(*steps)
+        return True
 
-    def _send(self, step: Step) -> None:
-        self._used = True
-        self._waiting.append(step)
+    async def _run(self, *steps: Step) -> Sequence[Row]:
+        """The rows of the last of what waits and of `steps`."""
+        begin = () if self._begun else self._begin
+        waiting, self._waiting, self._begun = self._waiting, [], True
+        return await self._connection.run(*begin, *waiting, *steps, within_s=self._within_s)
 
-    async def _run(self) -> Sequence[Row]:
-        steps, self._waiting = self._waiting, []
-        with translated(self._path):
-            return await self._connection.run(*steps, within_s=self._within_s)
+
+# Of the values that statements take, those that SQLite takes too.
+_AS_IT_IS = frozenset({str, int, float, bytes, bool, type(None)})
 
 
 def step_of(sql: str, params: Params) -> Step:
@@ -226,7 +225,9 @@ def step_of(sql: str, params: Params) -> Step:
 
 
 def _plain(params: Params) -> dict[str, Any]:
-    return {name: _value(value) for name, value in params.items()}
+    return {
+        name: value if type(value) in _AS_IT_IS else _value(value) for name, value in params.items()
+    }
 
 
 def _value(value: Any) -> Any:

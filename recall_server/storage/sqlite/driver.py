@@ -5,15 +5,22 @@ before they are acknowledged (`synchronous=FULL`). Nothing runs on the event loo
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.fair_semaphore import FairSemaphore
-from recall_server.storage.driver import Connection, Engine, Params, Row, TimeLimits
-from recall_server.storage.run_uncancelled import run_uncancelled
+from recall_server.storage.driver import (
+    Connection,
+    Engine,
+    Params,
+    Row,
+    TimeLimits,
+    run_uncancelled,
+)
 from recall_server.storage.sqlite.connection import (
     BUSY_TIMEOUT_MS,
     SqliteConnection,
@@ -22,7 +29,62 @@ from recall_server.storage.sqlite.connection import (
     step_of,
     translated,
 )
-from recall_server.storage.sqlite.group_sync import GroupSync, Sync, sync_file
+
+Sync = Callable[[int], None]
+"""Of an open file; raises `OSError`."""
+
+# fsync also waits for the times of a file whose length has not changed.
+sync_file: Sync = os.fdatasync if hasattr(os, "fdatasync") else os.fsync
+
+
+class GroupSync:
+    """Syncs the journal (WAL) of a database file; all that wait meanwhile share the next sync."""
+
+    def __init__(self, database: Path, sync: Sync = sync_file) -> None:
+        self._journal = database.with_name(database.name + "-wal")
+        self._sync = sync
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite-sync")
+        self._file: int | None = None
+        self._asked = 0
+        self._synced = 0
+        self._syncing: asyncio.Task[None] | None = None
+        self._failure: OSError | None = None
+
+    async def wait(self) -> None:
+        """Return when all that was committed before is on the disk. Raises `OSError` for good once
+        a sync has failed: nobody knows what of it the disk has.
+        """
+        self._asked += 1
+        mine = self._asked
+        while self._synced < mine:
+            if self._failure is not None:
+                raise self._failure
+            if self._syncing is None:
+                self._syncing = asyncio.create_task(self._run())
+            await asyncio.shield(self._syncing)
+
+    async def close(self) -> None:
+        if self._syncing is not None:
+            await asyncio.wait({self._syncing})
+        self._thread.shutdown()
+        if self._file is not None:
+            os.close(self._file)
+
+    async def _run(self) -> None:
+        asked = self._asked
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._sync_journal)
+            self._synced = asked
+        except OSError as error:
+            self._failure = error
+        finally:
+            self._syncing = None
+
+    def _sync_journal(self) -> None:
+        if self._file is None:
+            self._file = os.open(self._journal, os.O_RDONLY)
+        self._sync(self._file)
+
 
 READERS = 4
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
@@ -56,7 +118,7 @@ class SqliteDriver:
         # SQLite allows one writer; queueing here is cheaper than SQLITE_BUSY and a retry.
         self._writing = FairSemaphore(1)
         self._reading = FairSemaphore(READERS)
-        self._readers: asyncio.LifoQueue[SqliteConnection] = asyncio.LifoQueue()
+        self._readers: list[SqliteConnection] = []
 
     async def open(self) -> None:
         """Open the file, making it (readable by its owner alone) where there is none."""
@@ -67,30 +129,28 @@ class SqliteDriver:
             await self._writer.run(step_of("PRAGMA journal_mode=WAL", {}))
             for _ in range(READERS):
                 reader = await self._stack.enter_async_context(connected(self._path, reads=True))
-                self._readers.put_nowait(reader)
+                self._readers.append(reader)
 
     async def close(self) -> None:
         await self._stack.aclose()
 
-    @asynccontextmanager
-    async def transaction(
+    def transaction(
         self, *, namespace: str | None, write: bool, erasing: bool = False
-    ) -> AsyncIterator[Connection]:
+    ) -> AbstractAsyncContextManager[Connection]:
         # SQLite has neither row-level security nor roles: the store binds the namespace, and a
         # trigger guards what was said. Here the namespace is whose turn it is.
         del erasing
-        opened = self._write(namespace) if write else self._read(namespace)
-        async with opened as connection:
-            yield connection
+        return self._write(namespace) if write else self._read(namespace)
 
     @asynccontextmanager
     async def _write(self, namespace: str | None) -> AsyncIterator[Transaction]:
         assert self._writer is not None
-        async with self._writing.slot(namespace):
+        await self._writing.acquire(namespace)
+        try:
             # Where others wait to write, the disk is waited for behind the commit, together.
             shared = namespace is not None and self._writing.contended
             begin = [self._check_file, _UNSYNCED if shared else _SYNCED, _BEGIN_WRITE]
-            transaction = Transaction(self._writer, self._path, begin)
+            transaction = Transaction(self._writer, begin)
             try:
                 yield transaction
                 written = await transaction.end(self._check_file, _COMMIT)
@@ -99,6 +159,8 @@ class SqliteDriver:
                 self._doubt(error)
                 await run_uncancelled(self._writer.rollback())
                 raise
+        finally:
+            self._writing.release(namespace)
         if written and shared:
             await self._synced()
 
@@ -117,17 +179,18 @@ class SqliteDriver:
     @asynccontextmanager
     async def _reader(self, namespace: str | None) -> AsyncIterator[SqliteConnection]:
         """One of the connections that read, for as long as the block lasts."""
-        async with self._reading.slot(namespace):
-            reader = self._readers.get_nowait()
-            try:
-                yield reader
-            finally:
-                self._readers.put_nowait(reader)
+        await self._reading.acquire(namespace)
+        reader = self._readers.pop()
+        try:
+            yield reader
+        finally:
+            self._readers.append(reader)
+            self._reading.release(namespace)
 
     @asynccontextmanager
     async def _read_with(self, reader: SqliteConnection) -> AsyncIterator[Transaction]:
         begin = [self._check_file, _BEGIN_READ]
-        transaction = Transaction(reader, self._path, begin, self._limits.query_s)
+        transaction = Transaction(reader, begin, self._limits.query_s)
         try:
             yield transaction
             await transaction.end(_COMMIT)
@@ -140,8 +203,7 @@ class SqliteDriver:
         steps = [self._check_file, step_of(sql, params)]
         try:
             async with self._reader(namespace) as reader:
-                with translated(self._path):
-                    return await reader.run(*steps, within_s=self._limits.query_s)
+                return await reader.run(*steps, within_s=self._limits.query_s)
         except RecallError as error:
             self._doubt(error)
             raise

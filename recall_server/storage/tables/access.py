@@ -1,6 +1,6 @@
-"""The tables of namespaces and tokens: hashes and accessors, never a token."""
+"""The tables of namespaces and tokens: hashes and accessors, never a token; and of the server."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,9 +8,8 @@ from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment, moment_or_none
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 
 _NOT_BEFORE = ("of_namespace", "of_server")
 
@@ -26,17 +25,14 @@ class Entrance:
     revoked: bool
 
 
-class Access:
+class Access(BoundTable):
     """Namespaces, and the tokens that open them."""
-
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
 
     async def add_token(self, token: TokenInfo, token_hash: str) -> None:
         """Write a token, and its namespace where it is new."""
         access_scope = token.rights.access_scope
         await self.add_namespace(token.created_at)
-        await self._handle.send(
+        await self._bound.send(
             "add_token",
             accessor=token.accessor,
             token_hash=token_hash,
@@ -53,62 +49,59 @@ class Access:
         )
 
     async def add_namespace(self, now: datetime) -> None:
-        """Make the namespace where it is new."""
-        await self._handle.send("add_namespace", now=now)
+        await self._bound.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:
         """How contradictions are settled in this namespace; None where it was not set."""
-        rows = await self._handle.fetch("conflict_policy")
+        rows = await self._bound.fetch("conflict_policy")
         return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
 
     async def set_policy(self, policy: Policy | None) -> bool:
         """False where there is no such namespace."""
-        return bool(await self._handle.fetch("set_conflict_policy", policy=policy))
+        return await self._bound.touched("set_conflict_policy", policy=policy)
 
     async def by_hash(self, token_hash: str) -> TokenInfo | None:
-        return _first(await self._handle.fetch("token_by_hash", token_hash=token_hash))
+        return _first(await self._bound.fetch("token_by_hash", token_hash=token_hash))
 
     async def by_accessor(self, accessor: str) -> TokenInfo | None:
-        return _first(await self._handle.fetch("token_by_accessor", accessor=accessor))
+        return _first(await self._bound.fetch("token_by_accessor", accessor=accessor))
 
     async def token(self, accessor: str) -> TokenInfo | None:
         """The token of this namespace that `accessor` names."""
-        return _first(await self._handle.fetch("token", accessor=accessor))
+        return _first(await self._bound.fetch("token", accessor=accessor))
 
     async def tokens(self) -> list[TokenInfo]:
-        """The tokens of this namespace."""
-        return [_token(row) for row in await self._handle.fetch("tokens")]
+        return [_token(row) for row in await self._bound.fetch("tokens")]
 
     async def all_tokens(self) -> list[TokenInfo]:
-        """The tokens of all namespaces."""
-        return [_token(row) for row in await self._handle.fetch("all_tokens")]
+        return [_token(row) for row in await self._bound.fetch("all_tokens")]
 
     async def use(self, accessor: str, now: datetime) -> tuple[bool, int | None]:
         """Note that it was used, and count it where its uses are counted: whether that may be, and
         how many are left (None: any number).
         """
-        rows = await self._handle.fetch("use_token", accessor=accessor, now=now)
+        rows = await self._bound.fetch("use_token", accessor=accessor, now=now)
         return bool(rows), rows[0]["uses_left"] if rows else None
 
     async def refuse(self, accessor: str, now: datetime, *, expired: bool) -> None:
         """Note that it was refused; and that it was seen `expired`, which it will stay."""
-        await self._handle.send("refuse_token", accessor=accessor, now=now, expired=expired)
+        await self._bound.send("refuse_token", accessor=accessor, now=now, expired=expired)
 
     async def revoke(self, accessors: Iterable[str], now: datetime) -> list[str]:
         """Revoke tokens; the accessors of those that were not revoked before."""
-        rows = await self._handle.fetch("revoke_tokens", accessors=list(accessors), now=now)
+        rows = await self._bound.fetch("revoke_tokens", accessors=list(accessors), now=now)
         return [row["accessor"] for row in rows]
 
     async def succeed(self, accessor: str, successor: str, at: datetime) -> None:
         """Another takes its place, and that of a parent: it ends at `at`, or before."""
-        await self._handle.send("end_token", accessor=accessor, at=at)
-        await self._handle.send("adopt_tokens", accessor=accessor, successor=successor)
+        await self._bound.send("end_token", accessor=accessor, at=at)
+        await self._bound.send("adopt_tokens", accessor=accessor, successor=successor)
 
     async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:
         """The values that a signed token of `owner` is checked against; `accessor` is its parent,
         or the user that its issuer names. None where there is no such namespace.
         """
-        rows = await self._handle.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
+        rows = await self._bound.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
         if not rows:
             return None
         row = rows[0]
@@ -119,25 +112,40 @@ class Access:
 
     async def end_children(self, accessor: str, now: datetime) -> None:
         """No signed child of a token is let in that was made before `now`."""
-        await self._handle.send("end_children", accessor=accessor, now=now)
+        await self._bound.send("end_children", accessor=accessor, now=now)
 
     async def revoke_child(self, parent: str, jti: str, now: datetime, until: datetime) -> bool:
         """False where it was revoked before. Those that have ended are forgotten."""
-        await self._handle.send("forget_revoked_children", now=now)
-        return bool(
-            await self._handle.fetch("revoke_child", parent=parent, jti=jti, expires_at=until)
-        )
+        await self._bound.send("forget_revoked_children", now=now)
+        return await self._bound.touched("revoke_child", parent=parent, jti=jti, expires_at=until)
 
     async def set_not_before(self, at: datetime) -> bool:
         """From now on no token of the namespace is let in that was made before `at`; False where
         there is no such namespace.
         """
-        return bool(await self._handle.fetch("set_tokens_not_before", at=at))
+        return await self._bound.touched("set_tokens_not_before", at=at)
 
     async def namespace_totals(self) -> tuple[int, int]:
         """How many namespaces there are, and findable items in all of them."""
-        rows = await self._handle.fetch("all_namespaces")
+        rows = await self._bound.fetch("all_namespaces")
         return int(rows[0]["namespaces"]), int(rows[0]["documents"] or 0)
+
+
+class Server(BoundTable):
+    """The server as a whole: one row; on a connection for all namespaces."""
+
+    async def kid(self) -> str | None:
+        """The name of the key that this database belongs to; None where it is new."""
+        rows = await self._bound.fetch("bound_key")
+        return str(rows[0]["kid"]) if rows else None
+
+    async def bind(self, kid: str, public: Mapping[str, str], now: datetime) -> None:
+        """Let the database belong to a key, unless it belongs to one."""
+        await self._bound.send("bind_key", kid=kid, public_key=Document(dict(public)), now=now)
+
+    async def set_tokens_not_before(self, at: datetime) -> None:
+        """From now on no token is let in that was made before `at`."""
+        await self._bound.send("set_server_not_before", at=at)
 
 
 def _first(rows: Sequence[Row]) -> TokenInfo | None:

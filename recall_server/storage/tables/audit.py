@@ -15,8 +15,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import START, Head, Link
 from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment
+from recall_server.storage.driver import Document, Row, document, moment
 
 SALT_BYTES = 16
 
@@ -97,8 +96,8 @@ class Filter:
 class Audit:
     """Append and read; nothing here changes a record."""
 
-    def __init__(self, handle: BoundConnection, mac_key: bytes | None) -> None:
-        self._handle = handle
+    def __init__(self, bound: BoundConnection, mac_key: bytes | None) -> None:
+        self._bound = bound
         self._mac_key = mac_key
 
     async def record(self, entry: AuditEntry) -> None:
@@ -121,7 +120,7 @@ class Audit:
 
     async def written(self, ids: Iterable[str]) -> set[str]:
         """Those of these records that are in the audit log."""
-        rows = await self._handle.fetch("written_records", ids=list(ids))
+        rows = await self._bound.fetch("written_records", ids=list(ids))
         return {row["id"] for row in rows}
 
     async def _append(self, head: Head, entries: Sequence[AuditEntry]) -> None:
@@ -132,15 +131,31 @@ class Audit:
             salt = os.urandom(SALT_BYTES)
             beside = audit_chain.detail_digest(salt, entry.details) if entry.details else None
             link = Link(head.seq + 1, head.digest, "", "", beside)
-            record = _of(entry, link)
+            record = AuditRecord(
+                namespace=entry.namespace,
+                id=entry.id,
+                at=entry.started_at,
+                protocol=entry.protocol,
+                operation=entry.operation,
+                accessor=entry.accessor,
+                request_id=entry.request_id,
+                ids=tuple(entry.ids),
+                counts=entry.counts,
+                outcome=entry.outcome,
+                code=entry.code,
+                milliseconds=entry.elapsed_ms(),
+                usage=entry.usage,
+                link=link,
+                details=None,
+            )
             head = Head(link.seq, audit_chain.digest(record.exported()))
             records.append(_row(record, head.digest, audit_chain.mac(self._mac_key, head.digest)))
             if entry.details:
                 values = Document(entry.details)
                 details.append({"record_id": entry.id, "salt": salt, "details": values})
-        await self._handle.many("record", records)
-        await self._handle.many("record_details", details)
-        await self._handle.send("move_audit_head", seq=head.seq, digest=head.digest)
+        await self._bound.many("record", records)
+        await self._bound.many("record_details", details)
+        await self._bound.send("move_audit_head", seq=head.seq, digest=head.digest)
 
     async def require(self, accessor: str | None) -> None:
         """Lock the audit log of the namespace. Raises `Unauthenticated` if this token was revoked
@@ -151,32 +166,32 @@ class Audit:
     async def _locked_head(self, accessor: str | None) -> Head:
         parent, _, jti = (accessor or "").partition("/")
         for _ in range(2):
-            # Two statements, one journey: only the second sees what was waited for.
-            await self._handle.send("lock_audit_head")
-            rows = await self._handle.fetch("locked_audit_head", accessor=parent, jti=jti)
+            # Two statements, one round trip: only the second sees what the lock waited for.
+            await self._bound.send("lock_audit_head")
+            rows = await self._bound.fetch("locked_audit_head", accessor=parent, jti=jti)
             if rows:
                 break
-            await self._handle.send("begin_audit", seq=START.seq, digest=START.digest)
+            await self._bound.send("begin_audit", seq=START.seq, digest=START.digest)
         if not rows:
             raise NamespaceNotFound
         return _head(rows)
 
     async def head(self) -> Head | None:
         """Where the chain stands; None where there is no such namespace."""
-        rows = await self._handle.fetch("audit_head")
+        rows = await self._bound.fetch("audit_head")
         return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
 
     async def newest(self, limit: int) -> list[AuditRecord]:
         """The newest records of this namespace, newest first, without details."""
-        return [_record(row) for row in await self._handle.fetch("records", limit=limit)]
+        return [_record(row) for row in await self._bound.fetch("records", limit=limit)]
 
     async def newest_of_all(self, limit: int) -> list[AuditRecord]:
         """The newest records of all namespaces, newest first, without details."""
-        return [_record(row) for row in await self._handle.fetch("all_records", limit=limit)]
+        return [_record(row) for row in await self._bound.fetch("all_records", limit=limit)]
 
     async def page(self, wanted: Filter, before: int, limit: int) -> list[AuditRecord]:
         """The chained records before `before` that are wanted, newest first."""
-        rows = await self._handle.fetch(
+        rows = await self._bound.fetch(
             "record_page",
             before=before,
             limit=limit,
@@ -193,21 +208,21 @@ class Audit:
         """The records after `after` as they are exported, in the order of the chain. One that
         somebody made unreadable is empty.
         """
-        rows = await self._handle.fetch("chained_records", after=after, limit=limit)
+        rows = await self._bound.fetch("chained_records", after=after, limit=limit)
         return [_exported(row) for row in rows]
 
     async def unchained(self) -> int:
         """How many records are from before there was a chain."""
-        return int((await self._handle.fetch("unchained_records"))[0]["records"])
+        return int((await self._bound.fetch("unchained_records"))[0]["records"])
 
     async def checkpointed(self, seq: int) -> None:
         """A checkpoint for `seq` is in its place."""
-        await self._handle.send("mark_checkpoint", seq=seq)
+        await self._bound.send("mark_checkpoint", seq=seq)
 
     async def namespaces(self, after: str, limit: int, *, grown: bool) -> list[Namespace]:
         """Namespaces after `after` with an audit log, or one `grown` since its checkpoint."""
         query = "grown_audits" if grown else "all_audits"
-        rows = await self._handle.fetch(query, after=after, limit=limit)
+        rows = await self._bound.fetch(query, after=after, limit=limit)
         return [Namespace(row["namespace"]) for row in rows]
 
 
@@ -217,28 +232,7 @@ def _head(rows: Sequence[Row]) -> Head:
     return Head(rows[0]["seq"], rows[0]["digest"])
 
 
-def _of(entry: AuditEntry, link: Link) -> AuditRecord:
-    return AuditRecord(
-        namespace=entry.namespace,
-        id=entry.id,
-        at=entry.started_at,
-        protocol=entry.protocol,
-        operation=entry.operation,
-        accessor=entry.accessor,
-        request_id=entry.request_id,
-        ids=tuple(entry.ids),
-        counts=entry.counts,
-        outcome=entry.outcome,
-        code=entry.code,
-        milliseconds=entry.elapsed_ms(),
-        usage=entry.usage,
-        link=link,
-        details=None,
-    )
-
-
 def _row(record: AuditRecord, digest: str, mac: str) -> dict[str, Any]:
-    """A record as it is inserted."""
     assert record.link is not None
     return {
         "id": record.id,

@@ -1,33 +1,39 @@
 """The tables of texts as they were said: episodes and their turns."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Citation, Episode, Source, Span, Turn
+from recall_server.domain.episode import Citation, Episode, Source, Span, Turn, episode_of, turn_id
 from recall_server.domain.errors import DatabaseUnusable, Stale
-from recall_server.domain.importance import importance
+from recall_server.domain.memory import importance
 from recall_server.domain.query import Item, ItemKind, Said
 from recall_server.domain.search.index_entry import labelled
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Row
-from recall_server.storage.rows import accesses, moment, moment_or_none, span
-from recall_server.storage.tables.usage import take_quota
+from recall_server.domain.security.screening import Decided, Held, Place, Suspect
+from recall_server.domain.text.passages import visible
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import (
+    Document,
+    Row,
+    accesses,
+    document,
+    moment,
+    moment_or_none,
+    span,
+)
+from recall_server.storage.tables.limits import take_quota
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(BoundTable):
     """The answer to the request that first used an idempotency key."""
 
     episode_id: str
     job_id: str
     request_digest: str
-
-
-# Past the end of any episode.
-WHOLE = 2**31 - 1
 
 
 def intact(row: Row) -> str:
@@ -43,51 +49,29 @@ def intact(row: Row) -> str:
     return text
 
 
-def _state(turn: Turn, *, covered: bool) -> str:
-    if turn.hidden:
-        return "hidden"
-    return "covered" if covered else "open"
-
-
-def turn_id(episode_id: str, position: int) -> str:
-    return f"{episode_id}.{position}"
-
-
-def episode_of(turn_id: str) -> str:
-    """The id of the episode that a turn is of."""
-    return turn_id.rpartition(".")[0]
-
-
-class Episodes:
+class Episodes(BoundTable):
     """Append-only: an episode is added once and never changed."""
 
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
-
-    async def add(
-        self, episode: Episode, key: str, digest: str, *, covered: Collection[str] = ()
-    ) -> bool:
-        """Write the episode and its turns; those with `covered` ids are cited by memories. False
-        where `key` was used before (nothing written). Raises `QuotaExceeded`.
+    async def add(self, episode: Episode, key: str, digest: str) -> bool:
+        """Write the episode and its turns; False where `key` was used before (nothing written).
+        Raises `QuotaExceeded`.
         """
-        if not await self._handle.fetch("add_episode", **_row(episode, key, digest)):
+        if not await self._bound.fetch("add_new_episodes", **_row(episode, key, digest)):
             return False
-        await take_quota(self._handle, episode.text)
-        await self._add_turns(episode, covered)
+        await take_quota(self._bound, episode.text)
+        await self._add_turns(episode)
         return True
 
-    async def add_new(
-        self, episode: Episode, key: str, digest: str, *, covered: Collection[str]
-    ) -> None:
+    async def add_new(self, episode: Episode, key: str, digest: str) -> None:
         """`add` where `key` cannot have been used: raises `Stale` where it was (see
         `Connection.expect`).
         """
-        await self._handle.expect("add_episode", Stale(), **_row(episode, key, digest))
-        await take_quota(self._handle, episode.text)
-        await self._add_turns(episode, covered)
+        await self._bound.expect("add_new_episodes", Stale(), **_row(episode, key, digest))
+        await take_quota(self._bound, episode.text)
+        await self._add_turns(episode)
 
-    async def _add_turns(self, episode: Episode, covered: Collection[str]) -> None:
-        await self._handle.many(
+    async def _add_turns(self, episode: Episode) -> None:
+        await self._bound.many(
             "add_turn",
             [
                 {
@@ -100,7 +84,7 @@ class Episodes:
                     "session": turn.session,
                     "said_at": turn.said_at,
                     "importance": importance(episode.text[turn.span.start : turn.span.end]),
-                    "state": _state(turn, covered=turn_id(episode.id, turn.index) in covered),
+                    "state": "hidden" if turn.hidden else "open",
                 }
                 for turn in episode.turns
             ],
@@ -108,21 +92,22 @@ class Episodes:
 
     async def first_in(self, container: str) -> bool:
         """Whether there is but one episode in a container."""
-        rows = await self._handle.fetch("episodes_in_container", container=container, limit=2)
+        rows = await self._bound.fetch("episodes_in_container", container=container, limit=2)
         return len(rows) == 1
 
     async def receipt(self, key: str) -> Receipt | None:
         """The answer to the request that used `key`, if there was one."""
-        rows = await self._handle.fetch("episode_by_key", idempotency_key=key)
+        rows = await self._bound.fetch("episode_by_key", idempotency_key=key)
         return (
             Receipt(rows[0]["id"], rows[0]["job_id"], rows[0]["request_digest"]) if rows else None
         )
 
     async def get(self, episode_id: str) -> Episode | None:
-        rows = await self._handle.fetch("episode", id=episode_id)
+        rows = await self._bound.fetch("episode", id=episode_id)
         if not rows:
             return None
-        turns = await self._handle.fetch("turns_of_episode", episode_id=episode_id)
+        turns = await self._bound.fetch("turns_of_episode", episode_id=episode_id)
+        forgotten = await self.forgotten_words([episode_id])
         row = rows[0]
         return Episode(
             id=row["id"],
@@ -132,48 +117,81 @@ class Episodes:
             recorded_at=moment(row["recorded_at"]),
             content_hash=row["content_hash"],
             job_id=row["job_id"],
-            source=Source(row["session_id"], row["agent_id"], row["source"]),
+            source=Source(row["session_id"], row["agent_id"], row["source"], tags(row)),
             turns=tuple(_turn(turn) for turn in turns),
             container=row["container"],
+            forgotten=tuple(forgotten.get(episode_id, ())),
         )
 
-    async def open_turns(self, episode_id: str) -> list[Item]:
-        """All turns of an episode that search still finds by themselves."""
-        return await self.open_at(Citation(episode_id, Span(0, WHOLE)))
+    async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
+        """The forgotten words of these episodes."""
+        found: dict[str, list[Span]] = {}
+        for row in await self._bound.fetch("forgotten_words", ids=sorted(set(episode_ids))):
+            found.setdefault(row["episode_id"], []).append(span(row))
+        return found
 
-    async def open_at(self, citation: Citation) -> list[Item]:
-        """The turns that a citation touches and that search still finds by themselves."""
-        rows = await self._handle.fetch(
-            "open_turns_at",
-            episode_id=citation.episode_id,
-            span_start=citation.span.start,
-            span_end=citation.span.end,
+    async def forget(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
+        """Neither find nor show these words, until the item is restored."""
+        await self._bound.many(
+            "forget_words",
+            [
+                {
+                    "item_id": item_id,
+                    "episode_id": one.episode_id,
+                    "span_start": one.span.start,
+                    "span_end": one.span.end,
+                    "now": now,
+                }
+                for one in words
+            ],
         )
-        return [_item(row) for row in rows]
 
-    async def close(self, ids: Sequence[str], state: Literal["covered", "hidden"]) -> None:
-        """Take open turns out of search: a memory covers them, or a caller hid them."""
-        await self._handle.many("set_turn_state", [{"id": i, "state": state} for i in ids])
+    async def remember(self, item_id: str) -> None:
+        """Undo `forget`."""
+        await self._bound.send("remember_words", item_id=item_id)
 
-    async def show(self, item_id: str) -> bool:
-        """Let search find a hidden turn; False where it is not hidden."""
-        return bool(await self._handle.fetch("open_turn", id=item_id))
+    async def forgotten_at(self, passage_id: str) -> datetime | None:
+        """When a passage was forgotten; None where it is not."""
+        rows = await self._bound.fetch(
+            "forgotten_passage", id=passage_id, episode_id=episode_of(passage_id)
+        )
+        return moment(rows[0]["forgotten_at"]) if rows else None
+
+    async def show(self, item_id: str) -> None:
+        """Let search find a hidden turn."""
+        await self._bound.send("open_turn", id=item_id)
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
-        """The open turns among `ids`, as ranking needs them."""
-        return [_item(row) for row in await self._handle.fetch("turn_items", ids=list(ids))]
+        """The passages among `ids` that search finds."""
+        rows = await self._bound.fetch("passage_items", ids=list(ids))
+        forgotten = await self._forgotten_in(rows)
+        ids = sorted({row["episode_id"] for row in rows})
+        superseded = await self._bound.fetch("superseded_words", ids=ids) if ids else []
+        return [
+            _item(row, forgotten.get(row["episode_id"], ()), _last_at(row, superseded))
+            for row in rows
+        ]
 
     async def said(self, ids: Sequence[str]) -> dict[str, Said]:
-        """The words of those of these turns, by id: not where they are hidden, or a memory rests
-        on it that is not believed any more.
-        """
-        rows = await self._handle.fetch("turns_said", ids=sorted(set(ids))) if ids else []
-        return {row["id"]: Said(row["id"], labelled(row["speaker"], row["text"])) for row in rows}
+        """The words of those of these turns that can be read, by id."""
+        rows = await self._bound.fetch("turns_said", ids=sorted(set(ids))) if ids else []
+        forgotten = await self._forgotten_in(rows)
+        found = {}
+        for row in rows:
+            spans = forgotten.get(row["episode_id"], ())
+            if words := visible(row["text"], row["span_start"], spans):
+                found[row["id"]] = Said(row["id"], labelled(row["speaker"], words))
+        return found
+
+    async def _forgotten_in(self, rows: Sequence[Row]) -> dict[str, list[Span]]:
+        """The forgotten words of the episodes of these rows that have any."""
+        ids = {row["episode_id"] for row in rows if row["has_forgotten"]}
+        return await self.forgotten_words(ids) if ids else {}
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
-            await self._handle.send("count_accesses_of_turns", counts=accesses(counts))
+            await self._bound.send("count_accesses_of_turns", counts=accesses(counts))
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
@@ -185,13 +203,25 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "text": episode.text,
         "content_hash": episode.content_hash,
         "topic": episode.topic,
+        "name": None,
         "session_id": episode.source.session_id,
         "agent_id": episode.source.agent_id,
+        "group_id": None,
         "source": episode.source.client,
+        "source_model": None,
+        "source_description": None,
+        "tags": Document(list(episode.source.tags)) if episode.source.tags else None,
+        "metadata": None,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
+        "expired_at": None,
         "container": episode.container,
     }
+
+
+def tags(row: Row) -> tuple[str, ...]:
+    """The tags of a text or a memory."""
+    return tuple(document(row["tags"]) or ())
 
 
 def _turn(row: Row) -> Turn:
@@ -205,17 +235,96 @@ def _turn(row: Row) -> Turn:
     )
 
 
-def _item(row: Row) -> Item:
+def _last_at(row: Row, superseded: Iterable[Row]) -> Row | None:
+    """The last of those superseded words that a passage has."""
+    touching = [
+        one
+        for one in superseded
+        if one["episode_id"] == row["episode_id"] and span(one).overlaps(span(row))
+    ]
+    return touching[-1] if touching else None
+
+
+def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
     said_at = moment_or_none(row["said_at"])
+    words = visible(row["text"], row["span_start"], spans)
+    if row["heading"]:
+        heading = visible(row["heading"], row["heading_start"], spans)
+        words = f"{heading}\n{words}" if heading else words
     return Item(
         id=row["id"],
-        kind=ItemKind.TURN,
-        text=labelled(row["speaker"], row["text"]),
+        kind=ItemKind.PASSAGE,
+        text=labelled(row["speaker"], words),
         topic=row["topic"],
         recorded_at=moment(row["recorded_at"]),
         valid_from=said_at or moment(row["occurred_at"]),
-        citation=Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at),
+        citation=Citation(row["episode_id"], span(row), words, row["speaker"], said_at),
+        quote=words,
         importance=row["importance"],
         access_count=row["access_count"],
         container=row["container"],
+        tags=tags(row),
+        superseded_by=superseded["superseded_by"] if superseded else None,
+        valid_until=moment_or_none(superseded["until"]) if superseded else None,
+    )
+
+
+class Quarantine(BoundTable):
+    """A suspect is decided about once; a later decision gets False."""
+
+    async def hold(
+        self, episode_id: str, reasons: Mapping[str, Sequence[str]], at: datetime
+    ) -> None:
+        """Note why turns (id to reasons) of an episode are hidden."""
+        await self._bound.many(
+            "hold_turn",
+            [
+                {
+                    "item_id": item_id,
+                    "episode_id": episode_id,
+                    "reasons": Document(list(why)),
+                    "held_at": at,
+                }
+                for item_id, why in reasons.items()
+            ],
+        )
+
+    async def page(self, state: Held, *, limit: int, offset: int) -> list[Suspect]:
+        """The suspects in this state with their words, newest first."""
+        rows = await self._bound.fetch("quarantined", state=state, limit=limit, offset=offset)
+        return [_suspect(row) for row in rows]
+
+    async def count(self, state: Held) -> int:
+        rows = await self._bound.fetch("quarantined_count", state=state)
+        return int(rows[0]["turns"])
+
+    async def place(self, item_id: str) -> Place | None:
+        rows = await self._bound.fetch("quarantined_turn", item_id=item_id)
+        if not rows:
+            return None
+        row = rows[0]
+        return Place(row["item_id"], row["episode_id"], row["position"], _decided(row))
+
+    async def decide(self, item_id: str, state: Held, by: str, at: datetime) -> bool:
+        rows = await self._bound.fetch(
+            "decide_quarantined", item_id=item_id, state=state, decided_by=by, decided_at=at
+        )
+        return bool(rows)
+
+
+def _decided(row: Row) -> Decided:
+    return Decided(Held(row["state"]), row["decided_by"], moment_or_none(row["decided_at"]))
+
+
+def _suspect(row: Row) -> Suspect:
+    said_at = moment_or_none(row["said_at"])
+    return Suspect(
+        item_id=row["item_id"],
+        topic=row["topic"],
+        citation=Citation(row["episode_id"], span(row), row["text"], row["speaker"], said_at),
+        reasons=tuple(document(row["reasons"])),
+        held_at=moment(row["held_at"]),
+        decided=_decided(row),
+        agent_id=row["agent_id"],
+        client=row["source"],
     )

@@ -2,19 +2,18 @@
 deleting and redacting rows. Which tables are concerned is in the table registry.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from recall_server.domain.erasure import BLOCK, Kind, Stage
 from recall_server.domain.namespace import Namespace
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment, moment_or_none
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables import registry
+from recall_server.storage.tables.limits import return_quota
 from recall_server.storage.tables.registry import Part
-from recall_server.storage.tables.usage import return_quota
 
 # The job that goes on where the call for an erasure ends.
 PURGE = "purge"
@@ -49,17 +48,14 @@ class Hold(NamedTuple):
     because: str
 
 
-class Erasures:
+class Erasures(BoundTable):
     """Deleting and redacting take a transaction that may erase."""
-
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
 
     async def begin(
         self, erasure_id: str, kind: Kind, by: str, claims: Mapping[str, Any], now: datetime
     ) -> None:
         """From here on, and until it has ended, words may be redacted."""
-        await self._handle.send(
+        await self._bound.send(
             "begin_erasure",
             id=erasure_id,
             kind=kind,
@@ -81,7 +77,7 @@ class Erasures:
         """All is done that one transaction can do; `sealed` is for the ledger, `stage` how far it
         has come.
         """
-        await self._handle.send(
+        await self._bound.send(
             "settle_erasure",
             id=erasure_id,
             claims=Document(dict(claims)),
@@ -93,83 +89,78 @@ class Erasures:
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         """The ids among these that are here; on a connection for all namespaces."""
-        return {row["id"] for row in await self._handle.fetch("known_erasures", ids=list(ids))}
+        return {row["id"] for row in await self._bound.fetch("known_erasures", ids=list(ids))}
 
     async def hold(self) -> Hold | None:
-        """The hold that stands over this namespace."""
-        rows = await self._handle.fetch("hold")
+        rows = await self._bound.fetch("hold")
         return _hold(rows[0]) if rows else None
 
     async def set_hold(self, hold: Hold | None) -> bool:
         """Place it, or lift the one that stands; False where there is no such namespace."""
         at, because = (hold.at, hold.because) if hold else (None, None)
-        return bool(await self._handle.fetch("set_hold", at=at, because=because))
+        return await self._bound.touched("set_hold", at=at, because=because)
 
     async def holds(self) -> list[Hold]:
-        """All that stand; on a handle for all namespaces."""
-        return [_hold(row) for row in await self._handle.fetch("holds")]
+        """All holds; on a connection for all namespaces."""
+        return [_hold(row) for row in await self._bound.fetch("holds")]
 
     async def begin_purge(self, erasure_id: str) -> None:
-        await self._handle.send("begin_purge", id=erasure_id)
+        await self._bound.send("begin_purge", id=erasure_id)
 
     async def end_purge(
         self, erasure_id: str, left_behind: str, receipt: str, now: datetime
     ) -> bool:
         """False where it was done before."""
-        return bool(
-            await self._handle.fetch(
-                "end_purge", id=erasure_id, left_behind=left_behind, receipt=receipt, now=now
-            )
+        return await self._bound.touched(
+            "end_purge", id=erasure_id, left_behind=left_behind, receipt=receipt, now=now
         )
 
     async def get(self, erasure_id: str) -> Erasure | None:
-        rows = await self._handle.fetch("erasure", id=erasure_id)
+        rows = await self._bound.fetch("erasure", id=erasure_id)
         return _erasure(rows[0]) if rows else None
 
     async def find(self, erasure_id: str) -> Erasure | None:
-        """The erasure of this id in any namespace; on a handle for all."""
-        rows = await self._handle.fetch("erasure_by_id", id=erasure_id)
+        """The erasure of this id in any namespace; on a connection for all."""
+        rows = await self._bound.fetch("erasure_by_id", id=erasure_id)
         return _erasure(rows[0]) if rows else None
 
     async def unpurged(self) -> list[Erasure]:
-        """All that still wait for a purge; on a handle for all namespaces."""
-        return [_erasure(row) for row in await self._handle.fetch("unpurged_erasures")]
+        """All that still wait for a purge; on a connection for all namespaces."""
+        return [_erasure(row) for row in await self._bound.fetch("unpurged_erasures")]
 
     async def namespaces(self) -> list[Namespace]:
-        """All there are; on a handle for all."""
-        rows = await self._handle.fetch("names_of_namespaces")
+        """All there are; on a connection for all."""
+        rows = await self._bound.fetch("names_of_namespaces")
         return [Namespace(row["namespace"]) for row in rows]
 
     async def collect(self, erasure_id: str, secret_hash: str, now: datetime) -> bool:
         """Use up the secret; False where it was used, or there is more to come."""
-        return bool(
-            await self._handle.fetch(
-                "collect_receipt", id=erasure_id, secret_hash=secret_hash, now=now
-            )
+        return await self._bound.touched(
+            "collect_receipt", id=erasure_id, secret_hash=secret_hash, now=now
         )
 
     async def remember(self, digests: Iterable[str]) -> None:
         """Texts of these digests are not taken again."""
-        await self._handle.send("add_erased", digests=sorted(digests))
+        await self._bound.send("add_erased", digests=sorted(digests))
 
-    async def among(self, digests: Sequence[str]) -> set[str]:
+    async def erased(self, digests: Sequence[str]) -> set[str]:
         """The digests among these whose text was erased."""
-        rows = await self._handle.fetch("erased_among", digests=list(digests))
+        rows = await self._bound.fetch("erased_among", digests=list(digests))
         return {row["digest"] for row in rows}
 
     async def refuse(self, digests: Sequence[str], otherwise: Exception) -> None:
         """Where a text of these digests was erased, `otherwise` is raised here or later, and
         nothing of the transaction holds (see `Connection.expect`).
         """
-        await self._handle.expect("none_erased", otherwise, digests=list(digests))
+        await self._bound.expect("none_erased", otherwise, digests=list(digests))
 
     async def allow(self, digests: Sequence[str]) -> int:
         """Take texts of these digests again; how many were refused so far."""
-        return len(await self._handle.fetch("allow_erased", digests=list(digests)))
+        return len(await self._bound.fetch("allow_erased", digests=list(digests)))
 
     async def counts(self) -> dict[str, int]:
         """How many rows the namespace has in each table that its erasure deletes from."""
-        (row,) = await self._handle.fetch("erasure_counts")
+        (row,) = await self._bound.fetch("erasure_counts")
         return {table: int(row[table]) for table in registry.DELETED}
 
     async def close_namespace(self, now: datetime) -> int:
@@ -177,123 +168,111 @@ class Erasures:
         were revoked.
         """
         for table in registry.ENDS_WORK:
-            await self._handle.send(f"erase_all_{table}")
+            await self._bound.send(f"erase_all_{table}")
         return await self._revoke(now, until=NEVER)
 
     async def erase_some(self, table: str, limit: int) -> int:
         """Delete rows of one of `SOME_AT_A_TIME`; how many, and 0 when none are left."""
-        return len(await self._handle.fetch(f"erase_some_{table}", limit=limit))
+        return len(await self._bound.fetch(f"erase_some_{table}", limit=limit))
 
     async def erase_rest(self, now: datetime) -> int:
         """Delete all that the namespace has left but the jobs that purge, and let in the tokens
         that are made from now on; how many tokens were revoked.
         """
         for table in registry.DELETED:
-            await self._handle.send(f"erase_all_{table}")
+            await self._bound.send(f"erase_all_{table}")
         return await self._revoke(now, until=now)
 
     async def _revoke(self, now: datetime, *, until: datetime) -> int:
-        await self._handle.send("reset_namespace", until=until)
-        await self._handle.send("unlabel_tokens")
-        revoked = await self._handle.fetch("revoke_all_tokens", now=now)
+        await self._bound.send("reset_namespace", until=until)
+        await self._bound.send("unlabel_tokens")
+        revoked = await self._bound.fetch("revoke_all_tokens", now=now)
         await self.next_epoch()
         return len(revoked)
 
     async def close_container(self, erasure_id: str, container: str) -> None:
         """Let no caller find anything of a container until its erasure ends."""
-        await self._handle.send("close_container", id=erasure_id, container=container)
+        await self._bound.send("close_container", id=erasure_id, container=container)
 
     async def end_erasing(self, erasure_id: str) -> None:
         """Nothing is left of what was to be erased, but in files."""
-        await self._handle.send("open_container", id=erasure_id)
-        await self._handle.send("end_erasing", id=erasure_id)
+        await self._bound.send("open_container", id=erasure_id)
+        await self._bound.send("end_erasing", id=erasure_id)
 
     async def namespace_is_erased(self) -> bool:
-        """Whether the whole namespace is being erased."""
-        return bool(await self._handle.fetch("erasure_under_way"))
+        return await self._bound.touched("erasure_under_way")
 
     async def first_memories(self, limit: int) -> Sequence[Row]:
-        return await self._handle.fetch("memories_to_erase", after="", limit=limit)
+        return await self._bound.fetch("memories_to_erase", after="", limit=limit)
 
     async def first_episodes(self, limit: int) -> list[tuple[Row, list[Row]]]:
         """Each with its turns."""
-        rows = await self._handle.fetch("episodes_to_erase", after="", limit=limit)
+        rows = await self._bound.fetch("episodes_to_erase", after="", limit=limit)
         return await self.with_turns(rows)
 
     async def remove(self, part: Part, ids: Iterable[str]) -> None:
-        """Delete the rows of all tables that go with these memories, episodes, turns or tasks."""
+        """Delete the rows of all tables of these memories, episodes, passages or tasks."""
         wanted = sorted(ids)
         if wanted:
             for table in registry.with_part(part):
-                await self._handle.send(f"erase_{table}_of_{part}", ids=wanted)
+                await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
 
     async def next_epoch(self) -> None:
         """Make all caches of this namespace's vectors drop what they hold."""
-        await self._handle.fetch("next_erase_epoch")
+        await self._bound.fetch("next_erase_epoch")
 
     async def fence(self, now: datetime) -> None:
         """Take the namespace's jobs from their workers, to be begun again."""
-        await self._handle.send("fence_jobs", now=now, purge=PURGE)
+        await self._bound.send("fence_jobs", now=now, purge=PURGE)
 
     async def episodes_of(self, ids: Iterable[str]) -> list[tuple[Row, list[Row]]]:
-        """These episodes, each with its turns."""
-        rows = await self._handle.fetch("episodes_to_erase_by_id", ids=sorted(ids))
+        rows = await self._bound.fetch("episodes_to_erase_by_id", ids=sorted(ids))
         return await self.with_turns(rows)
 
     async def with_turns(self, episodes: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         """Each with its turns."""
         ids = [row["id"] for row in episodes]
         turns: dict[str, list[Row]] = {}
-        for turn in await self._handle.fetch("turns_of_episodes", ids=ids):
+        for turn in await self._bound.fetch("turns_of_episodes", ids=ids):
             turns.setdefault(turn["episode_id"], []).append(turn)
         return [(row, turns.get(row["id"], [])) for row in episodes]
 
     async def turn(self, turn_id: str) -> Row | None:
-        rows = await self._handle.fetch("turn_by_id", id=turn_id)
+        rows = await self._bound.fetch("turn_by_id", id=turn_id)
         return rows[0] if rows else None
 
     async def memories_of(self, ids: Iterable[str]) -> Sequence[Row]:
         """These memories, in any state."""
-        return await self._handle.fetch("memories_to_erase_by_id", ids=sorted(ids))
+        return await self._bound.fetch("memories_to_erase_by_id", ids=sorted(ids))
 
     async def citations(self, ids: Iterable[str]) -> Sequence[Row]:
-        """All citations of these memories."""
-        return await self._handle.fetch("citations", ids=sorted(ids))
+        return await self._bound.fetch("citations", ids=sorted(ids))
 
     async def citations_in(self, episode_ids: Iterable[str]) -> Sequence[Row]:
-        """All citations of these episodes."""
-        return await self._handle.fetch("citations_of_episodes", ids=sorted(episode_ids))
+        return await self._bound.fetch("citations_of_episodes", ids=sorted(episode_ids))
 
     async def remove_tasks(self, ids: Iterable[str]) -> None:
         """Tasks with all that goes with them, and the quota that they take."""
         wanted = sorted(ids)
-        rows = await self._handle.fetch("stored_bytes_of_runs", ids=wanted)
-        await return_quota(self._handle, sum(row["stored_bytes"] for row in rows))
+        rows = await self._bound.fetch("stored_bytes_of_runs", ids=wanted)
+        await return_quota(self._bound, sum(row["stored_bytes"] for row in rows))
         await self.remove(Part.TASK, wanted)
 
     async def remove_memories(self, ids: Iterable[str]) -> None:
         """Memories with all that goes with them, and the links to them."""
         wanted = sorted(ids)
-        await self._handle.send("unlink_memories", ids=wanted)
+        await self._bound.send("unlink_memories", ids=wanted)
         await self.remove(Part.MEMORY, wanted)
 
-    async def remove_episodes(self, episodes: Sequence[Row], turn_ids: Iterable[str]) -> None:
+    async def remove_episodes(self, episodes: Sequence[Row], passage_ids: Iterable[str]) -> None:
         """Episodes with all of their turns. No memory may rest on them any longer."""
-        await self.remove(Part.TURN, turn_ids)
+        await self.remove(Part.PASSAGE, passage_ids)
         await self.remove(Part.EPISODE, [row["id"] for row in episodes])
-        await return_quota(self._handle, sum(kept_bytes(row["text"]) for row in episodes))
+        await return_quota(self._bound, sum(kept_bytes(row["text"]) for row in episodes))
 
-    async def remove_vectors(self, ids: Iterable[str]) -> None:
-        """The vectors of items that stay."""
-        await self._handle.send("erase_embeddings_of_memory", ids=sorted(ids))
-
-    async def redact_turns(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Hide turns for good: `id`, and what stays of `speaker`, `session`."""
-        await self._handle.many("redact_turn", rows)
-
-    async def redact_episodes(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write redacted texts and labels over those that were there."""
-        await self._handle.many("redact_episode", rows)
+    async def redact(self, table: registry.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Overwrite the redacted columns and the labels of rows: each has those, and its `id`."""
+        await self._bound.many(f"redact_{table.name}", [table.stored(row) for row in rows])
 
 
 def kept_bytes(text: str) -> int:
@@ -319,3 +298,174 @@ def _erasure(row: Row) -> Erasure:
         receipt=row["receipt"],
         sealed=row["sealed"],
     )
+
+
+PAGE = 50
+Table = Literal["memories", "episodes"]
+
+
+class TaskDocuments(NamedTuple):
+    """A task: its version, and all its documents, of which the first is its request."""
+
+    id: str
+    version: int
+    documents: list[Any]
+
+
+class ErasureScan(BoundTable):
+    """Only reads: also on a connection of which every query is a transaction of its own."""
+
+    async def epoch(self) -> int:
+        """Goes up with each erasure in the namespace."""
+        rows = await self._bound.fetch("erase_epoch")
+        return int(rows[0]["erase_epoch"]) if rows else 0
+
+    async def count(self, table: Table) -> int:
+        (row,) = await self._bound.fetch(f"count_{table}")
+        return int(row["rows"])
+
+    async def ids(self, table: Table) -> list[str]:
+        return [row["id"] for row in await self._bound.fetch(f"ids_of_{table}")]
+
+    async def pages(self, table: Table, after: str = "") -> AsyncIterator[Sequence[Row]]:
+        """All rows behind an id, in the order of the ids."""
+        while page := await self._bound.fetch(f"{table}_to_erase", after=after, limit=PAGE):
+            yield page
+            after = page[-1]["id"]
+
+    async def rows(self, table: Table, ids: Collection[str]) -> AsyncIterator[Sequence[Row]]:
+        """The rows with these ids, page by page."""
+        wanted = sorted(ids)
+        for first in range(0, len(wanted), PAGE):
+            query = f"{table}_to_erase_by_id"
+            yield await self._bound.fetch(query, ids=wanted[first : first + PAGE])
+
+    async def task_versions(self) -> dict[str, int]:
+        """All tasks, each with how often it has changed."""
+        return {row["id"]: int(row["version"]) for row in await self._bound.fetch("run_versions")}
+
+    async def tasks(self) -> AsyncIterator[TaskDocuments]:
+        after = ""
+        while page := await self._bound.fetch("runs_to_erase", after=after, limit=PAGE):
+            for task in await self._with_events(page):
+                yield task
+            after = page[-1]["id"]
+
+    async def tasks_of(self, ids: Collection[str]) -> AsyncIterator[TaskDocuments]:
+        wanted = sorted(ids)
+        for first in range(0, len(wanted), PAGE):
+            query = "runs_to_erase_by_id"
+            page = await self._bound.fetch(query, ids=wanted[first : first + PAGE])
+            for task in await self._with_events(page):
+                yield task
+
+    async def _with_events(self, page: Sequence[Row]) -> list[TaskDocuments]:
+        found = {
+            row["id"]: TaskDocuments(
+                row["id"],
+                int(row["version"]),
+                [
+                    document(row[key])
+                    for key in ("request", "work", "status", "messages", "outcome")
+                ],
+            )
+            for row in page
+        }
+        for event in await self._bound.fetch("events_of_runs", ids=sorted(found)):
+            documents = (document(event["status"]), document(event["outcome"]))
+            found[event["run_id"]].documents.extend(documents)
+        return list(found.values())
+
+    async def in_container(
+        self, table: Table, container: str, *, until: datetime, limit: int
+    ) -> list[str]:
+        """The ids of what was recorded there until then."""
+        query = f"{table}_of_container"
+        rows = await self._bound.fetch(query, container=container, until=until, limit=limit)
+        return [row["id"] for row in rows]
+
+    async def up_to(self, episode_ids: Collection[str], rows_max: int) -> list[str]:
+        """The first of these episodes, one at least, with no more rows of turns and citations."""
+        found: list[str] = []
+        rows = 0
+        for row in await self._bound.fetch("rows_of_episodes", ids=sorted(episode_ids)):
+            rows += int(row["rows"]) + 1
+            if found and rows > rows_max:
+                break
+            found.append(row["id"])
+        return found
+
+    async def size(self, container: str) -> dict[str, int]:
+        """How many rows a container has, by table."""
+        (row,) = await self._bound.fetch("rows_of_container", container=container)
+        return {table: int(row[table]) for table in ("memories", "episodes", "turns")}
+
+
+class Sources(BoundTable):
+    """Writing takes a transaction that may erase."""
+
+    async def episodes(self, *, episode_id: str, session_id: str, agent_id: str) -> list[str]:
+        """The ids of what came from there; "" stands for any."""
+        rows = await self._bound.fetch(
+            "episodes_of_source", episode_id=episode_id, session_id=session_id, agent_id=agent_id
+        )
+        return [row["id"] for row in rows]
+
+    async def turns(self, episode_ids: Collection[str]) -> list[Row]:
+        """Their turns, each with its id, span and state."""
+        if not episode_ids:
+            return []
+        return list(await self._bound.fetch("turns_of_episodes", ids=sorted(episode_ids)))
+
+    async def given_way(self, memory_ids: Collection[str]) -> list[str]:
+        """The memories that gave way to one of these."""
+        if not memory_ids:
+            return []
+        rows = await self._bound.fetch("superseded_by", ids=sorted(memory_ids))
+        return [row["id"] for row in rows]
+
+    async def believe(self, memory_ids: Collection[str]) -> None:
+        """Make these active again, as if nothing had taken their place."""
+        await self._bound.send("believe_again", ids=sorted(memory_ids))
+
+    async def relink(self, links: Mapping[str, str]) -> None:
+        """Let each memory have given way to another one than before."""
+        await self._bound.many(
+            "relink_memory", [{"id": one, "by": by} for one, by in links.items()]
+        )
+
+    async def forget_citations(
+        self, memory_ids: Collection[str], episode_ids: Collection[str]
+    ) -> None:
+        await self._bound.send(
+            "drop_citations", ids=sorted(memory_ids), episodes=sorted(episode_ids)
+        )
+
+    async def recount(self, reinforcements: Mapping[str, int]) -> None:
+        """Set how often each memory was said again, besides the first time."""
+        await self._bound.many(
+            "set_reinforcements",
+            [{"id": one, "reinforcements": count} for one, count in reinforcements.items()],
+        )
+
+    async def reject(self, turns: Iterable[Row], reason: str, by: str, now: datetime) -> None:
+        """Hide turns for good, and say why; the words stay where they were said."""
+        rows = [(turn["id"], turn["episode_id"]) for turn in turns]
+        await self._bound.send("hide_turns", ids=[item_id for item_id, _ in rows])
+        await self._bound.many(
+            "reject_turn",
+            [
+                {
+                    "item_id": item_id,
+                    "episode_id": episode_id,
+                    "reasons": Document([reason]),
+                    "decided_by": by,
+                    "now": now,
+                }
+                for item_id, episode_id in rows
+            ],
+        )
+
+    async def forget_events(self, task_id: str, seqs: Collection[int]) -> None:
+        if seqs:
+            await self._bound.send("forget_run_events", id=task_id, seqs=sorted(seqs))

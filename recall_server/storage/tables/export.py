@@ -4,17 +4,17 @@ records. Which columns these are is in the table registry.
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.episode import turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment_or_none
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, document, moment_or_none
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.episodes import intact, turn_id
-from recall_server.storage.tables.usage import take_quota
+from recall_server.storage.tables.episodes import intact
+from recall_server.storage.tables.limits import take_quota
 
 # Rows of a page. Those that hold whole texts, or hundreds of ids, are few: they may be long.
 PAGE = 200
@@ -23,21 +23,17 @@ PAGE_OF_TEXTS = 16
 Records = list[dict[str, Any]]
 
 
-class ExportTable:
+class ExportTable(BoundTable):
     """Reads in pages by key, so that memory does not grow with the namespace; writes rows as they
     were.
     """
 
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
-
     async def exists(self) -> bool:
-        """Whether there is such a namespace."""
-        return bool(await self._handle.fetch("has_namespace"))
+        return bool(await self._bound.fetch("has_namespace"))
 
     async def make(self, now: datetime) -> None:
         """The namespace, where it is new."""
-        await self._handle.send("add_namespace", now=now)
+        await self._bound.send("add_namespace", now=now)
 
     async def episodes(self) -> AsyncIterator[Records]:
         async for rows in self._pages("export_episodes", PAGE_OF_TEXTS):
@@ -45,12 +41,13 @@ class ExportTable:
 
     async def episodes_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The episodes with these ids, as far as there are any."""
-        rows = await self._handle.fetch("export_episodes_by_id", ids=list(ids))
+        rows = await self._bound.fetch("export_episodes_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._episodes(rows)}
 
     async def _episodes(self, rows: Sequence[Row]) -> Records:
         turns = await self._children("turns", "episode_id", rows)
-        jobs = await self._handle.fetch("export_extractions", ids=[row["job_id"] for row in rows])
+        forgotten = await self._children("forgotten", "episode_id", rows)
+        jobs = await self._bound.fetch("export_extractions", ids=[row["job_id"] for row in rows])
         extractions = {job["id"]: _extraction(job) for job in jobs}
         return [
             {
@@ -58,6 +55,15 @@ class ExportTable:
                 "text": intact(row),
                 "extraction": extractions.get(row["job_id"]),
                 "turns": [_spanned(_record("turns", turn)) for turn in turns.get(row["id"], ())],
+                "forgotten": [
+                    {
+                        "id": one["item_id"],
+                        "start": one["span_start"],
+                        "end": one["span_end"],
+                        **_record("forgotten", one),
+                    }
+                    for one in forgotten.get(row["id"], ())
+                ],
             }
             for row in rows
         ]
@@ -68,7 +74,7 @@ class ExportTable:
 
     async def memories_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The memories with these ids, in any state, as far as there are any."""
-        rows = await self._handle.fetch("export_memories_by_id", ids=list(ids))
+        rows = await self._bound.fetch("export_memories_by_id", ids=list(ids))
         return {record["id"]: record for record in await self._memories(rows)}
 
     async def _memories(self, rows: Sequence[Row]) -> Records:
@@ -113,7 +119,7 @@ class ExportTable:
 
     async def _pages(self, query: str, size: int) -> AsyncIterator[Sequence[Row]]:
         after = ""
-        while rows := await self._handle.fetch(query, after=after, limit=size):
+        while rows := await self._bound.fetch(query, after=after, limit=size):
             yield rows
             after = rows[-1]["id"]
 
@@ -121,29 +127,31 @@ class ExportTable:
         """The rows of a table that belong to these, by their owner and in their order."""
         found: dict[str, list[Row]] = {}
         ids = [row["id"] for row in rows]
-        for row in await self._handle.fetch(f"export_{table}_of", ids=ids):
+        for row in await self._bound.fetch(f"export_{table}_of", ids=ids):
             found.setdefault(row[owner], []).append(row)
         return found
 
     async def keys_taken(self, keys: Iterable[str]) -> dict[str, str]:
         """Which of these idempotency keys are used, and by which episode."""
-        rows = await self._handle.fetch("keys_taken", keys=list(keys))
+        rows = await self._bound.fetch("keys_taken", keys=list(keys))
         return {row["idempotency_key"]: row["id"] for row in rows}
 
     async def lengths(self, episode_ids: Iterable[str]) -> dict[str, int]:
         """How many characters each of these episodes has, of those that there are."""
-        rows = await self._handle.fetch("lengths_of_episodes", ids=list(episode_ids))
+        rows = await self._bound.fetch("lengths_of_episodes", ids=list(episode_ids))
         return {row["id"]: int(row["chars"]) for row in rows}
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
         """The episode with its turns, and the job that makes memories of it, if it still waits.
         Raises `QuotaExceeded`.
         """
-        await take_quota(self._handle, episode.text)
+        await take_quota(self._bound, episode.text)
         await self._add("episodes", [{**vars(episode)}])
         turns = [
             {
                 **vars(turn),
+                # Older releases did not find by itself what a memory cites.
+                "state": "open" if turn.state == "covered" else turn.state,
                 "id": turn_id(episode.id, turn.position),
                 "episode_id": episode.id,
                 "span_start": turn.start,
@@ -152,9 +160,20 @@ class ExportTable:
             for turn in episode.turns
         ]
         await self._add("turns", turns)
+        forgotten = [
+            {
+                "item_id": one.id,
+                "episode_id": episode.id,
+                "span_start": one.start,
+                "span_end": one.end,
+                "forgotten_at": one.forgotten_at,
+            }
+            for one in episode.forgotten
+        ]
+        await self._add("forgotten", forgotten)
         if waits := episode.extraction:
             failed = waits.state == "failed"
-            await self._handle.send(
+            await self._bound.send(
                 "import_extraction",
                 id=episode.job_id,
                 kind="extract",
@@ -193,31 +212,24 @@ class ExportTable:
         written.
         """
         entry = registry.BY_NAME[table]
-        plain = (*entry.key, *entry.derived)
-        await self._handle.many(
-            f"import_{table}",
-            [
-                {name: row[name] for name in plain}
-                | {name: _stored(row[name], type_) for name, type_ in entry.fields}
-                for row in rows
-            ],
+        names = (*entry.key, *(name for name, _ in entry.fields), *entry.derived)
+        await self._bound.many(
+            f"add_{table}", [entry.stored({name: row[name] for name in names}) for row in rows]
         )
 
-    async def without_vectors(
-        self, what: Literal["memories", "turns"], model: str, after: str
-    ) -> tuple[set[str], str]:
-        """Of a page of what search finds, behind the id `after`: the episodes of which something
-        has no vector of the model, and the last id ("" where there is none left).
+    async def without_vectors(self, model: str, after: int) -> tuple[set[str], int]:
+        """Of a page of what search finds, behind the slot `after`: the episodes of which something
+        has no vector of the model, and the last slot (0 where there is none left).
         """
-        rows = await self._handle.fetch(f"{what}_and_vectors", model=model, after=after, limit=PAGE)
-        bare = {row["episode_id"] for row in rows if row["item_id"] is None}
-        return bare, rows[-1]["id"] if rows else ""
+        rows = await self._bound.fetch("items_and_vectors", model=model, after=after, limit=PAGE)
+        bare = {row["episode_id"] for row in rows if row["embedded"] is None}
+        return bare, rows[-1]["slot"] if rows else 0
 
     async def promise(
         self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime
     ) -> None:
         """A job of this id to be done, unless it waits or is at work already."""
-        await self._handle.send(
+        await self._bound.send(
             "promise_again", id=job_id, kind=kind, payload=Document(dict(payload)), now=now
         )
 
@@ -241,10 +253,6 @@ def _exported(value: Any, type_: str) -> Any:
         case "bool":
             return bool(value)
     return value
-
-
-def _stored(value: Any, type_: str) -> Any:
-    return Document(value) if type_ == "document" and value is not None else value
 
 
 def _spanned(record: dict[str, Any]) -> dict[str, Any]:

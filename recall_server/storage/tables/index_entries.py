@@ -1,64 +1,47 @@
-"""What items are found by, read from where it is kept: the word index is made of it, and what was
-put into the index can be taken out of it by the same.
-"""
+"""What search finds: the items that have an entry in the index, or are to have one."""
 
 from collections.abc import AsyncIterator, Collection
-from typing import Literal
 
 from recall_server.domain.memory import searchable
 from recall_server.domain.search.index_entry import Findable
-from recall_server.storage.bound_connection import BoundConnection
+from recall_server.storage.bound_connection import BoundTable
 
 PAGE = 500
-Kind = Literal["memories", "turns"]
-KINDS: tuple[Kind, ...] = ("memories", "turns")
 
 
-class Findables:
-    """Memories and turns, as the word index needs them."""
+class Findables(BoundTable):
+    """Memories and passages, as the index needs them."""
 
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
-
-    async def of(self, ids: Collection[str]) -> dict[str, Findable]:
-        """What these are found by, in whatever state they are."""
-        if not ids:
-            return {}
+    async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
+        """What these memories are found by, in whatever state they are."""
+        rows = await self._bound.fetch("findable_memories", ids=sorted(ids)) if ids else []
         return {
-            row["id"]: Findable(
-                searchable(row["text"], row["attribute"]) if row["text"] is not None else "",
-                row["speaker"],
-                row["said"] or "",
-            )
-            for row in await self._handle.fetch("findable", ids=sorted(ids))
+            row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])
+            for row in rows
         }
-
-    async def resting_on(self, turn_ids: Collection[str]) -> set[str]:
-        """The active memories that are found by the words of one of these turns too."""
-        rows = await self._handle.fetch("memories_resting_on", ids=sorted(turn_ids))
-        return {row["id"] for row in rows}
 
     async def found(self, ids: Collection[str]) -> set[str]:
         """Those of `ids` that search finds."""
-        rows = await self._handle.fetch("found_among", ids=sorted(ids)) if ids else []
+        rows = await self._bound.fetch("found_among", ids=sorted(ids)) if ids else []
         return {row["id"] for row in rows}
 
-    async def pages(self) -> AsyncIterator[list[str]]:
-        """The ids of all that search finds."""
-        for what in KINDS:
+    async def memories_of_episode(self, episode_id: str) -> list[str]:
+        """The memories that were first found in an episode, in whatever state they are."""
+        rows = await self._bound.fetch("items_of_episode", episode_id=episode_id)
+        return [row["id"] for row in rows]
+
+    async def to_index(self) -> AsyncIterator[tuple[list[str], list[str]]]:
+        """Pages of all that search is to find: ids of memories, and ids of episodes."""
+        for query in ("memories_to_index", "episodes_to_index"):
             after = ""
-            while page := await self.page(what, after):
-                yield page
-                after = page[-1]
+            while rows := await self._bound.fetch(query, after=after, limit=PAGE):
+                ids = [row["id"] for row in rows]
+                yield (ids, []) if query == "memories_to_index" else ([], ids)
+                after = ids[-1]
 
-    async def page(self, what: Kind, after: str) -> list[str]:
-        """The ids of the next ones behind `after` that search finds."""
-        rows = await self._handle.fetch(f"found_{what}", after=after, limit=PAGE)
-        return [row["id"] for row in rows]
-
-    async def of_episode(self, episode_id: str) -> list[str]:
-        """The ids of the turns of an episode that search finds, and of the memories in whatever
-        state that were first found there.
+    async def page(self, after: int) -> tuple[list[str], int]:
+        """The ids of the next items that search finds, behind the slot `after`, and the last slot
+        of these.
         """
-        rows = await self._handle.fetch("items_of_episode", episode_id=episode_id)
-        return [row["id"] for row in rows]
+        rows = await self._bound.fetch("page_of_items", after=after, limit=PAGE)
+        return [row["item_id"] for row in rows], rows[-1]["slot"] if rows else after

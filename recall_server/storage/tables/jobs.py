@@ -4,27 +4,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from recall_server.domain.job import Job, JobState, TextJob
 from recall_server.domain.namespace import Namespace
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment, moment_or_none
+from recall_server.domain.task import Job, JobState, TextJob
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 
 
 class Fenced(Exception):
     """The job has been given to another worker meanwhile; what was done for it must not hold."""
 
 
-class Jobs:
+class Jobs(BoundTable):
     """Only the holder of the newest attempt may change a job: for all others `advance` and `finish`
     raise `Fenced`, and nothing of their transaction holds (see `Connection.expect`).
     """
 
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
-
     async def add(self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime) -> None:
-        await self._handle.send(
+        await self._bound.send(
             "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
         )
 
@@ -32,12 +28,12 @@ class Jobs:
         """The first due job of the first namespace behind `after`, or else from the beginning, for
         the caller until `lease_until`. On a connection for all namespaces.
         """
-        rows = await self._handle.fetch("claim_job", after=after, now=now, lease_until=lease_until)
+        rows = await self._bound.fetch("claim_job", after=after, now=now, lease_until=lease_until)
         return _job(rows[0]) if rows else None
 
     async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:
         """Remember how far the job has come, and hold it longer."""
-        await self._handle.expect(
+        await self._bound.expect(
             "advance_job",
             Fenced(),
             id=job.id,
@@ -47,48 +43,45 @@ class Jobs:
         )
 
     async def finish(self, job: Job, now: datetime) -> None:
-        """The job is done."""
-        await self._handle.expect("finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now)
+        await self._bound.expect("finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now)
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
         """Back to the queue, for `due_at`; `failed` counts against the job."""
-        return bool(
-            await self._handle.fetch(
-                "release_job",
-                id=job.id,
-                attempt=job.attempt,
-                due_at=due_at,
-                code=code,
-                failed=int(failed),
-            )
+        return await self._bound.touched(
+            "release_job",
+            id=job.id,
+            attempt=job.attempt,
+            due_at=due_at,
+            code=code,
+            failed=int(failed),
         )
 
     async def bury(self, job: Job, code: str, now: datetime) -> bool:
         """Give up, with the reason."""
-        return bool(
-            await self._handle.fetch("bury_job", id=job.id, attempt=job.attempt, code=code, now=now)
+        return await self._bound.touched(
+            "bury_job", id=job.id, attempt=job.attempt, code=code, now=now
         )
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
         """How many jobs of each kind are queued, running or given up; for a limited access scope,
         of those about its texts.
         """
-        everything = self._handle.access_scope.everything
+        everything = self._bound.access_scope.everything
         return _counts(
-            await self._handle.fetch("job_counts" if everything else "job_counts_in_reach")
+            await self._bound.fetch("job_counts" if everything else "job_counts_in_reach")
         )
 
     async def all_counts(self) -> dict[tuple[str, JobState], int]:
         """The same over all namespaces."""
-        return _counts(await self._handle.fetch("all_job_counts"))
+        return _counts(await self._bound.fetch("all_job_counts"))
 
     async def state(self, job_id: str) -> JobState | None:
-        rows = await self._handle.fetch("job", id=job_id)
+        rows = await self._bound.fetch("job", id=job_id)
         return JobState(rows[0]["state"]) if rows else None
 
     async def of_text(self, job_id: str) -> TextJob | None:
         """A job about a text that is within the access scope."""
-        rows = await self._handle.fetch("job_of_text", id=job_id)
+        rows = await self._bound.fetch("job_of_text", id=job_id)
         return _text_job(rows[0]) if rows else None
 
 

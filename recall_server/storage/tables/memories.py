@@ -5,29 +5,27 @@ from datetime import datetime
 
 from recall_server.domain.attributes import normal_attribute, normal_entity
 from recall_server.domain.audit import AccessCount
-from recall_server.domain.episode import Citation
+from recall_server.domain.episode import Citation, Source, Span
 from recall_server.domain.memory import Memory, MemoryType, Status
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Witness, least_trusted
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Row
-from recall_server.storage.rows import accesses, fact, moment, moment_or_none, span
+from recall_server.domain.text.passages import quote, visible
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
+from recall_server.storage.tables.episodes import Episodes, tags
 
 CORRECTION_REACH = 200
 LINEAGE_DEPTH = 100
 
 
-class Memories:
+class Memories(BoundTable):
     """Rows change in bookkeeping only (access, reinforcement, retirement); texts never do."""
-
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
 
     async def add(self, memory: Memory) -> None:
         known = memory.fact
-        await self._handle.send(
-            "add_memory",
+        await self._bound.send(
+            "add_memories",
             id=memory.id,
             text=memory.text,
             type=memory.type,
@@ -48,16 +46,19 @@ class Memories:
             importance=memory.importance,
             confidence=memory.confidence,
             reinforcements=memory.reinforcements,
-            session_id=memory.session_id,
-            agent_id=memory.agent_id,
+            access_count=memory.access_count,
+            last_accessed_at=memory.last_accessed_at,
+            session_id=memory.source.session_id,
+            agent_id=memory.source.agent_id,
             extractor=memory.extractor,
             container=memory.container,
+            tags=Document(list(memory.source.tags)) if memory.source.tags else None,
         )
         await self.cite(memory.id, memory.citation)
 
     async def cite(self, memory_id: str, citation: Citation) -> None:
         """Add the words of `citation` to what the memory rests on."""
-        await self._handle.send(
+        await self._bound.send(
             "add_citation",
             memory_id=memory_id,
             episode_id=citation.episode_id,
@@ -68,7 +69,7 @@ class Memories:
     async def note(self, decision: Decision) -> None:
         """Write a decision with each memory that it was about."""
         made = decision.resolution
-        await self._handle.many(
+        await self._bound.many(
             "add_decision",
             [
                 {
@@ -85,7 +86,7 @@ class Memories:
     async def decisions(self, ids: Sequence[str]) -> dict[str, list[Resolution]]:
         """The decisions about each of these memories, oldest first."""
         found: dict[str, list[Resolution]] = {}
-        for row in await self._handle.fetch("decisions", ids=list(ids)):
+        for row in await self._bound.fetch("decisions", ids=list(ids)):
             found.setdefault(row["memory_id"], []).append(
                 Resolution(
                     row["question_id"],
@@ -98,21 +99,21 @@ class Memories:
 
     async def citations(self, ids: Sequence[str]) -> list[Citation]:
         """All words that these memories rest on, in the order of the ids."""
-        rows = await self._handle.fetch("citations", ids=list(ids))
+        rows = await self._bound.fetch("citations", ids=list(ids))
         order = {memory_id: place for place, memory_id in enumerate(ids)}
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
 
     async def reinforce(self, memory_id: str, *, counts: bool) -> bool:
         """Count one more witness, if it `counts`; False where the memory is no longer active."""
-        return bool(await self._handle.fetch("reinforce_memory", id=memory_id, more=int(counts)))
+        return bool(await self._bound.fetch("reinforce_memory", id=memory_id, more=int(counts)))
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
         """The speakers of the words that each of these memories rests on, in the order of its
         citations. Of words that several speak, it is the least trusted.
         """
         spoken: dict[tuple[str, int], list[Witness]] = {}
-        for row in await self._handle.fetch("witnesses", ids=list(ids)):
+        for row in await self._bound.fetch("witnesses", ids=list(ids)):
             of_one = spoken.setdefault((row["memory_id"], row["position"]), [])
             said = (row["episode_id"], span(row), row["speaker"])
             of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
@@ -131,7 +132,7 @@ class Memories:
         valid_until: datetime | None = None,
     ) -> bool:
         """Retire an active memory; False where there is none."""
-        rows = await self._handle.fetch(
+        rows = await self._bound.fetch(
             "retire_memory",
             id=memory_id,
             status=status,
@@ -141,15 +142,24 @@ class Memories:
         )
         return bool(rows)
 
-    async def restore(self, memory_id: str, since: datetime) -> bool:
-        """Make a memory active again that was forgotten at `since` or later; False where there is
-        no such one.
-        """
-        return bool(await self._handle.fetch("restore_memory", id=memory_id, since=since))
+    async def forget(self, memory_id: str, now: datetime) -> None:
+        """Forget a memory, active or superseded."""
+        await self._bound.send("forget_memory", id=memory_id, now=now)
+
+    async def restore(self, memory: Memory) -> None:
+        """Set a forgotten memory to this state."""
+        await self._bound.send(
+            "restore_memory",
+            id=memory.id,
+            status=memory.status,
+            retired_at=memory.retired_at,
+            superseded_by=memory.superseded_by,
+            valid_until=memory.valid_until,
+        )
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The active memories of one attribute of one entity."""
-        rows = await self._handle.fetch(
+        rows = await self._bound.fetch(
             "memories_about",
             entity_key=normal_entity(entity),
             attribute_key=normal_attribute(attribute),
@@ -158,57 +168,64 @@ class Memories:
 
     async def of_entity(self, entity: str) -> list[Memory]:
         """The newest active memories of one entity, `CORRECTION_REACH` at most."""
-        rows = await self._handle.fetch(
+        rows = await self._bound.fetch(
             "memories_of_entity", entity_key=normal_entity(entity), limit=CORRECTION_REACH
         )
         return [_memory(row) for row in rows]
 
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """The active memories that were first found in an episode."""
-        rows = await self._handle.fetch("memories_of_episode", episode_id=episode_id)
+        rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
         return [_memory(row) for row in rows]
 
     async def of_topic(self, topic: str, limit: int) -> list[Memory]:
         """The oldest active memories of a topic."""
-        rows = await self._handle.fetch("memories_of_topic", topic=topic, limit=limit)
+        rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
         return [_memory(row) for row in rows]
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Memories in any state, with the words they cite."""
-        rows = await self._handle.fetch("memories_by_id", ids=list(ids))
+        rows = await self._bound.fetch("memories_by_id", ids=list(ids))
         return {row["id"]: _memory(row) for row in rows}
 
     async def active(self, ids: Sequence[str]) -> list[Memory]:
         """The active ones among `ids`."""
-        rows = await self._handle.fetch("active_memories", ids=list(ids))
+        rows = await self._bound.fetch("active_memories", ids=list(ids))
         return [_memory(row) for row in rows]
+
+    async def found(self, ids: Sequence[str]) -> list[Memory]:
+        """Those of `ids` that search finds: active and superseded ones."""
+        return [one for one in (await self.get(ids)).values() if one.status is not Status.FORGOTTEN]
 
     async def texts(self, ids: Sequence[str]) -> dict[str, str]:
         """The texts of the active ones among `ids`."""
-        rows = await self._handle.fetch("active_texts", ids=list(ids))
+        rows = await self._bound.fetch("active_texts", ids=list(ids))
         return {row["id"]: row["text"] for row in rows}
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
-        """The active memories among `ids`, as ranking needs them."""
-        return [_item(row) for row in await self._handle.fetch("memory_items", ids=list(ids))]
+        """The memories among `ids` that search finds: those that are not forgotten."""
+        rows = await self._bound.fetch("memory_items", ids=list(ids))
+        partly = {row["episode_id"] for row in rows if row["has_forgotten"]}
+        forgotten = await Episodes(self._bound).forgotten_words(partly) if partly else {}
+        return [_item(row, forgotten.get(row["episode_id"], ())) for row in rows]
 
     async def page(self, *, limit: int, offset: int, type_: str, topic: str) -> list[Memory]:
         """One page of the active memories, newest first; "" stands for any type or topic."""
-        rows = await self._handle.fetch(
+        rows = await self._bound.fetch(
             "page_of_memories", limit=limit, offset=offset, type=type_, topic=topic
         )
         return [_memory(row) for row in rows]
 
     async def counts(self, *, type_: str = "", topic: str = "") -> Mapping[MemoryType, int]:
         """How many active memories there are of each type."""
-        rows = await self._handle.fetch("count_of_memories", type=type_, topic=topic)
+        rows = await self._bound.fetch("count_of_memories", type=type_, topic=topic)
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def lineage(self, memory_id: str) -> list[Memory]:
         """The memory with those it replaced and those that replaced it, oldest truth first: as far
         as they are in the access scope, and none where it is not itself.
         """
-        rows = await self._handle.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
+        rows = await self._bound.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
         chain = await self.get([row["id"] for row in rows])
         if memory_id not in chain:
             return []
@@ -217,10 +234,11 @@ class Memories:
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
-            await self._handle.send("count_accesses_of_memories", counts=accesses(counts))
+            await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
 
 
-def _item(row: Row) -> Item:
+def _item(row: Row, forgotten: Sequence[Span]) -> Item:
+    cited = span(row)
     return Item(
         id=row["id"],
         kind=ItemKind.MEMORY,
@@ -228,12 +246,22 @@ def _item(row: Row) -> Item:
         topic=row["topic"],
         recorded_at=moment(row["recorded_at"]),
         valid_from=moment(row["valid_from"]),
-        citation=None,
+        citation=Citation(
+            row["episode_id"],
+            cited,
+            visible(row["quote"], cited.start, forgotten),
+            row["speaker"],
+            moment(row["said_at"]),
+        ),
+        quote=quote(row["said"], row["turn_start"], cited, forgotten) if row["said"] else "",
         importance=row["importance"],
         access_count=row["access_count"],
         type=MemoryType(row["type"]),
         attribute=row["attribute"],
         container=row["container"],
+        tags=tags(row),
+        superseded_by=row["superseded_by"],
+        valid_until=moment_or_none(row["valid_until"]),
     )
 
 
@@ -264,8 +292,7 @@ def _memory(row: Row) -> Memory:
         reinforcements=row["reinforcements"],
         access_count=row["access_count"],
         last_accessed_at=moment_or_none(row["last_accessed_at"]),
-        session_id=row["session_id"],
-        agent_id=row["agent_id"],
+        source=Source(row["session_id"], row["agent_id"], tags=tags(row)),
         extractor=row["extractor"],
         container=row["container"],
     )

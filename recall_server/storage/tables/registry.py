@@ -3,9 +3,12 @@ whether row-level security guards it. The queries that follow from that are made
 table of a tenant needs its migrations, one entry, and the queries of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from recall_server.storage.driver import Document, Row, document
 
 
 class Part(StrEnum):
@@ -15,7 +18,7 @@ class Part(StrEnum):
 
     MEMORY = "memory"
     EPISODE = "episode"
-    TURN = "turn"
+    PASSAGE = "passage"
     TASK = "task"
 
 
@@ -26,18 +29,21 @@ class Table:
     `key` is the primary key without the namespace. `goes_with` names, for each part whose erasure
     deletes rows of this table, the column with the id of that part; `redacted` the columns that an
     erasure of a subject or a memory overwrites instead. Where neither is given, `rest` says why
-    such an erasure leaves the table alone. An erasure of the whole namespace deletes all rows,
-    unless `kept` says why not.
+    such an erasure leaves the table alone. An erasure of a subject reads `words` and `labels`: a
+    row with the name in its `words` goes, and the name is taken out of `labels` of rows that stay.
+    An erasure of the whole namespace deletes all rows, unless `kept` says why not.
 
     `columns` are exported as a part of the line `exported`, each `name` or `name:type`, unless
     `not_exported` says why the table is not; `derived` columns are made again by an import, and
-    `inner` ones stay on this server.
+    `inner` ones stay on this server. Together with `key` these are all columns.
     """
 
     name: str
     key: tuple[str, ...] = ("id",)
     goes_with: tuple[tuple[Part, str], ...] = ()
     redacted: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     rest: str = ""
     kept: str = ""
     # Deleted when an erasure of the namespace begins: with these rows all work for it ends.
@@ -46,6 +52,8 @@ class Table:
     spared: str = ""
     # Rows that one transaction of a long erasure deletes. Of episodes few: texts are long.
     batch_rows: int = 1_000
+    # A column of which each value is taken once: `add_new_…` of one that is taken returns no row.
+    once: str = ""
     # Its rows have topics and containers: queries of callers are held to their access scope.
     scoped: bool = False
     tenant: bool = True
@@ -60,6 +68,22 @@ class Table:
         """The exported columns, each with its type: "" for what JSON has itself."""
         pairs = (column.partition(":") for column in self.columns)
         return tuple((name, type_) for name, _, type_ in pairs)
+
+    def labels_of(self, row: Row) -> dict[str, Any]:
+        """The values of `labels`, documents as what they hold."""
+        types = dict(self.fields)
+        return {
+            name: document(row[name]) if types[name] == "document" and row[name] else row[name]
+            for name in self.labels
+        }
+
+    def stored(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a row as queries take them."""
+        types = dict(self.fields)
+        return {
+            name: Document(value) if types.get(name) == "document" and value is not None else value
+            for name, value in row.items()
+        }
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -106,6 +130,9 @@ TABLES = (
         # They go on with this erasure, or with an earlier one.
         spared="kind = 'purge' AND state IN ('queued', 'processing')",
         not_exported="the export of an episode says what is still to be done",
+        inner=_words(
+            "kind payload state attempt failures due_at created_at finished_at error_code"
+        ),
     ),
     Table(
         "decisions",
@@ -124,13 +151,15 @@ TABLES = (
     Table(
         "memories",
         goes_with=((Part.MEMORY, "id"),),
+        words=_words("text topic container entity attribute value"),
+        labels=_words("session_id agent_id tags"),
         scoped=True,
         exported="memory",
         columns=_words(
             "text type topic entity attribute value negated:bool status said_at:time"
             " valid_from:time valid_until:time recorded_at:time retired_at:time superseded_by"
             " importance confidence reinforcements access_count last_accessed_at:time session_id"
-            " agent_id extractor container"
+            " agent_id extractor container tags:document"
         ),
         derived=("entity_key", "attribute_key"),
     ),
@@ -139,17 +168,26 @@ TABLES = (
         key=("type", "topic"),
         rest="a trigger counts down with each memory",
         not_exported="counted again by an import",
+        inner=("memories",),
     ),
     Table(
         "quarantine",
         key=("item_id",),
         goes_with=((Part.EPISODE, "episode_id"),),
         not_exported="a hidden turn is exported as hidden; why it is stays here",
+        inner=_words("episode_id reasons state held_at decided_by decided_at"),
+    ),
+    Table(
+        "forgotten",
+        key=("item_id", "episode_id", "span_start", "span_end"),
+        goes_with=((Part.MEMORY, "item_id"), (Part.EPISODE, "episode_id")),
+        exported="episode",
+        columns=_words("forgotten_at:time"),
     ),
     Table(
         "turns",
         goes_with=((Part.EPISODE, "episode_id"),),
-        redacted=_words("state speaker session"),
+        labels=_words("speaker session"),
         exported="episode",
         columns=_words(
             "position span_start span_end speaker session said_at:time importance state"
@@ -160,11 +198,13 @@ TABLES = (
     Table(
         "episodes",
         goes_with=((Part.EPISODE, "id"),),
-        redacted=_words(
-            "text content_hash idempotency_key request_digest topic session_id agent_id source"
-            " container"
+        redacted=_words("text content_hash idempotency_key request_digest"),
+        labels=_words(
+            "topic name session_id agent_id group_id source source_model source_description tags"
+            " metadata container"
         ),
         batch_rows=20,
+        once="idempotency_key",
         scoped=True,
         exported="episode",
         columns=_words(
@@ -176,56 +216,67 @@ TABLES = (
     Table(
         "embeddings",
         key=("model", "item_id"),
-        goes_with=((Part.MEMORY, "item_id"), (Part.TURN, "item_id")),
+        goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
+        inner=_words("vector version slot code document"),
     ),
     Table(
         "documents",
         key=("slot",),
-        goes_with=((Part.MEMORY, "item_id"), (Part.TURN, "item_id")),
+        goes_with=((Part.MEMORY, "item_id"), (Part.PASSAGE, "item_id")),
         not_exported="made again of the texts",
+        inner=_words(
+            "item_id findable version turn_id span_start span_end heading_start heading_end"
+        ),
     ),
     Table(
         "postings",
         key=("term", "slot"),
         rest="an item is taken out of the word index by its words",
         not_exported="made again of the texts",
+        inner=_words("occurrences length"),
     ),
     Table(
         "terms",
         key=("term",),
         rest="an item is taken out of the word index by its words",
         not_exported="made again of the texts",
+        inner=_words("documents last_slot"),
     ),
     Table(
         "audit_details",
         key=("record_id",),
         rest="labels of calls: without them the audit log would not say who did what",
         not_exported="an export of the audit log has them",
+        inner=_words("salt details"),
     ),
     Table(
         "call_counts",
         key=("accessor", "minute"),
         rest="numbers of calls",
         not_exported="only the last minutes",
+        inner=("calls",),
     ),
     Table(
         "revoked_children",
         key=("parent", "jti"),
         rest="ids of tokens",
         not_exported="tokens open this server only",
+        inner=("expires_at",),
     ),
     Table(
         "closed_containers",
         key=("erasure_id",),
         rest="the names of containers that are being erased; deleted when they are",
         not_exported="only while an erasure goes on",
+        inner=("container",),
     ),
     Table(
         "model_spend",
         key=("day",),
         rest="numbers of tokens of language models",
         not_exported="only the last days",
+        inner=("tokens",),
     ),
     Table(
         "namespaces",
@@ -233,6 +284,10 @@ TABLES = (
         rest="settings and counts",
         kept="the name and its settings at their defaults; all counts are zero",
         not_exported="the policy is in the manifest, the counts are made again",
+        inner=_words(
+            "created_at documents words index_version conflict_policy tokens_not_before"
+            " erase_epoch words_stale last_slot stored_bytes held_at held_because"
+        ),
     ),
     Table(
         "api_tokens",
@@ -240,6 +295,11 @@ TABLES = (
         rest="tokens of the namespace, whatever is erased of it",
         kept="revoked and without labels, so that a token is refused as a revoked one",
         not_exported="tokens open this server only",
+        inner=_words(
+            "token_hash label created_at revoked_at scopes topics types agent_id parent"
+            " expires_at expired_at uses_left last_used_at refused_at children_not_before"
+            " containers"
+        ),
     ),
     Table(
         "tool_call_records",
@@ -258,12 +318,17 @@ TABLES = (
         rest="the last record of the audit log",
         kept="the last record of the audit log",
         not_exported="an export of the audit log has the chain",
+        inner=_words("seq digest checkpoint_seq"),
     ),
     Table(
         "erasures",
         rest="what was erased, in numbers",
         kept="what was erased, in numbers",
         not_exported="receipts are those of the server that erased",
+        inner=_words(
+            "kind requested_by requested_at state claims left_behind purged_at secret_hash"
+            " receipt collected_at sealed"
+        ),
     ),
     Table(
         "erased",
@@ -285,6 +350,8 @@ ENDS_WORK = tuple(table.name for table in TABLES if table.ends_work)
 DIGESTED = ("memories", "turns", "episodes")
 # Of the others it deletes some rows at a time, whichever.
 SOME_AT_A_TIME = tuple(name for name in DELETED if name not in {*ENDS_WORK, *DIGESTED})
+# How often a search has shown each of their rows.
+COUNTED = tuple(table.name for table in TABLES if "access_count" in table.columns)
 # Lines that an import takes in; the others say what happened on the server that was left.
 IMPORTED = ("episode", "memory")
 
@@ -296,7 +363,7 @@ def with_part(part: Part) -> tuple[str, ...]:
 
 def queries() -> str:
     """The queries that follow from the registry, as a file of named queries."""
-    return "\n".join(_erasing()) + "\n" + "\n".join(_exporting())
+    return "\n".join((*_erasing(), *_redacting(), *_exporting(), *map(_count_accesses, COUNTED)))
 
 
 def _erasing() -> Iterator[str]:
@@ -330,6 +397,15 @@ DELETE FROM {table.name} WHERE namespace = :namespace AND ctid = ANY(ARRAY(
 )) RETURNING 1 AS one"""
 
 
+def _redacting() -> Iterator[str]:
+    head = "-- any scope: an erasure takes all that it is asked for\n"
+    for name in DIGESTED:
+        table = BY_NAME[name]
+        written = ", ".join(f"{column} = :{column}" for column in table.redacted + table.labels)
+        row = "WHERE namespace = :namespace AND id"
+        yield f"-- query: redact_{name}\n{head}UPDATE {name} SET {written} {row} = :id"
+
+
 def _exporting() -> Iterator[str]:
     for table in TABLES:
         if not table.exported:
@@ -343,7 +419,7 @@ def _exporting() -> Iterator[str]:
             yield f"-- query: export_{table.name}\n{head}{page}"
             yield f"-- query: export_{table.name}_by_id\n{head}{read} AND id IN (:ids...)"
         else:
-            ((_, owner),) = table.goes_with
+            owner = table.goes_with[-1][1]
             order = (owner, "position") if "position" in table.columns else table.key
             yield (
                 f"-- query: export_{table.name}_of\n{head}{read} AND {owner} IN (:ids...)\n"
@@ -351,7 +427,43 @@ def _exporting() -> Iterator[str]:
             )
         if table.exported in IMPORTED:
             values = ", ".join(f":{name}" for name in names)
-            yield (
-                f"-- query: import_{table.name}\n"
-                f"INSERT INTO {table.name} (namespace, {columns}) VALUES (:namespace, {values})"
+            insert = (
+                f"INSERT INTO {table.name} (namespace, {columns})\nVALUES (:namespace, {values})"
             )
+            yield f"-- query: add_{table.name}\n{insert}"
+            if table.once:
+                yield (
+                    f"-- query: add_new_{table.name}\n{insert}\n"
+                    f"ON CONFLICT (namespace, {table.once}) DO NOTHING RETURNING id"
+                )
+
+
+def _count_accesses(name: str) -> str:
+    return f"""-- query: count_accesses_of_{name}
+-- any scope: of rows that a caller was shown
+-- in: sqlite
+-- The namespace comes from the counts, so that each row is looked up by its key: SQLite, which
+-- knows nothing of a namespace, would go through all of its rows.
+WITH counted AS MATERIALIZED (
+  SELECT :namespace AS counted_namespace, value ->> 0 AS counted_id, value ->> 1 AS times,
+    value ->> 2 AS last
+  FROM json_each(:counts)
+)
+UPDATE {name} SET access_count = access_count + times,
+  last_accessed_at = max(COALESCE(last_accessed_at, ''), last)
+FROM counted
+WHERE namespace = counted_namespace AND id = counted_id
+-- in: postgres
+-- A row that a change has locked is not waited for: it loses these accesses, and nobody waits for
+-- somebody in a circle.
+UPDATE {name} SET access_count = access_count + times,
+  last_accessed_at = GREATEST(last_accessed_at, last)
+FROM (
+  SELECT known.id AS counted_id, (c.value ->> 1)::bigint AS times,
+    (c.value ->> 2)::timestamptz AS last
+  FROM jsonb_array_elements(:counts) c CROSS JOIN LATERAL (
+    SELECT id FROM {name} WHERE namespace = :namespace AND id = c.value ->> 0
+    LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+  ) AS known
+) AS counted
+WHERE namespace = :namespace AND id = counted_id"""

@@ -1,7 +1,7 @@
 """The tables of tasks (`runs`): consolidations under way, paused and done, and their events."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -19,10 +19,10 @@ from recall_server.domain.task import (
     TaskState,
     Work,
 )
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document, Row
-from recall_server.storage.rows import document, moment, moment_or_none
-from recall_server.storage.tables.usage import return_quota, take_quota
+from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.tables.jobs import Jobs
+from recall_server.storage.tables.limits import return_quota, take_quota
 
 _Messages = tuple[Message, ...]
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -30,7 +30,7 @@ _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a page of runs begins: behind this one."""
+    """Where a page of tasks begins: behind this one."""
 
     changed_at: datetime
     task_id: str
@@ -38,24 +38,21 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which runs are asked for; changed at `since` or later."""
+    """Which tasks are asked for; changed at `since` or later."""
 
     context_id: str = ""
     state: TaskState | None = None
     since: datetime | None = None
 
 
-class TaskTable:
-    """A run is changed by compare-and-swap on its version; its events are written with it."""
-
-    def __init__(self, handle: BoundConnection) -> None:
-        self._handle = handle
+class TaskTable(BoundTable):
+    """A task is changed by compare-and-swap on its version; its events are written with it."""
 
     async def add(self, task: Task) -> Task:
-        """Keep a new run, with the event that it is there. Raises `QuotaExceeded`."""
+        """Keep a new task, with its first event. Raises `QuotaExceeded`."""
         task = replace(task, events=1)
-        size = await take_quota(self._handle, task.request.text or "")
-        await self._handle.send(
+        size = await take_quota(self._bound, task.request.text or "")
+        await self._bound.send(
             "add_run",
             id=task.id,
             context_id=task.context_id,
@@ -65,16 +62,16 @@ class TaskTable:
             stored_bytes=size,
             **(written := _changing(task)),
         )
-        await self._happened(task, 1, [task.status], written)
+        await self._add_events(task, 1, [task.status], written)
         return task
 
     async def get(self, task_id: str) -> Task | None:
-        rows = await self._handle.fetch("run", id=task_id)
+        rows = await self._bound.fetch("run", id=task_id)
         return _run(rows[0]) if rows else None
 
     async def locked(self, task_id: str) -> Task | None:
-        """The run, locked: no other transaction changes it before this one ends."""
-        rows = await self._handle.fetch("locked_run", id=task_id)
+        """The task, locked: no other transaction changes it before this one ends."""
+        rows = await self._bound.fetch("locked_run", id=task_id)
         return _run(rows[0]) if rows else None
 
     async def save(self, task: Task, *happened: Status | Outcome) -> Task:
@@ -83,36 +80,38 @@ class TaskTable:
         Where it was changed meanwhile, `Stale` is raised (see `Connection.expect`).
         """
         saved = replace(task, events=task.events + len(happened))
-        await self._handle.expect(
+        await self._bound.expect(
             "change_run",
             Stale(),
             id=task.id,
             version=task.version,
             **(written := _changing(saved)),
         )
-        await self._happened(task, task.events + 1, happened, written)
+        await self._add_events(task, task.events + 1, happened, written)
         return replace(saved, version=task.version + 1)
 
-    async def _happened(
+    async def _add_events(
         self,
         task: Task,
         first: int,
-        what: Sequence[Status | Outcome],
+        events: Sequence[Status | Outcome],
         written: Mapping[str, Any],
     ) -> None:
-        """Events, by the documents of the run where they are `written` already."""
+        """Events, by the documents of the task where they are `written` already."""
         rows: list[dict[str, Any]] = []
-        for seq, one in enumerate(what, first):
-            name = "outcome" if isinstance(one, Outcome) else "status"
-            known = written[name] if one is getattr(task, name) else _document(type(one), one)
-            rows.append(
-                {"run_id": task.id, "seq": seq, "status": None, "outcome": None} | {name: known}
+        for seq, event in enumerate(events, first):
+            name = "outcome" if isinstance(event, Outcome) else "status"
+            stored = (
+                written[name] if event is getattr(task, name) else _document(type(event), event)
             )
-        await self._handle.many("add_run_event", rows)
+            rows.append(
+                {"run_id": task.id, "seq": seq, "status": None, "outcome": None} | {name: stored}
+            )
+        await self._bound.many("add_run_event", rows)
 
     async def events(self, task_id: str, after: int) -> list[Event]:
-        """The events of the run after `after`, in order."""
-        rows = await self._handle.fetch("run_events", run_id=task_id, after=after)
+        """The events of the task after `after`, in order."""
+        rows = await self._bound.fetch("run_events", run_id=task_id, after=after)
         return [
             Event(
                 task_id,
@@ -125,8 +124,8 @@ class TaskTable:
         ]
 
     async def page(self, wanted: Filter, *, after: Cursor | None, limit: int) -> list[Task]:
-        """The runs that changed last, newest first."""
-        rows = await self._handle.fetch(
+        """The tasks that changed last, newest first."""
+        rows = await self._bound.fetch(
             "runs",
             before=after.changed_at if after else _NEVER,
             before_id=after.task_id if after else "",
@@ -136,24 +135,23 @@ class TaskTable:
         return [_run(row) for row in rows]
 
     async def asking(self, question_id: str) -> str | None:
-        """The run that waits for an answer to this question."""
-        rows = await self._handle.fetch("asking", question=question_id)
+        """The task that waits for an answer to this question."""
+        rows = await self._bound.fetch("asking", question=question_id)
         return rows[0]["id"] if rows else None
 
     async def count(self, wanted: Filter) -> int:
-        rows = await self._handle.fetch("count_of_runs", **_filtering(wanted))
+        rows = await self._bound.fetch("count_of_runs", **_filtering(wanted))
         return int(rows[0]["runs"])
 
     async def hand_over(self, task_id: str) -> None:
-        """The text of the run becomes an episode, which takes its part of the quota."""
-        await self._handle.send("return_quota_of_run", id=task_id)
-        await self._handle.send("empty_run", id=task_id)
+        """The text of the task becomes an episode, which takes its part of the quota."""
+        await self._bound.send("return_quota_of_run", id=task_id)
+        await self._bound.send("empty_run", id=task_id)
 
     async def remove(self, task_id: str) -> None:
-        """Forget the run and all that happened to it."""
-        await self._handle.send("delete_run_events", id=task_id)
-        for row in await self._handle.fetch("delete_run", id=task_id):
-            await return_quota(self._handle, row["stored_bytes"])
+        await self._bound.send("delete_run_events", id=task_id)
+        for row in await self._bound.fetch("delete_run", id=task_id):
+            await return_quota(self._bound, row["stored_bytes"])
 
 
 def _filtering(wanted: Filter) -> dict[str, Any]:
@@ -176,7 +174,9 @@ def _changing(task: Task) -> dict[str, Any]:
         "messages": _document(_Messages, task.messages),
         "outcome": _document(Outcome, task.outcome),
         "topic": _only(task.request.topic, (memory.topic for memory in task.memories())),
-        "agent_id": _only(task.request.source.agent_id, (one.agent_id for one in task.memories())),
+        "agent_id": _only(
+            task.request.source.agent_id, (one.source.agent_id for one in task.memories())
+        ),
         "container": _only(task.request.container, (one.container for one in task.memories())),
     }
 
@@ -188,12 +188,14 @@ def _only(one: str | None, others: Iterable[str | None]) -> str | None:
 
 @cache
 def _adapter(type_: Any) -> TypeAdapter[Any]:
-    """Made on use: most commands read no run."""
+    """Made on use: most commands read no task."""
     return TypeAdapter(type_)
 
 
 def _document(type_: Any, value: Any) -> Document | None:
-    return None if value is None else Document(_adapter(type_).dump_python(value, mode="json"))
+    if value is None:
+        return None
+    return Document(_adapter(type_).dump_python(value, mode="json", by_alias=True))
 
 
 def _read(type_: Any, value: Any) -> Any:
@@ -215,4 +217,146 @@ def _run(row: Row) -> Task:
         round=row["round"],
         events=row["events"],
         expires_at=moment_or_none(row["expires_at"]),
+    )
+
+
+PUSH = "push"
+CONFIGS_MAX = 10
+"""Configs of one task."""
+
+
+@dataclass(frozen=True)
+class PushConfig:
+    """Where the events of a task are sent, and what is shown there: the `scheme` of the
+    credentials, and the `secret`, sealed.
+
+    `delivered_seq` is the last event that arrived, `failures` the attempts that failed since.
+    """
+
+    task_id: str
+    id: str
+    url: str
+    scheme: str
+    secret: bytes | None = field(repr=False)
+    delivered_seq: int
+    created_at: datetime
+    failures: int = 0
+
+
+class Pushes(BoundTable):
+    """A config is held by one sender at a time; nothing is written for a sender that no longer
+    holds it.
+    """
+
+    async def put(self, config: PushConfig) -> PushConfig:
+        """Write a config. Where there is one of this id, it takes its place but for what was
+        delivered, and a sender that holds it loses it. Returns the config as it now is.
+        """
+        rows = await self._bound.fetch(
+            "put_push",
+            run_id=config.task_id,
+            id=config.id,
+            url=config.url,
+            scheme=config.scheme,
+            secret=config.secret,
+            delivered_seq=config.delivered_seq,
+            now=config.created_at,
+        )
+        return _config(rows[0])
+
+    async def get(self, task_id: str, config_id: str) -> PushConfig | None:
+        rows = await self._bound.fetch("push", run_id=task_id, id=config_id)
+        return _config(rows[0]) if rows else None
+
+    async def page(self, task_id: str, *, after: str = "", limit: int) -> list[PushConfig]:
+        """The configs of a task behind the id `after`, by id."""
+        rows = await self._bound.fetch("pushes", run_id=task_id, after=after, limit=limit)
+        return [_config(row) for row in rows]
+
+    async def any_sealed(self) -> bool:
+        """Whether a secret is kept."""
+        return await self._bound.touched("sealed_secret")
+
+    async def remove(self, task_id: str, config_id: str) -> bool:
+        """False where there is none."""
+        return await self._bound.touched("remove_push", run_id=task_id, id=config_id)
+
+    async def remove_held(self, config: PushConfig, holder: str) -> bool:
+        """Remove the config that `holder` holds; False where it no longer does."""
+        return await self._bound.touched(
+            "remove_held_push", run_id=config.task_id, id=config.id, holder=holder
+        )
+
+    async def clear(self, task_id: str) -> None:
+        await self._bound.send("remove_pushes", run_id=task_id)
+
+    async def promise(self, task_id: str, job_id: str, now: datetime) -> None:
+        """Add a job for each config of the task, named after `job_id`; to be called in the
+        transaction that writes the event.
+        """
+        await self._bound.send("promise_pushes", run_id=task_id, job_id=job_id, kind=PUSH, now=now)
+
+    async def promise_end(
+        self, task_id: str, job_id: str, kind: str, due_at: datetime, now: datetime
+    ) -> None:
+        """Add one job of that kind, where the task has any config."""
+        await self._bound.send(
+            "promise_push_end", run_id=task_id, job_id=job_id, kind=kind, due_at=due_at, now=now
+        )
+
+    async def promise_one(
+        self, config: PushConfig, now: datetime, new_id: Callable[[str], str]
+    ) -> None:
+        payload = {"run_id": config.task_id, "config_id": config.id}
+        await Jobs(self._bound).add(new_id("job"), PUSH, payload, now)
+
+    async def claim(
+        self, task_id: str, config_id: str, holder: str, *, now: datetime, until: datetime
+    ) -> PushConfig | None:
+        """Hold the config until `until`; None where it is held, at rest, or not there."""
+        rows = await self._bound.fetch(
+            "claim_push", run_id=task_id, id=config_id, holder=holder, now=now, until=until
+        )
+        return _config(rows[0]) if rows else None
+
+    async def advance(
+        self, config: PushConfig, holder: str, *, seq: int, final: bool, until: datetime
+    ) -> bool:
+        """The event `seq` has arrived: remember it, and hold the config longer. Behind the `final`
+        one the secret is forgotten. False where `holder` no longer holds it.
+        """
+        return await self._bound.touched(
+            "advance_push",
+            run_id=config.task_id,
+            id=config.id,
+            holder=holder,
+            seq=seq,
+            final=int(final),
+            until=until,
+        )
+
+    async def release(
+        self, config: PushConfig, holder: str, *, rest_until: datetime | None, failed: bool
+    ) -> None:
+        """Let go of the config; it is not claimed before `rest_until`."""
+        await self._bound.send(
+            "release_push",
+            run_id=config.task_id,
+            id=config.id,
+            holder=holder,
+            until=rest_until,
+            failed=int(failed),
+        )
+
+
+def _config(row: Row) -> PushConfig:
+    return PushConfig(
+        task_id=row["run_id"],
+        id=row["id"],
+        url=row["url"],
+        scheme=row["scheme"],
+        secret=None if row["secret"] is None else bytes(row["secret"]),
+        delivered_seq=row["delivered_seq"],
+        created_at=moment(row["created_at"]),
+        failures=row["failures"],
     )

@@ -9,8 +9,7 @@ import pytest
 from recall_server.bootstrap import open_application
 from recall_server.domain.errors import Invalid
 from recall_server.domain.permissions import Scope
-from recall_server.integrations.crypto.issuers import load
-from recall_server.integrations.crypto.key_set import keys_of
+from recall_server.integrations.crypto.issuers import keys_of, load
 from tests.support.application import settings_for
 from tests.support.identity_provider import jwk, private
 from tests.support.paths import ROOT

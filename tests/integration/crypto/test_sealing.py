@@ -4,9 +4,8 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from recall_server.domain.errors import Invalid
-from recall_server.domain.external_errors import SecretKeyMissing, SecretUnreadable
-from recall_server.integrations.crypto.sealing import Sealer
+from recall_server.domain.errors import Invalid, SecretKeyMissing, SecretUnreadable
+from recall_server.integrations.crypto.keys import Sealer
 
 OLD, NEW = (urlsafe_b64encode(bytes([byte]) * 32).decode() for byte in (1, 2))
 SECRETS = {"token": "plain words"}

@@ -16,10 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from recall_server.domain.errors import Invalid
-from recall_server.domain.external_errors import PushFailed, PushUrlRefused
-from recall_server.integrations.http.addresses import Exempt, is_public
-from recall_server.integrations.http.webhook import Answer, Resolver, Webhook
+from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
+from recall_server.integrations.webhook import Answer, Exempt, Resolver, Webhook, is_public
 from tests.support.models import Manner, Reply
 from tests.support.receivers import OK, Receiver, loopback
 

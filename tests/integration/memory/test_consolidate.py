@@ -10,17 +10,22 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
-from recall_server.domain.errors import NotFound, NotWaiting, TaskEnded, TaskNotFound
-from recall_server.domain.external_errors import ModelUnavailable
+from recall_server.domain.errors import (
+    ModelUnavailable,
+    NotFound,
+    NotWaiting,
+    TaskEnded,
+    TaskNotFound,
+)
 from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Choice, Policy, Question
 from recall_server.domain.task import Expiry, Mode, Request, Task, TaskState
-from recall_server.integrations.extraction.merger import Merged
+from recall_server.integrations.extraction.extractor import Merged
 from recall_server.worker import FAILURES_MAX
 from tests.support.application import Open, settings_for
-from tests.support.conversation import ALICE, context, drained, enter, memories, remember
+from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.extractors import Scripted
 from tests.support.models import HashEmbedder
 from tests.support.runtime import Clock
@@ -42,13 +47,13 @@ async def task(application: Application, text: str = "", **given: object) -> Tas
     )
     started = await application.services.consolidate.start(context(application), request)
     await drained(application)
-    return await application.services.tasks.get(ALICE, started.id)
+    return await application.services.tasks.get(context(application), started.id)
 
 
 async def answered(application: Application, paused: Task, given: object) -> Task:
     await application.services.tasks.answer(context(application), paused.id, given)  # type: ignore[arg-type]
     await drained(application)
-    return await application.services.tasks.get(ALICE, paused.id)
+    return await application.services.tasks.get(context(application), paused.id)
 
 
 async def values(application: Application) -> list[str]:
@@ -155,12 +160,14 @@ async def test_a_run_whose_worker_was_lost_is_taken_up_again_and_applied_once(
     async with application.store.transaction(None) as tx:
         assert await tx.jobs.claim("", clock(), clock() + timedelta(minutes=3))  # and it dies
     await drained(application)
-    assert not (await application.services.tasks.get(ALICE, started.id)).status.state.final
+    assert not (
+        await application.services.tasks.get(context(application), started.id)
+    ).status.state.final
 
     clock.pass_(timedelta(minutes=4))
     await drained(application)
 
-    done = await application.services.tasks.get(ALICE, started.id)
+    done = await application.services.tasks.get(context(application), started.id)
     assert done.status.state is TaskState.COMPLETED
     assert await values(application) == ["Lisbon"]
 
@@ -339,12 +346,16 @@ async def test_what_nobody_answers_in_time_ends_as_was_said(
     paused = await task(application, PORTO, expires_in_s=3600.0, on_expiry=on_expiry)
     clock.pass_(timedelta(minutes=59))
     await drained(application)
-    assert (await application.services.tasks.get(ALICE, paused.id)).status == paused.status
+    assert (
+        await application.services.tasks.get(context(application), paused.id)
+    ).status == paused.status
 
     clock.pass_(timedelta(minutes=2))
     await drained(application)
 
-    assert (await application.services.tasks.get(ALICE, paused.id)).status.state is state
+    assert (
+        await application.services.tasks.get(context(application), paused.id)
+    ).status.state is state
     assert await values(application) == left
 
 
@@ -354,13 +365,13 @@ async def test_an_ended_run_is_removed_after_its_time(
     done = await task(application, LISBON)
     clock.pass_(timedelta(days=29))
     await drained(application)
-    assert (await application.services.tasks.get(ALICE, done.id)).id == done.id
+    assert (await application.services.tasks.get(context(application), done.id)).id == done.id
 
     clock.pass_(timedelta(days=2))
     await drained(application)
 
     with pytest.raises(TaskNotFound):
-        await application.services.tasks.get(ALICE, done.id)
+        await application.services.tasks.get(context(application), done.id)
     assert await values(application) == ["Lisbon"]
 
 
@@ -378,7 +389,9 @@ async def test_a_model_that_is_away_is_waited_for(open_app: Open, clock: Clock) 
         clock.pass_(timedelta(minutes=1))
         await drained(application)
 
-        assert (await application.services.tasks.get(ALICE, waiting.id)).status.state.final
+        assert (
+            await application.services.tasks.get(context(application), waiting.id)
+        ).status.state.final
 
 
 async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory(
@@ -397,8 +410,8 @@ async def test_a_run_that_another_process_has_ended_is_not_worked_on_from_memory
         clock.pass_(timedelta(minutes=1))
         await drained(first)
 
-        found = await first.services.tasks.get(ALICE, control.id)
-        left = await first.services.tasks.get(ALICE, ended.id)
+        found = await first.services.tasks.get(context(first), control.id)
+        left = await first.services.tasks.get(context(first), ended.id)
         assert found.status.state is TaskState.COMPLETED
         assert left.status.state is TaskState.CANCELED
         assert await values(first) == kept == ["Lisbon"]
@@ -416,7 +429,9 @@ async def test_whoever_waits_for_a_run_that_is_given_up_is_told_at_once(
             async with application.store.transaction(None) as tx:
                 await tx.jobs.claim("", clock(), clock() + timedelta(minutes=1))
             clock.pass_(timedelta(minutes=2))
-        waiting = asyncio.create_task(application.services.tasks.wait_until_idle(ALICE, started))
+        waiting = asyncio.create_task(
+            application.services.tasks.wait_until_idle(context(application), started)
+        )
         await asyncio.sleep(0)
         await drained(application)
         async with asyncio.timeout(5):
@@ -447,7 +462,7 @@ async def test_fifty_paused_runs_hold_no_task_of_the_loop(application: Applicati
         await application.services.consolidate.start(context(application), request)
     await drained(application)
 
-    waiting = await application.services.tasks.questions(ALICE, limit=1_000)
+    waiting = await application.services.tasks.questions(context(application), limit=1_000)
     assert len(waiting) == 50
     assert len(asyncio.all_tasks()) == before
 
@@ -460,13 +475,13 @@ async def test_another_tenant_finds_nothing(application: Application) -> None:
     tasks = application.services.tasks
 
     with pytest.raises(TaskNotFound):
-        await tasks.get(mallory, paused.id)
+        await tasks.get(context(application, mallory), paused.id)
     with pytest.raises(TaskNotFound):
         await tasks.answer(context(application, mallory), paused.id, "keep_new")
     with pytest.raises(TaskNotFound):
         await tasks.cancel(context(application, mallory), paused.id)
-    assert await tasks.questions(mallory, limit=10) == []
-    assert len(await tasks.questions(ALICE, limit=10)) == 1
+    assert await tasks.questions(context(application, mallory), limit=10) == []
+    assert len(await tasks.questions(context(application), limit=10)) == 1
 
 
 # --- merging ---

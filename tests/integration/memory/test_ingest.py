@@ -13,15 +13,16 @@ from recall_server.domain.errors import (
     IdempotencyConflict,
     Invalid,
     InvalidText,
+    ModelAnswerInvalid,
+    ModelUnavailable,
     RecallError,
     TextTooLong,
 )
-from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Candidate
-from recall_server.domain.job import JobState
 from recall_server.domain.memory import Fact, MemoryType, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
+from recall_server.domain.task import JobState
 from recall_server.domain.text.transcript import chunk
 from recall_server.services.memory.ingest import EXTRACT, Accepted, Submission
 from recall_server.storage.postgres import driver
@@ -147,7 +148,7 @@ async def test_the_newer_of_two_values_supersedes_the_older(open_app: Open, cloc
     assert (old.fact and old.fact.value, new.fact and new.fact.value) == ("Oslo", "Lisbon")
     assert (old.status, old.superseded_by) == (Status.SUPERSEDED, new.id)
     assert old.valid_until == new.valid_from
-    assert [hit.item.id for hit in found.hits] == [new.id]
+    assert [hit.item.id for hit in found.hits] == [new.id, old.id]
 
 
 async def test_what_is_told_late_goes_into_history_at_once(open_app: Open) -> None:
@@ -378,7 +379,11 @@ async def test_a_submission_may_say_who_and_which_session(open_app: Open) -> Non
         await drained(application)
         (memory,) = await memories(application)
 
-    assert (memory.session_id, memory.agent_id, memory.topic) == ("s1", "agent-7", "life")
+    assert (memory.source.session_id, memory.source.agent_id, memory.topic) == (
+        "s1",
+        "agent-7",
+        "life",
+    )
 
 
 async def test_each_operation_leaves_one_line_in_the_book(open_app: Open) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from recall_server.domain.external_errors import ModelAnswerInvalid, ModelUnavailable
+from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Candidate, Extraction, Usage
 from recall_server.domain.memory import Fact, MemoryType
 from recall_server.integrations.extraction.claude import OUTPUT, ClaudeExtractor, Entry

@@ -15,9 +15,8 @@ import pytest
 
 from recall_server import factories
 from recall_server.config import Settings
-from recall_server.domain.errors import Invalid
-from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX
+from recall_server.domain.errors import EmbedderUnavailable, Invalid
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX
 from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
 from tests.support.models import Manner, Reply, ScriptedModel, json_reply
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.external_errors import ModelUnavailable
+from recall_server.domain.errors import ModelUnavailable
 from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.security.screening import orders
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.claude_merge import ClaudeMerger, objections
-from recall_server.integrations.extraction.merger import MERGED_CHARS_MAX, Merged, Merger
+from recall_server.integrations.extraction.claude import ClaudeMerger, objections
+from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
 from recall_server.integrations.extraction.rules.merge import NAME, SENTENCES_MAX, RulesMerger
 from recall_server.integrations.llm import prompts
 from tests.support.models import WHEN, Manner, Pauses, Reply, ScriptedModel, error, says

@@ -20,7 +20,7 @@ NAMES = sorted(
 )
 # A changed text needs a new version, because memories say which version they came from.
 WRITTEN = {("extract", "1"): "4df646aee1119573", ("merge", "1"): "8a13defb66daeff4"}
-GOOD = "name: hello\nversion: 3\n\n# System\n\nBe {{mood}}.\n\n# User\n\nSay {{word}}, {{word}}!\n"
+GOOD = "version: 3\n\n# System\n\nBe {{mood}}.\n\n# User\n\nSay {{word}}, {{word}}!\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,14 +94,8 @@ def test_a_missing_or_unknown_placeholder_is_refused(values: dict[str, str], nam
     [
         ("version: 3\n", ""),
         ("version: 3\n", "version:\n"),
-        ("version: 3\n", "version: 3\nversion: 4\n"),
-        ("version: 3\n", "version: 3\nanswer: json\n"),
-        ("name: hello", "name: goodbye"),
         ("# User", "# Users"),
         ("# System\n", ""),
-        ("Be {{mood}}.", ""),
-        ("{{mood}}", "{{ mood }}"),
-        ("# User", "# User\n\nHi.\n\n# User"),
     ],
 )
 def test_a_prompt_file_with_a_mistake_is_refused(old: str, new: str) -> None:

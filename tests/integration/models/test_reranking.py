@@ -6,11 +6,10 @@ import pytest
 
 from recall_server import factories
 from recall_server.config import Settings
-from recall_server.domain.errors import Invalid
-from recall_server.domain.external_errors import RerankerUnavailable
+from recall_server.domain.errors import Invalid, RerankerUnavailable
 from recall_server.domain.namespace import namespace
+from recall_server.integrations.rerankers import Passage, RerankQuery
 from recall_server.integrations.rerankers.maxsim import word_weights
-from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
 
 
 def test_none_is_chosen_unless_one_is_named() -> None:

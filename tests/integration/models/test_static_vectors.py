@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import wordllama
 
-from recall_server.domain.external_errors import EmbedderUnavailable
-from recall_server.integrations.embeddings import static_vectors
-from recall_server.integrations.embeddings.embedder import TEXT_CHARS_MAX, Vectors
-from recall_server.integrations.embeddings.sentence_vectors import SentenceEmbedder
+from recall_server.domain.errors import EmbedderUnavailable
+from recall_server.integrations.embeddings import TEXT_CHARS_MAX, Vectors, static_vectors
 from recall_server.integrations.embeddings.static_vectors import INLINE_CHARS_MAX, StaticEmbedder
+from recall_server.integrations.embeddings.torch_models import SentenceEmbedder
 from tests.support.models import HashEmbedder
 
 TEXTS = [

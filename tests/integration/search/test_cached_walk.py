@@ -14,6 +14,7 @@ from recall_server.application import Application
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.query import Query, Scores
+from recall_server.services.memory.embedding import RECIPE
 from recall_server.storage.index import vector_cache, vectors, words
 from recall_server.storage.store import Store
 from tests.support.application import Open
@@ -63,7 +64,7 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
 ) -> None:
     for module, name, value in (
         (vector_cache, "WHOLE_UP_TO", 3),
-        (vector_cache, "ROUNDED_UP_TO", 8),
+        (vector_cache, "ROUNDED_UP_TO", 16),
         (vector_cache, "EXACT_UP_TO", 3),
         (vectors, "INLINE_UP_TO", 5),
         (vectors, "VECTORS_PAGE", 4),
@@ -93,7 +94,7 @@ async def test_whatever_is_done_what_is_held_finds_what_is_stored(
 def _kind(application: Application) -> str:
     """The form in which vectors are held."""
     (index,) = application.store._cache._indexes.values()
-    vectors = index.vectors("hash/64+2", 64).vectors
+    vectors = index.vectors(f"hash/64+{RECIPE}", 64).vectors
     if vectors is None:
         return "codes"
     return "whole" if isinstance(vectors, vector_cache.WholeVectors) else "rounded"

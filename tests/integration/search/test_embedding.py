@@ -8,16 +8,17 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.episode import Episode, Span, Turn
-from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.query import Query
-from recall_server.integrations.embeddings.embedder import Vectors
+from recall_server.domain.text.passages import VisiblePassage, visible_passages
+from recall_server.integrations.embeddings import Vectors
 from recall_server.integrations.embeddings.http_vectors import HttpEmbedder
 from recall_server.services.memory.embedding import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
     ItemEmbedder,
     of_memory,
-    of_turns,
+    of_passages,
 )
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
@@ -60,16 +61,21 @@ class Watched(HashEmbedder):
         return await super().embed(texts)
 
 
+def spoken(*turns: tuple[str | None, str], **given: int) -> dict[str, VisiblePassage]:
+    return visible_passages(episode(*turns, **given))
+
+
 async def stored(application: Application) -> dict[str, Vectors]:
     assert application.embedder is not None
     async with application.store.transaction(ALICE, write=False) as tx:
-        ids = [row["id"] for row in await tx.handle.fetch("found_turns", after="", limit=99)]
-        ids += [row["id"] for row in await tx.handle.fetch("found_memories", after="", limit=99)]
-        return await tx.vectors.of(application.embedder.model, ids)
+        ids, _ = await tx.findables.page(0)
+        return await tx.vectors.get(application.embedder.model, ids)
 
 
 def test_a_turn_is_embedded_with_its_speaker_behind_the_words_before_it() -> None:
-    made = of_turns(episode(("Ana", "Tea or coffee?"), ("Ben", "Tea."), (None, "So be it.")))
+    made = of_passages(
+        visible_passages(episode(("Ana", "Tea or coffee?"), ("Ben", "Tea."), (None, "So be it.")))
+    )
 
     assert made == {
         "ep.0": ("Ana: Tea or coffee?",),
@@ -80,29 +86,33 @@ def test_a_turn_is_embedded_with_its_speaker_behind_the_words_before_it() -> Non
 
 def test_a_memory_is_embedded_with_the_turn_it_rests_on() -> None:
     said = episode(("Ana", "Tea or coffee?"), ("Ben", "Tea. Always."))
-    turns = of_turns(said)
+    found = visible_passages(said)
+    texts = of_passages(found)
+    always, end = said.text.index("Always"), len(said.text)
 
-    inside = of_memory("Ben drinks tea.", said.text.index("Always"), said, turns)
-    outside = of_memory("Ben drinks tea.", len(said.text), said, turns)
+    inside = of_memory("Ben drinks tea.", Span(always, always + 6), found, texts)
+    outside = of_memory("Ben drinks tea.", Span(end, end + 1), found, texts)
 
     assert inside == ("Ben drinks tea.", "Tea or coffee? Ben: Tea. Always.")
     assert outside == ("Ben drinks tea.",)
 
 
 def test_what_is_hidden_has_no_part_in_a_vector() -> None:
-    made = of_turns(episode(("Ana", "one"), ("Ben", "two"), ("Ana", "three"), hidden=1))
+    made = of_passages(
+        visible_passages(episode(("Ana", "one"), ("Ben", "two"), ("Ana", "three"), hidden=1))
+    )
 
     assert made == {"ep.0": ("Ana: one",), "ep.2": ("Ana: three",)}
 
 
 def test_the_words_before_are_those_of_the_same_session() -> None:
-    made = of_turns(episode(("Ana", "one"), ("Ben", "two"), session=1))
+    made = of_passages(spoken(("Ana", "one"), ("Ben", "two"), session=1))
 
     assert made["ep.1"] == ("Ben: two",)
 
 
 def test_of_a_long_turn_before_the_end_counts() -> None:
-    made = of_turns(episode(("Ana", "x" * 9_000 + "end?"), ("Ben", "Yes.")))
+    made = of_passages(spoken(("Ana", "x" * 9_000 + "end?"), ("Ben", "Yes.")))
 
     assert made["ep.1"][0] == "x" * (PREVIOUS_CHARS_MAX - 4) + "end? Ben: Yes."
 
@@ -137,11 +147,11 @@ async def test_turns_get_the_vectors_of_the_recipe(open_app: Open) -> None:
         async with application.store.transaction(ALICE, write=False) as tx:
             kept = await tx.episodes.get(accepted.episode_id)
         assert kept is not None
-        texts = of_turns(kept)
-        wanted = await application.embedder.vectors_of([texts[i] for i in made])
+        texts = of_passages(visible_passages(kept))
+        wanted = await application.embedder.vectors_of(list(texts.values()))
 
-    assert made
-    assert np.array_equal(np.array(list(made.values())), wanted)
+    assert texts
+    assert np.array_equal(np.array([made[i] for i in texts]), wanted)
 
 
 async def test_a_job_makes_only_the_vectors_that_are_missing(open_app: Open) -> None:
@@ -153,9 +163,7 @@ async def test_a_job_makes_only_the_vectors_that_are_missing(open_app: Open) -> 
         before = embedder.texts
         async with application.store.transaction(ALICE) as tx:
             payload = {"episode_id": accepted.episode_id}
-            await tx.exports.promise(
-                "job_again", "embed", payload, application.services.audit.now()
-            )
+            await tx.exports.promise("job_again", "embed", payload, application.runtime.now())
         await drained(application)
 
     assert embedder.texts == before > 0

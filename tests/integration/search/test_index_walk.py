@@ -14,8 +14,9 @@ from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
 FOUND = (
-    "SELECT id FROM memories WHERE namespace = 'alice' AND retired_at IS NULL"
-    " UNION SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open' ORDER BY id"
+    "SELECT id FROM memories WHERE namespace = 'alice' AND status <> 'forgotten'"
+    " UNION SELECT item_id FROM documents WHERE namespace = 'alice' AND findable"
+    " AND turn_id IS NOT NULL ORDER BY id"
 )
 NEAR = (
     "SELECT e.item_id AS id FROM embeddings e JOIN documents d"

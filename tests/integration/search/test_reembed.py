@@ -1,21 +1,24 @@
 """After a change of the embedder: vectors of its model for all that lacks one, and of no other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from recall_server.application import Application
-from recall_server.domain.external_errors import EmbedderUnavailable
+from recall_server.domain.errors import EmbedderUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query, SearchMode
-from recall_server.services.memory import embedding
+from recall_server.services.memory.embedding import RECIPE
 from recall_server.services.memory.ingest import Submission
-from recall_server.storage.rows import document
+from recall_server.storage.driver import document
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.erasure import select
 from tests.support.reembedding import Other, lines
 
 BOB = Namespace("bob")
+HASH, OTHER = f"hash/64+{RECIPE}", f"other/64+{RECIPE}"
 TALK = "Ana: Shall we meet on Friday?\nBen: Yes, at noon.\nAna: Fine, in the park."
 
 
@@ -50,7 +53,7 @@ async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_app: Op
         before = await known(application)
     heard: list[int] = []
     async with open_app(embedder=Other()) as application:
-        assert await application.services.embedding.lacking(ALICE) == len(before["hash/64+2"])
+        assert await application.services.embedding.lacking(ALICE) == len(before[HASH])
         made = await application.services.embedding.reembed(
             ALICE, entry=lines(application), on_progress=heard.append
         )
@@ -65,52 +68,50 @@ async def test_whatever_search_finds_gets_a_vector_of_the_new_model(open_app: Op
             application.store, "SELECT counts FROM tool_call_records WHERE operation = 'reembed'"
         )
 
-    assert made == heard[-1] == len(before["hash/64+2"]) > 3
-    assert after["other/64+2"] == before["hash/64+2"] == after["hash/64+2"]
-    assert set(bobs) == {"hash/64+2"}
+    assert made == heard[-1] == len(before[HASH]) > 3
+    assert after[OTHER] == before[HASH] == after[HASH]
+    assert set(bobs) == {HASH}
     assert (again, lacking) == (0, 0)
     assert found.hits
     assert sum(document(row["counts"])["embedded"] for row in book) == made
 
 
-async def test_who_is_stopped_goes_on_where_it_ended(
-    open_app: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedding, "BATCH", 1)
+async def test_who_is_stopped_goes_on_where_it_ended(open_app: Open) -> None:
     async with open_app() as application:
         await lived(application)
-        everything = (await known(application))["hash/64+2"]
+        everything = (await known(application))[HASH]
     async with open_app(embedder=Other(answers=2)) as application:
+        one_by_one = replace(application.services.embedding, batch=1)
         with pytest.raises(EmbedderUnavailable):
-            await application.services.embedding.reembed(ALICE, entry=lines(application))
-        some = (await known(application))["other/64+2"]
+            await one_by_one.reembed(ALICE, entry=lines(application))
+        some = (await known(application))[OTHER]
     async with open_app(embedder=Other()) as application:
         rest = await application.services.embedding.reembed(ALICE, entry=lines(application))
         after = await known(application)
 
     assert len(some) == 2
     assert rest == len(everything) - 2
-    assert after["other/64+2"] == everything
+    assert after[OTHER] == everything
 
 
 async def test_the_vectors_of_other_models_are_deleted_when_that_is_asked_for(
-    open_app: Open, monkeypatch: pytest.MonkeyPatch
+    open_app: Open,
 ) -> None:
-    monkeypatch.setattr(embedding, "DROPPED_AT_ONCE", 2)
     async with open_app() as application:
         await lived(application)
         before = await known(application)
         bobs = await known(application, BOB)
     async with open_app(embedder=Other()) as application:
         await application.services.embedding.reembed(ALICE, entry=lines(application))
-        dropped = await application.services.embedding.drop_others(ALICE, entry=lines(application))
-        none = await application.services.embedding.drop_others(ALICE, entry=lines(application))
+        in_twos = replace(application.services.embedding, dropped_at_once=2)
+        dropped = await in_twos.drop_others(ALICE, entry=lines(application))
+        none = await in_twos.drop_others(ALICE, entry=lines(application))
         after = await known(application)
         bobs_after = await known(application, BOB)
 
-    assert dropped == len(before["hash/64+2"])
+    assert dropped == len(before[HASH])
     assert none == 0
-    assert after == {"other/64+2": before["hash/64+2"]}
+    assert after == {OTHER: before[HASH]}
     assert bobs_after == bobs
 
 
@@ -131,9 +132,9 @@ async def test_what_is_erased_meanwhile_has_no_part_in_any_vector(open_app: Open
         made = await application.services.embedding.reembed(ALICE, entry=lines(application))
         after = await known(application)
         async with application.store.transaction(ALICE, write=False) as tx:
-            (vector,) = (await tx.vectors.of("other/64+2", [turns[1]])).values()
+            (vector,) = (await tx.vectors.get(OTHER, [turns[1]])).values()
         (alone,) = await embedder.embed(["Ben: Yes, at noon."])
 
     assert made == 2
-    assert after["other/64+2"] == set(turns[1:])
+    assert after[OTHER] == set(turns[1:])
     assert np.array_equal(vector, alone)

@@ -12,9 +12,9 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.context import Context
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.query import Hit, Query, SearchMode
-from recall_server.integrations.rerankers.reranker import Passage, RerankQuery
+from recall_server.integrations.rerankers import Passage, RerankQuery
 from recall_server.services.search import search
 from recall_server.storage.driver import Connection, Params, Row
 from recall_server.storage.index import vector_cache
@@ -38,13 +38,12 @@ TALKS = (
 
 
 async def narrowed_and_shown(application: Application, query: Query, meanwhile: Do) -> list[Hit]:
-    """What a search shows, where something happens between its two transactions."""
-    asked = await search.prepare(application.store, application.embedder, ALICE, query, FULL_ACCESS)
-    async with application.store.transaction(ALICE, write=False) as tx:
-        narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
+    """What a search shows, where something happens before it reads the texts."""
+    tx = application.store.autocommit(ALICE)
+    asked = await search.prepare(tx, application.embedder, ALICE, query)
+    narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
     await meanwhile()
-    async with application.store.transaction(ALICE, write=False) as tx:
-        return (await search.finalize(tx, narrowed, query)).hits()
+    return (await search.finalize(tx, narrowed, query)).hits()
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -155,6 +154,11 @@ class Interrupted:
         async with self._driver.transaction(**given) as connection:
             yield _Interrupted(connection, self)
 
+    async def autocommit(self, sql: str, params: Params, **given: Any) -> Sequence[Row]:
+        await self.happen(sql)
+        rows: Sequence[Row] = await self._driver.autocommit(sql, params, **given)
+        return rows
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
@@ -203,7 +207,7 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         (memory,) = await memories(application)
         before = await looked(application, query)
         asked = await search.prepare(
-            application.store, application.embedder, ALICE, query, FULL_ACCESS
+            application.store.autocommit(ALICE), application.embedder, ALICE, query
         )
 
         await application.services.recall.forget(context(application), memory.id)
@@ -216,6 +220,7 @@ async def test_what_is_found_again_under_another_number_meanwhile_breaks_no_sear
         others = set(texts(before)) - {memory.text}
         assert others <= set(texts(meanwhile)) <= {*others, memory.text}
         assert len(meanwhile) == len(set(texts(meanwhile)))
+        await drained(application)
         assert await looked(application, query) == before
 
 
@@ -250,19 +255,12 @@ async def test_whatever_another_server_does_between_two_of_its_queries_a_search_
             application, happened, after = built, 1, 0
             while happened:
                 application, driver = holding(built)
-                asked = await search.prepare(
-                    application.store, application.embedder, ALICE, query, access_scope
-                )
+                tx = application.store.autocommit(ALICE, access_scope=access_scope)
+                asked = await search.prepare(tx, application.embedder, ALICE, query)
                 driver.before("", meanwhile, after=after)
-                async with application.store.transaction(
-                    ALICE, write=False, access_scope=access_scope
-                ) as tx:
-                    narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
+                narrowed = await search.retrieve(tx, application.embedder, asked, NOON)
                 happened, after, driver.meanwhile = driver.happened, after + 1, None
-                async with application.store.transaction(
-                    ALICE, write=False, access_scope=access_scope
-                ) as tx:
-                    hits = (await search.finalize(tx, narrowed, query)).hits()
+                hits = (await search.finalize(tx, narrowed, query)).hits()
                 anew, _ = holding(built)
                 found = scores(await looked(anew, query, access_scope=access_scope))
                 assert set(texts(hits)) <= found.keys()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recall_server.domain.job import JobState
+from recall_server.domain.task import JobState
 from recall_server.storage.store import Store
 from tests.support.rows import ALICE, enter
 from tests.support.runtime import NOON

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recall_server import shipped
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.search.candidates import best
 from recall_server.domain.search.index_entry import Findable
-from recall_server.resources import shipped
+from recall_server.domain.search.ranking import best
 from recall_server.storage import driver_for
 from recall_server.storage.driver import Row
 from recall_server.storage.index import vector_cache, vectors
-from recall_server.storage.index.codes import Floats
+from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import postings
 from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store, Transaction
@@ -69,7 +69,7 @@ async def nearest(
 
 
 async def _documents(tx: Transaction) -> Sequence[Row]:
-    return await tx.handle.connection.fetch("SELECT slot, item_id FROM documents", {})
+    return await tx.bound.connection.fetch("SELECT slot, item_id FROM documents", {})
 
 
 def by_hand(rows: Floats, query: Floats) -> list[str]:
@@ -106,7 +106,7 @@ async def test_a_vector_that_changes_keeps_its_place(store: Store) -> None:
 
     assert next(iter(await nearest(store, query))) == "mem_0007"
     async with store.transaction(ALICE, write=False) as tx:
-        assert (await tx.handle.fetch("last_slot", model="m"))[0]["slot"] == MANY
+        assert (await tx.bound.fetch("last_slot", model="m"))[0]["slot"] == MANY
 
 
 async def test_no_slot_is_given_again_while_a_model_is_dropped_bit_by_bit(store: Store) -> None:
@@ -119,7 +119,7 @@ async def test_no_slot_is_given_again_while_a_model_is_dropped_bit_by_bit(store:
     await put(store, rows[:1])
 
     async with store.transaction(ALICE, write=False) as tx:
-        assert (await tx.handle.fetch("last_slot", model="m"))[0]["slot"] == FEW + 1
+        assert (await tx.bound.fetch("last_slot", model="m"))[0]["slot"] == FEW + 1
 
 
 async def test_what_is_found_no_more_is_near_to_nothing_until_it_is_found_again(
@@ -158,7 +158,7 @@ async def test_the_vectors_that_a_search_has_looked_at_are_the_stored_ones(store
         allowed = (await tx.words.documents(known)).findable
         vectors = await tx.vectors.of_search("m", DIMENSIONS, known)
         near = await vectors.nearest(rows[7], allowed, 10)
-        given = await vectors.at([*near.tolist(), 400, 10_000])
+        given = await vectors.by_slot([*near.tolist(), 400, 10_000])
         cosines = await vectors.cosines(rows[7], np.array([8, 400, 10_000]))
 
     assert given.keys() == {*near.tolist(), 400}

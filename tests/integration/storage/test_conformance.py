@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.job import Job, JobState
 from recall_server.domain.memory import Fact, Memory, MemoryType, Status
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.domain.search.index_entry import Findable
-from recall_server.storage.index.codes import Floats
+from recall_server.domain.task import Job, JobState
+from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.index.words import postings
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
@@ -145,7 +145,7 @@ async def test_active_memories_are_counted_by_type_and_topic_whoever_may_see_the
     assert await counts(AccessScope(types=frozenset({MemoryType.DECISION}))) == {"decision": 1}
     assert await counts(AccessScope(agent_id="nobody")) == {}
     async with store.transaction(ALICE) as tx:
-        assert await tx.memories.restore("mem_1", NOON)
+        await tx.memories.restore(replace(a_memory("mem_1"), topic="work"))
     assert await counts() == {"fact": 3, "decision": 1}
     async with store.transaction(BOB, write=False) as tx:
         assert await tx.memories.counts() == {}
@@ -345,7 +345,7 @@ async def test_an_episode_cannot_be_changed(store: Store) -> None:
         await tx.episodes.add(an_episode(), "key", "digest")
     with pytest.raises(Exception, match=r"never changed|may not do that"):
         async with store.transaction(ALICE) as tx:
-            await tx.handle.connection.fetch("UPDATE episodes SET text = 'other'", {})
+            await tx.bound.connection.fetch("UPDATE episodes SET text = 'other'", {})
 
 
 def test_the_file_is_its_owners_alone(store: Store, database: Path | str) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from recall_server import shipped
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
-from recall_server.resources import shipped
 from recall_server.storage import driver_for
 from recall_server.storage.migrations import migrate
 from recall_server.storage.store import Store

@@ -14,13 +14,11 @@ import psycopg
 import pytest
 
 from recall_server.domain.audit import AccessCount
+from recall_server.domain.episode import episode_of, turn_id
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.storage.bound_connection import BoundConnection
-from recall_server.storage.driver import Document
-from recall_server.storage.queries import load, parse
-from recall_server.storage.rows import accesses
+from recall_server.storage.bound_connection import BoundConnection, load, parse
+from recall_server.storage.driver import Document, accesses
 from recall_server.storage.store import Store
-from recall_server.storage.tables.episodes import turn_id
 from tests.support.rows import ALICE, BOB, enter
 from tests.support.runtime import NOON
 
@@ -32,18 +30,19 @@ SLOTS = list(range(1, TURNS, 401))
 LIMITED = AccessScope(topics=frozenset({"topic 1"}), agent_id="planner")
 IN_ROOMS = AccessScope(containers=frozenset({"room-7", "room-8"}))
 PARAMS: Mapping[str, Mapping[str, Any]] = {
-    "findable": {"ids": [*IDS, *TURN_IDS]},
+    "findable_memories": {"ids": IDS},
     "placed": {"slots": SLOTS},
     "found_among": {"ids": [*IDS, *TURN_IDS]},
-    "memories_resting_on": {"ids": TURN_IDS},
     "active_texts": {"ids": IDS},
     "memory_items": {"ids": IDS},
     "memories_by_id": {"ids": IDS},
     "citations": {"ids": IDS},
-    "turn_items": {"ids": TURN_IDS},
+    "passage_items": {"ids": TURN_IDS},
     "turns_said": {"ids": TURN_IDS},
-    "found_memories": {"after": "mem_3", "limit": 500},
-    "found_turns": {"after": "ep_3", "limit": 500},
+    "superseded_words": {"ids": [episode_of(i) for i in TURN_IDS]},
+    "memories_to_index": {"after": "mem_3", "limit": 500},
+    "episodes_to_index": {"after": "ep_3", "limit": 500},
+    "page_of_items": {"after": 3, "limit": 500},
     "page_of_documents": {"version": 3, "slot": 9, "limit": 500},
     "postings_behind": {"slots": Document({"quokka": TURNS - 9, "word7": 0})},
     "statistics": {"terms": ["quokka", "word7", "@ann"]},
@@ -95,11 +94,19 @@ INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, s
 SELECT :namespace, 'mem_' || i, 0, 'ep_' || (i / 10), i % 10 * 20 + 3, i % 10 * 20 + 9
 FROM n WHERE i % 2 = 0
 
--- query: fill_documents
-INSERT INTO documents (namespace, slot, item_id, version)
+-- query: fill_forgotten
+INSERT INTO forgotten (namespace, item_id, episode_id, span_start, span_end, forgotten_at)
 {NUMBERS}
-SELECT :namespace, i + 1, CASE WHEN i % 2 = 0 THEN 'mem_' || i
-  ELSE 'ep_' || (i / 10) || '.' || (i % 10) END, i / 10 FROM n
+SELECT :namespace, 'mem_' || i, 'ep_' || (i / 10), 3, 9, :now FROM n WHERE i % 10 = 0
+
+-- query: fill_documents
+INSERT INTO documents (namespace, slot, item_id, turn_id, span_start, span_end, version)
+{NUMBERS}
+SELECT :namespace, i + 1, 'mem_' || i, NULL, NULL, NULL, i / 10 FROM n WHERE i % 2 = 0
+UNION ALL
+SELECT :namespace, i + 1, 'ep_' || (i / 10) || '.' || (i % 10),
+  'ep_' || (i / 10) || '.' || (i % 10), i % 10 * 20, i % 10 * 20 + 20, i / 10
+FROM n WHERE i % 2 = 1
 
 -- query: fill_postings
 INSERT INTO postings (namespace, term, slot, occurrences, length)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, Stale
-from recall_server.domain.job import JobState
+from recall_server.domain.task import JobState
 from recall_server.storage.sqlite.driver import SqliteDriver
 from recall_server.storage.store import Store, Transaction
 from tests.support.engines import on_sqlite

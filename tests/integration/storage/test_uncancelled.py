@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from recall_server.domain.errors import DatabaseUnavailable
-from recall_server.storage.run_uncancelled import cancelled_as_such, run_uncancelled
+from recall_server.storage.driver import cancelled_as_such, run_uncancelled
 
 
 class Commit:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recall_server.domain.search.candidates import best
-from recall_server.storage.index.codes import Floats, code
-from recall_server.storage.index.vector_cache import EXACT_UP_TO, VectorCache
+from recall_server.domain.search.ranking import best
+from recall_server.storage.index.vector_cache import EXACT_UP_TO, Floats, VectorCache, code
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -107,7 +106,7 @@ def test_a_vector_whose_document_is_another_now_is_found_by_that() -> None:
     made.apply([change(900, rows[7], 8)])
 
     assert next(iter(near(made, rows[7], 10))) == 900
-    assert made.codes.at(np.array([900, 7])).tolist()[0] == 7
+    assert made.codes.positions(np.array([900, 7])).tolist()[0] == 7
 
 
 class Interrupted(np.ndarray[tuple[int], np.dtype[np.bool_]]):

@@ -10,27 +10,26 @@ from pathlib import Path
 import pytest
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.context import Context
-from recall_server.domain.errors import Invalid, LimitReached, TaskNotFound
-from recall_server.domain.external_errors import (
+from recall_server.domain.context import Context, Runtime
+from recall_server.domain.errors import (
+    Invalid,
+    LimitReached,
     PushConfigNotFound,
     PushUrlRefused,
     PushWaits,
     SecretKeyMissing,
+    TaskNotFound,
 )
-from recall_server.domain.ids import new_id
-from recall_server.domain.job import Job, JobState
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
-from recall_server.domain.task import Mode, Request, Status, Task, TaskState, Work
-from recall_server.integrations.crypto.sealing import Sealer
-from recall_server.integrations.http.webhook import Webhook
-from recall_server.services.audit.audit import Audit
-from recall_server.services.audit.read_log import ReadLog
+from recall_server.domain.task import Job, JobState, Mode, Request, Status, Task, TaskState, Work
+from recall_server.integrations.crypto.keys import Sealer
+from recall_server.integrations.webhook import Webhook
+from recall_server.services.audit.audit import Audit, ReadLog
 from recall_server.services.cursors import Cursors
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
-from recall_server.storage.tables.push import CONFIGS_MAX, PUSH, PushConfig
+from recall_server.storage.tables.tasks import CONFIGS_MAX, PUSH, PushConfig
 from recall_server.worker import FAILURES_MAX, Worker
 from tests.support.models import Reply
 from tests.support.receivers import OK, Receiver
@@ -105,7 +104,7 @@ class Desk:
     async def buried(self) -> list[str]:
         """The codes of what was given up."""
         async with self.store.transaction(ALICE, write=False) as tx:
-            rows = await tx.handle.connection.fetch(
+            rows = await tx.bound.connection.fetch(
                 "SELECT error_code FROM operations WHERE state = 'failed'", {}
             )
         return [row["error_code"] for row in rows]
@@ -114,32 +113,25 @@ class Desk:
 @pytest.fixture
 async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk]]:
     """Makes desks on the store of the test: as many as there are processes."""
-    random_bytes = RandomBytes()
+    runtime = Runtime(clock, RandomBytes(), lambda: None, timedelta(minutes=3))
     webhook = Webhook(allowed=["127.0.0.0/8"], timeout_s=5)
 
     def make(*keys: str) -> Desk:
-        def id_of(prefix: str) -> str:
-            return new_id(prefix, clock(), random_bytes(10))
-
         cursors = Cursors(bytes(32), clock)
-        audit = Audit(store, clock, id_of, cursors, ReadLog(store))
+        audit = Audit(store, runtime, cursors, ReadLog(store))
         push = Push(
             store=store,
+            runtime=runtime,
             webhook=webhook,
             sealer=Sealer(keys),
             events=events_of,
-            now=clock,
-            new_id=id_of,
-            lease=timedelta(minutes=3),
-            wake=lambda: None,
             cursors=cursors,
         )
         worker = Worker(
             store,
             {PUSH: push.deliver, PUSH_END: push.end},
-            clock,
+            runtime,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
-            lease=timedelta(minutes=3),
             poll_s=1,
             jobs_at_once=1,
         )
@@ -229,7 +221,7 @@ async def dumped(store: Store) -> str:
     found = []
     async with store.transaction(ALICE, write=False) as tx:
         for table in ("push_configs", "operations", "tool_call_records"):
-            for row in await tx.handle.connection.fetch(f"SELECT * FROM {table}", {}):
+            for row in await tx.bound.connection.fetch(f"SELECT * FROM {table}", {}):
                 found += [bytes(v) if isinstance(v, bytes) else v for v in dict(row).values()]
     return repr(found)
 
@@ -255,7 +247,7 @@ async def test_a_secret_that_was_moved_to_another_row_is_not_sent(desk: Desk) ->
         await desk.configure(good.url, id="good", token="secret")
         await desk.configure(bad.url, id="bad", token="other")
         async with desk.store.transaction(ALICE) as tx:
-            await tx.handle.connection.send(
+            await tx.bound.connection.send(
                 "UPDATE push_configs SET secret = (SELECT secret FROM push_configs "
                 "WHERE id = 'good') WHERE id = 'bad'",
                 {},

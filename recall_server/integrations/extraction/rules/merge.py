@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from recall_server.domain.contradiction import negations
 from recall_server.domain.memory import Memory, MemoryType
-from recall_server.integrations.extraction.merger import MERGED_CHARS_MAX, Merged, Merger
-from recall_server.integrations.extraction.rules.sentences import sentences
-from recall_server.integrations.extraction.rules.verbs import word_set
+from recall_server.domain.similarity import negations
+from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
+from recall_server.integrations.extraction.rules.cutting import pieces
+from recall_server.integrations.extraction.rules.language import detect, table
 
 NAME = "rules/merge/1"
 SOURCES_CHARS_MAX = 10 * MERGED_CHARS_MAX
@@ -26,6 +26,10 @@ SENTENCES_MAX = 200
 """And of how many sentences they may be: each is compared with each, 0.1 s at worst."""
 # As in the extractor: below this a hop to another thread takes longer than the work.
 INLINE_CHARS_MAX = 300
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 class RulesMerger(Merger):
@@ -121,7 +125,7 @@ def _said_elsewhere(sentence: _Sentence, number: int, texts: Sequence[_Text]) ->
     )
 
 
-_LEANING = word_set(
+_LEANING = _words(
     "it its itself he him his himself she her hers herself they them their theirs themselves this"
     " that these those there then so but also too however therefore thus afterwards otherwise both"
     " former latter such another other others next finally instead still again"
@@ -162,7 +166,10 @@ class _Text:
 def _sentences(text: str) -> Iterator[str]:
     """The sentences of a text; what is none by itself ("1.", "Yes.") goes with the next one."""
     start = 0
-    found = [sentence.end for sentence in sentences(text, 0)]
+    language = table(detect(text)[0] or "en")
+    lines = ((line.start(), line.end()) for line in re.finditer(r"[^\n]+", text))
+    ends = [piece.end for line in lines for piece in pieces(text, *line, language)]
+    found = [end + 1 if text[end : end + 1] in (":", "：") else end for end in ends]
     for end in [*found[:-1], len(text)]:
         if sentence := text[start:end].strip():
             yield sentence
@@ -170,7 +177,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 # English function words only: what they turn, condition or take back is no longer said plainly.
-_TURNING = word_set(
+_TURNING = _words(
     "rarely seldom hardly barely scarcely almost nearly only except if unless until till when"
     " whenever may might could would should must shall can maybe perhaps probably possibly"
     " likely unlikely sometimes occasionally formerly used once former plan plans planned planning"
@@ -180,7 +187,7 @@ _TURNING = word_set(
     " failed but although though however instead rather than over who whom whose which that where"
     " whether"
 )
-_ARTICLES = word_set("a an the")
+_ARTICLES = _words("a an the")
 _OPENING = re.compile(r"^[(\[{\"'`\u2018\u201c\u00ab]+")
 # A mark after a digit may be a unit, of feet or of minutes.
 _CLOSING = re.compile(r"(?:[.,;:!?\u2026)\]}\u00bb\u3002\uff01\uff1f]|(?<!\d)[\"'`\u2019\u201d])+$")

@@ -1,146 +1,269 @@
-"""Words a statement so that a stranger understands it: third person, absolute dates."""
+"""Makes a clause stand alone: the speaker for "I", its heading, and its dates resolved."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 
-from recall_server.integrations.extraction.rules.dates import When
-from recall_server.integrations.extraction.rules.parsing import Clause
-from recall_server.integrations.extraction.rules.verbs import FORMS, third_person, word_set
+from dateutil.relativedelta import relativedelta
 
-_PRONOUNS = tuple(
-    (re.compile(rf"(?<![\w'-]){said}(?![\w'-])"), written)
-    for said, written in (
-        ("I am", "they are"), ("[Ii] was", "they were"), ("[Ii]", "they"), ("[Mm]e", "them"),
-        ("[Mm]y", "their"), ("[Mm]ine", "theirs"), ("[Mm]yself", "themselves"), ("[Ww]e", "they"),
-        ("us", "them"), ("[Oo]ur", "their"), ("[Oo]urs", "theirs"), ("[Oo]urselves", "themselves"),
+from recall_server.domain.text.dates import start_of
+from recall_server.integrations.extraction.rules.facts import Speaker
+from recall_server.integrations.extraction.rules.language import Table, table
+
+_UNITS = ("day", "week", "month", "year")
+_I = re.compile(r"(?<![\w'’.-])(?:I|i)(?P<short>['’](?:m|ve|ll|d)|m|ve)?(?![\w'’.-])")
+_MINE = re.compile(r"(?<![\w'’-])(?P<word>my|me|mine|myself)(?![\w'’-])", re.IGNORECASE)
+_WE = re.compile(r"(?P<we>We|we)(?P<short>['’](?:re|ve|ll|d))?(?![\w'’-])")
+_NEXT = re.compile(r"\s+(?P<word>[A-Za-z]+(?:['’]t)?)")
+_CELLS = re.compile(r"\s{0,8}\|\s{0,8}")
+_BLANKS = re.compile(r"\s+")
+_MARKS = re.compile(r"\*\*|__|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)")
+_EMOJI = re.compile(r"[\U0001f300-\U0001faff☀-➿️]+")
+
+
+@dataclass(frozen=True)
+class When:
+    """A time that a clause names relative to its day: how it is written, and when it begins."""
+
+    shown: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a clause needs to stand alone: who speaks, under which heading, for a whole team."""
+
+    speaker: Speaker
+    heading: str = ""
+    instructs: bool = False
+    team: bool = False
+    elided: bool = False
+    document: bool = False
+
+
+def cleaned(text: str) -> str:
+    """Return a text on one line, without marks of emphasis and emoji."""
+    text = _EMOJI.sub("", _MARKS.sub("", text))
+    if text.startswith("|"):
+        text = _CELLS.sub(", ", text.strip("| "))
+    return _BLANKS.sub(" ", text).strip(" ,;–—-")
+
+
+def stand_alone(text: str, context: Context, language: Table, when: When | None) -> str:
+    """Return a clause as a sentence that is understood without the text around it."""
+    words = _worded(cleaned(text), context, language).rstrip(" ,;:!！")
+    ended = words.endswith((".", "…", "。", "?", "？"))
+    stop = "" if ended else "." if language.spaced else "。"
+    if when is None:
+        return words + stop
+    mark = words[-1] if ended else stop
+    return f"{words.rstrip('.。')} ({when.shown}){mark}"
+
+
+def _worded(text: str, context: Context, language: Table) -> str:
+    shown = context.speaker.shown
+    first, we = language.has("words.first", text), language.has("words.we", text)
+    if context.instructs and not (context.heading and not first):
+        request = _mine(_later(text), shown, known=True) if language.name == "en" else text
+        return str(language.data["asks"].format(who=shown, text=request))
+    if context.heading and not first:
+        return f"{context.heading}{' –' if ':' in context.heading else ':'} {text}"
+    elided = context.elided or language.starts("keep.elided", text)
+    if language.name == "en" and not language.has("words.you", text) and not elided:
+        start = _WE.match(text)
+        if context.team and start and not first:
+            return f"The team{_of_team(start['short'] or '', text[start.end() :])}"
+        if not we or (context.document and not first):
+            return _capital(_third_person(text, shown) if first else text)
+    we = we and not context.document
+    if not (first or we or elided or language.has("words.you", text)):
+        return _capital(text)
+    return f"{shown}{': ' if language.spaced else '：'}{_capital(text)}"
+
+
+def _third_person(text: str, shown: str) -> str:
+    """Return an English clause with the speaker in place of the first person."""
+    verb = _I.search(text)
+    if verb is None:
+        return _mine(text, shown, known=False)
+    before = text[: verb.start()]
+    known = _MINE.search(before) is not None
+    after = _agreeing(verb["short"] or "", text[verb.end() :], known=known)
+    name = "they" if known else shown if not before else _inside(shown)
+    return f"{_mine(before, shown, known=False)}{name}{_mine(_later(after), shown, known=True)}"
+
+
+def _agreeing(short: str, after: str, *, known: bool) -> str:
+    """Return what follows "I" with its verb in the third person."""
+    short = short.replace("’", "'").lower().lstrip("'")
+    if short:
+        one = {"m": " is", "ve": " has", "ll": " will", "d": " would"}[short]
+        return (_plural(one) if known else one) + after
+    if known:
+        return re.sub(r"^ (am|was)\b", lambda m: _plural(f" {m[1]}"), after)
+    at = 0
+    for _ in range(4):
+        match = _NEXT.match(after, at)
+        if match is None:
+            return after
+        word = match["word"].replace("’", "'").lower()
+        if word not in _forms("adverbs"):
+            changed = _form(word)
+            rest = after[match.end() :]
+            if changed == word:
+                return after
+            rest = _second_verb().sub(lambda m: f"{m['and']} {_form(m['verb'])}", rest, count=1)
+            return f"{after[: match.start('word')]}{changed}{rest}"
+        at = match.end()
+    return after
+
+
+def _plural(verb: str) -> str:
+    return {" is": " are", " am": " are", " was": " were", " has": " have"}.get(verb, verb)
+
+
+def _form(verb: str) -> str:
+    """Return the third person of a present verb; any other form as it is."""
+    irregular: dict[str, str] = table("en").data["verbs"]["third"]
+    if verb in irregular:
+        return irregular[verb]
+    past = verb.endswith("ed") and verb not in ("need", "feed")
+    if past or verb in _forms("same"):
+        return verb
+    if verb.endswith(("s", "sh", "ch", "x", "z", "o")):
+        return f"{verb}es"
+    if verb.endswith("y") and verb[-2:-1] not in "aeou":
+        return f"{verb[:-1]}ies"
+    return f"{verb}s"
+
+
+@cache
+def _forms(name: str) -> frozenset[str]:
+    return frozenset(table("en").data["verbs"][name].split())
+
+
+@cache
+def _second_verb() -> re.Pattern[str]:
+    verbs = table("en").data["verbs"]["second"].replace(" ", "|")
+    return re.compile(rf"(?<=[\w,] )(?P<and>and|but) (?P<verb>{verbs})(?= )")
+
+
+def _of_team(short: str, after: str) -> str:
+    one = {"'re": " is", "'ve": " has", "'ll": " will", "'d": " would"}.get(short.replace("’", "'"))
+    if one:
+        return one + after
+    match = _NEXT.match(after)
+    if match is None:
+        return after
+    if match["word"] in ("are", "were"):
+        return f"{' is' if match['word'] == 'are' else ' was'}{after[match.end() :]}"
+    if match["word"] in _forms("adverbs"):
+        return f"{match[0]}{_of_team('', after[match.end() :])}"
+    return f" {_form(match['word'])}{after[match.end() :]}"
+
+
+def _later(text: str) -> str:
+    """Replace a later "I" by "they"."""
+
+    def they(match: re.Match[str]) -> str:
+        short = (match["short"] or "").lstrip("'’").lower()
+        return "they" + {"m": " are", "ve": " have", "ll": " will", "d": " would"}.get(short, "")
+
+    return re.sub(r"\bthey (am|was)\b", lambda m: f"they{_plural(' ' + m[1])}", _I.sub(they, text))
+
+
+def _mine(text: str, shown: str, *, known: bool) -> str:
+    """Replace "my" and "me"; the first one says whose, unless that is known."""
+    seen = known
+
+    def other(match: re.Match[str]) -> str:
+        nonlocal seen
+        before, seen = seen, True
+        word = match["word"].lower()
+        if word == "myself":
+            return "themselves"
+        if word == "me":
+            return "them" if before else _inside(shown)
+        whose = "their" if before else f"{_inside(shown) if match.start() else shown}'s"
+        return whose + ("s" if word == "mine" and before else "")
+
+    return _MINE.sub(other, text)
+
+
+def _inside(shown: str) -> str:
+    return f"the {shown[4:]}" if shown.startswith("The ") else shown
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def dated(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
+    """Return the time that a clause names relative to the day on which it was said."""
+    base = start_of(base.astimezone(UTC), "day")
+    try:
+        return _relative(text, base, language) or _weekday(text, base, language, past=past)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _relative(text: str, base: datetime, language: Table) -> When | None:
+    relative, ago = _patterns(language.name)
+    for pattern, unit, offset in relative:
+        if pattern.search(text):
+            return _when(base, unit, offset, language)
+    match = ago.search(text)
+    if match is None:
+        return None
+    numbers = language.data["numbers"].split()
+    said = match["n"].lower()
+    count = int(said) if said.isdigit() else numbers.index(said) + 1 if said in numbers else 0
+    unit = ""
+    for name, words in language.data["relative"]["units"].items():
+        unit = name if re.match(words, match["unit"], re.IGNORECASE) else unit
+    if unit and said in language.data["relative"]["one"].split():
+        count = 1
+    return _when(base, unit, -count, language) if count and unit else None
+
+
+@cache
+def _patterns(name: str) -> tuple[list[tuple[re.Pattern[str], str, int]], re.Pattern[str]]:
+    language = table(name)
+    relative = language.data["relative"]
+    bounded = r"(?<![\w'])(?:%s)(?!\w)" if language.spaced else "(?:%s)"
+    rows = [
+        (re.compile(bounded % words, re.IGNORECASE), unit, offset)
+        for unit in _UNITS
+        for words, offset in relative[unit]
+    ]
+    return rows, re.compile(bounded % relative["ago"], re.IGNORECASE)
+
+
+def _when(base: datetime, unit: str, offset: int, language: Table) -> When:
+    step = {"day": relativedelta(days=offset), "week": relativedelta(weeks=offset),
+            "month": relativedelta(months=offset), "year": relativedelta(years=offset)}  # fmt: skip
+    at = start_of(base + step[unit], unit)
+    if language.name != "en":
+        shown = {"day": f"{at:%Y-%m-%d}", "week": f"{at:%G-W%V}", "month": f"{at:%Y-%m}"}
+    else:
+        day = f"{at.day} {at:%B %Y}"
+        shown = {"day": day, "week": f"week of {day}", "month": f"{at:%B %Y}"}
+    return When(shown.get(unit, f"{at:%Y}"), at)
+
+
+def _weekday(text: str, base: datetime, language: Table, *, past: bool) -> When | None:
+    """Return the day that "last Friday" or, of the past, "on Friday" means."""
+    names = language.data["weekdays"].split()
+    lead = "|".join(
+        f"(?P<{which}>{language.data['relative'][which]})" for which in ("last", "next", "on")
     )
-)  # fmt: skip
-# A comma ends a value, unless what follows is the rest of an enumeration ("a, b and c").
-_CLAUSE_AGAIN = r"(?!(?:i|we|it|my|she|he|they|then|am|is|was|have|had|now|the)\b)[\w'-]"
-_ITEM = r"(?:[\w'-]+ ){0,2}[\w'-]+"
-_LISTED = rf"(?:{_ITEM}, ){{0,4}}{_ITEM},? (?:and|or)\s{_CLAUSE_AGAIN}"
-_COMMA = rf",\s(?!(?:and|or) {_CLAUSE_AGAIN})(?!{_LISTED})"
-_DURATION = (
-    r"for (?:the (?:past|last)|a (?:while|long|few|couple|year|month|week|day)|about|over|almost"
-    r"|nearly|quite|some time|ages|\d|(?:\w+ )?(?:years|months|weeks|days|hours)\b)"
-)
-_STOPS = re.compile(
-    rf"\s*(?:{_COMMA}|[;!?]\s|[,;!?:]$|\.$|\s[-–—]\s|[—(]|\s(?:because|'cause|since|so|when"
-    r"|cause (?=i |we |it |she |he |they |the |my )|while|but|although|though|which|who|where|if"
-    r"|whenever|(?<!look )(?<!looking )(?<!looked )after|before|until|unless|except|now"
-    r"|right now|for now|any ?more|any longer|too"
-    r"|and (?:things|everything|life|i|we|it|she|he|they|my|our|that|this|am|is|was|have|had|so"
-    r"|then)"
-    r"|as well|these days|lately|recently|again|already|by the way|right away|at the moment"
-    r"|currently|nowadays|instead|actually|a lot|very much|so much|the most|most of all"
-    rf"|more than anything|either|at all|{_DURATION}|as (?:a|of)|every time|a while (?:ago|back)"
-    r"|not (?:too |so )?long ago|the other day|some time ago|however|thanks to|to be honest|tbh|lol"
-    r"|in order to|as soon as)\b)",
-    re.IGNORECASE,
-)
-_PLACE_STOPS = re.compile(
-    r"\s(?:with|for|on|as|near|from|and|to|or|at|by|in the|full|part|permanently|together|alone"
-    r"|this"
-    r"|last|next|during|because)\b(?!-)",
-    re.IGNORECASE,
-)
-
-
-_YEAR = re.compile(r"\s(?:back )?(?:in|on|since|by|until) (?:[A-Z][a-z]+ )?(?:19|20)\d\d$")
-
-
-_WHOLE_CHARS_MAX = 90
-_ADJECTIVE = (
-    r"(?:safe|big|small|nice|good|warm|long|old|new|quiet|calm|short|simple|cosy|cozy|happy|sad"
-    r"|kind"
-    r"|bright|dark|clean|open|strong|soft|hard|cool|fresh|slow|fast|deep|free|young|large|tiny|huge"
-    r"|fun|great|low|high|[a-z]{2,}(?:ful|ous|ive|able|ible|less|ish|al|ic|ing|ed|ly|ant|ent))"
-)
-# In "a safe, inviting place" the comma parts two adjectives.
-_ADJECTIVES = re.compile(
-    rf"\b(?:an?|the|my|our|their|very|so|more) {_ADJECTIVE}(?P<comma>), (?={_ADJECTIVE} [a-z]+)"
-)
-
-
-def value_of(rest: str, *, whole: bool = False) -> str:
-    """The noun or verb phrase at the beginning of the rest of a clause; `whole` where it may be
-    a longer one, which is cut only if it runs on.
-    """
-    if whole and len(rest) <= _WHOLE_CHARS_MAX:
-        return rest.strip(" .!")
-    within = {match.start("comma") for match in _ADJECTIVES.finditer(rest)}
-    stops = (match for match in _STOPS.finditer(rest) if match.start() not in within)
-    match = next(stops, None)
-    value = _YEAR.sub("", rest[: match.start()] if match else rest)
-    value = re.sub(r"^(?:any\b|on (?=[A-Z\d])) ?", "", value.strip(" \t\n.,;:!?*_~\"'`)"))
-    return (value if value.count('"') % 2 == 0 else value.replace('"', "")).strip()
-
-
-def place_of(rest: str) -> str:
-    """A place or organisation: the value cut at the next preposition."""
-    value = value_of(rest)
-    match = _PLACE_STOPS.search(value)
-    return (value[: match.start()] if match else value).strip(" ,.")
-
-
-def outside(text: str) -> str:
-    """The first person turned into the third: "my dog" becomes "their dog"."""
-    for pattern, written in _PRONOUNS:
-        text = pattern.sub(written, text)
-    return text
-
-
-_ALSO_NOUNS = word_set(
-    "work play design travel research study test plan change dance plant draw film record book"
-    " visit"
-    " drink cook coach practice exercise start finish show share support love need help sleep walk"
-    " run swim climb garden perform share release store cache log track report schedule post camp"
-)
-
-
-def sentence_of(clause: Clause, rest: str, when: When | None) -> str:
-    """The whole statement as a sentence."""
-    owned = clause.subject.kind == "owned"
-    shown = f"{clause.subject.shown} {clause.subject.noun}" if owned else clause.subject.shown
-    body = outside(_agreeing(clause, rest))
-    return finished(f"{shown} {clause.verb} {body}", when)
-
-
-_SECOND_VERB = re.compile(
-    r"^and (?P<first>[a-z]+)(?![\w'-])"
-    r"|(?<![\w'-])and (?P<verb>[a-z]+)(?=$|[.!,]| (?:the|an?|my|our|to|in|on|at|with|for|every)\b)"
-)
-_TAKES_VERBS = word_set("like love enjoy hate want need prefer let make help do have can")
-
-
-def _agreeing(clause: Clause, rest: str) -> str:
-    """ "I watch movies and hike" is "watches movies and hikes" of a third person."""  # noqa: D210
-    subject = clause.subject
-    if clause.tense != "present" or (subject.plural and subject.kind != "we"):
-        return rest
-
-    def third(match: re.Match[str]) -> str:
-        verb = match["first"] or match["verb"]
-        form = FORMS.get(verb)
-        unsure = match["verb"] and (clause.lemma in _TAKES_VERBS or verb in _ALSO_NOUNS)
-        infinitive = re.search(r"\bto\b", rest[: match.start()])
-        if form is None or "base" not in form.forms or unsure or infinitive:
-            return match[0]
-        return f"and {third_person(form.lemma)}"
-
-    return _SECOND_VERB.sub(third, rest)
-
-
-def finished(text: str, when: When | None) -> str:
-    """A sentence with its resolved date, one full stop and a capital letter."""
-    clean = re.sub(r"\*\*|__|`", "", text)
-    clean = re.sub(r"\s+", " ", clean).strip(" ,;:-–—")
-    clean = re.sub(r"\s+([,.;:!?])", r"\1", clean).rstrip(" .!,;:")
-    if clean.count('"') % 2:
-        clean = (
-            clean.rstrip('"') + '"' if clean.rfind('"') < len(clean) - 1 else clean.replace('"', "")
-        )
-    if when is not None and when.relative and when.shown not in clean:
-        clean = f"{clean} ({when.shown})"
-    return clean[:1].upper() + clean[1:] + "."
+    pattern = rf"(?<!\w)(?:{lead})[ ]?(?P<day>{'|'.join(names)})(?!\w| of\b)"
+    match = re.search(pattern, text, re.IGNORECASE)
+    if match is None or (match["on"] and not past):
+        return None
+    ahead = (names.index(match["day"].lower()) % 7 - base.weekday()) % 7
+    days = ahead or 7 if match["next"] else ahead - 7
+    return _when(base, "day", days, language)

@@ -9,8 +9,9 @@ from importlib import resources
 from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
-_HEADER = re.compile(r"([a-z]+): (\S.*)")
-_PART = re.compile(r"^# (System|User)$", re.MULTILINE)
+_FILE = re.compile(
+    r"version: (?P<version>\d+)\n\n# System\n(?P<system>.+?)\n# User\n(?P<user>.+)", re.DOTALL
+)
 
 
 class Filled(NamedTuple):
@@ -54,28 +55,7 @@ def load(name: str) -> Prompt:
 
 
 def parse(name: str, text: str) -> Prompt:
-    """Parse a prompt: lines `name:` and `version:`, then `# System` and `# User`, each once.
-
-    Raises `ValueError` if a part or a header line is missing, unknown or duplicate.
-    """
-    head, *parts = _PART.split(text)
-    if parts[::2] != ["System", "User"]:
-        raise ValueError(f"prompt {name}: wants `# System`, then `# User`, and no other such part")
-    header = _header(name, head)
-    system, user = (part.strip() for part in parts[1::2])
-    if not (system and user):
-        raise ValueError(f"prompt {name}: a part is empty")
-    if "{{" in _PLACEHOLDER.sub("", system + user):
-        raise ValueError(f"prompt {name}: a placeholder is not of the form {{{{lower_case}}}}")
-    return Prompt(name=name, version=header["version"], system=system, user=user)
-
-
-def _header(name: str, head: str) -> dict[str, str]:
-    lines = [line for line in head.splitlines() if line.strip()]
-    found = [_HEADER.fullmatch(line.strip()) for line in lines]
-    header = {match[1]: match[2].strip() for match in found if match}
-    if len(header) != len(lines) or header.keys() != {"name", "version"}:
-        raise ValueError(f"prompt {name}: wants exactly the header lines `name:` and `version:`")
-    if header["name"] != name:
-        raise ValueError(f"prompt {name}: calls itself {header['name']}")
-    return header
+    """Parse a prompt: `version: NUMBER`, then `# System` and `# User`. Raises `ValueError`."""
+    if (found := _FILE.fullmatch(text)) is None:
+        raise ValueError(f"prompt {name}: wants a version, then `# System`, then `# User`")
+    return Prompt(name, found["version"], found["system"].strip(), found["user"].strip())

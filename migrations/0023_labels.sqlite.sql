@@ -1,0 +1,2 @@
+-- On SQLite whoever may erase may write every column.
+SELECT 1;

@@ -1,0 +1,79 @@
+"""The contents of a namespace: its counts, the jobs of its texts, its export and import."""
+
+from recall_server.api import presenters
+from recall_server.api.arguments import Arguments, NoArguments
+from recall_server.api.operations.operation import Call, Download, Http, Mcp, Operation
+from recall_server.domain.permissions import Scope
+from recall_server.services.memory.ingest import Extracted
+from recall_server.services.search.recall import Counts
+from recall_server.services.transfer import export as exporting
+from recall_server.services.transfer import importing
+
+
+class OneJob(Arguments):
+    job_id: str
+
+
+class ExportNamespace(Arguments):
+    # A name that went missing must not turn into everybody.
+    empty_is_given = frozenset({"subject"})
+
+    subject: str | None = None
+
+
+async def stats(call: Call, _: NoArguments) -> Counts:
+    return await call.services.recall.stats(call.context)
+
+
+async def get_job(call: Call, given: OneJob) -> Extracted:
+    return await call.services.ingest.extracted(call.context, given.job_id)
+
+
+async def export(call: Call, given: ExportNamespace) -> Download:
+    pieces = call.services.export.stream(call.context, subject=given.subject)
+    # What may fail does so before the answer has begun.
+    first = await anext(pieces)
+    return Download(f"{call.caller.namespace}.jsonl", "application/x-ndjson", first, pieces)
+
+
+GET_MEMORY_STATS = Operation(
+    "get_memory_stats",
+    Scope.READ,
+    "Count the memories of each type, and the texts that wait for extraction.",
+    NoArguments,
+    stats,
+    lambda counts, _: presenters.counts(counts),
+    ("by_type", "total", "pending_extractions"),
+    http=(Http("GET", "/v1/stats"),),
+    mcp=Mcp(
+        "Memory statistics",
+        "Memories of each type, and texts that wait for extraction.",
+        idempotent=True,
+    ),
+    read_only=True,
+)
+GET_JOB = Operation(
+    "get_job",
+    Scope.READ,
+    "Get the state of the job of a stored text, its attempts, and the memories that came of it.",
+    OneJob,
+    get_job,
+    lambda found, _: presenters.job(found),
+    ("job_id", "kind", "state", "attempts", "failures", "error_code", "memory_ids"),
+    http=(Http("GET", "/v1/jobs/{job_id}"),),
+    read_only=True,
+)
+# The audit log and deleted memories are in it: more than reading memories.
+EXPORT_NAMESPACE = Operation(
+    exporting.OPERATION,
+    Scope.ADMIN,
+    "Export all that the namespace holds, or all that concerns one subject, as JSON Lines.",
+    ExportNamespace,
+    export,
+    whole_namespace=True,
+    http=(Http("GET", "/v1/export"),),
+    cli="recall export",
+)
+IMPORT_NAMESPACE = Operation(
+    importing.OPERATION, Scope.ADMIN, "Import an export into a namespace.", cli="recall import"
+)

@@ -1,0 +1,242 @@
+"""Cuts a text into pieces that may state something: sentences, list items, `Key: value` lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
+from recall_server.integrations.extraction.rules.judging import size
+from recall_server.integrations.extraction.rules.language import Table
+
+PIECE_CHARS_MAX = 600
+HEADING_CHARS_MAX = 80
+# The level of a line that ends with a colon, as a heading.
+LEAD_IN = 5
+
+
+class Kind(StrEnum):
+    """What a piece is in its text."""
+
+    SENTENCE = "sentence"
+    ITEM = "item"
+    PAIR = "pair"
+    STEPS = "steps"
+    HEADING = "heading"
+    SENDER = "sender"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the text; `key` is that of a pair, `number` that of a numbered item."""
+
+    start: int
+    end: int
+    kind: Kind
+    key: str = ""
+    number: int = 0
+    level: int = 0
+
+
+_FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
+_QUOTE = re.compile(r"[ \t]{0,3}>")
+_BULLET = re.compile(
+    r"[ \t]{0,12}(?:(?:[-*•+–·▪●]|\(?(?P<number>\d{1,2})[.)])[ \t]{1,3}"
+    r"|(?P<han>\d{1,2})[、．][ \t]{0,3})(?:\[[ xX]\][ \t]{1,3})?|[ \t]{0,12}[・●①-⑳]"
+)
+_MARK = re.compile(r"[ \t]{0,3}(?P<hashes>#{1,6})[ \t]{1,3}")
+_BOLD = re.compile(r"[ \t]{0,3}\*\*(?P<title>[^*\n]{2,80}?):?\*\*:?[ \t]*$")
+_RULE = re.compile(r"[ \t]*[-=*_~#|+: ]{3,}$")
+_PAIR = re.compile(
+    r"(?P<key>\*{0,2}[^\W_][^\n:：*?!.;,|\"“„]{0,38}?\*{0,2})[ ]?"
+    r"(?::\*{0,2}[ \t]{1,4}|：[ \t]{0,4}|:(?=[぀-鿿])|[ ]=[ ])(?P<value>\S.*)"
+)
+_HEADER = re.compile(
+    r"(?P<name>from|von|de|expéditeur|发件人|差出人|to|an|cc|bcc|date|datum|sent|gesendet|fecha"
+    r"|para|à|发送时间|收件人|日付|宛先|subject|betreff|asunto|objet|主题|件名)[ ]?[:：]"
+    r"[ \t]{0,4}(?P<value>\S.*)",
+    re.IGNORECASE,
+)
+_SENDERS = frozenset(("from", "von", "de", "expéditeur", "发件人", "差出人"))
+_SUBJECTS = frozenset(("subject", "betreff", "asunto", "objet", "主题", "件名"))
+_ENDS = re.compile(
+    r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
+)
+_LOWER = re.compile(r"\s{1,3}[a-zß-öø-ÿ\d]")
+_LEAD = re.compile(r"[\s*_—–-]{0,8}")
+_TRAIL = re.compile(r"[\s*_]{1,8}$")
+
+
+def pieces(text: str, start: int, end: int, table: Table) -> Iterator[Piece]:
+    """Yield the pieces of `text[start:end]`, headings too; code and quotes are left out."""
+    prose: list[tuple[int, int]] = []
+    fenced = False
+    for first, last in _lines(text, start, end):
+        line = text[first:last]
+        if _FENCE.match(line):
+            fenced = not fenced
+            continue
+        if fenced or _QUOTE.match(line) or _RULE.match(line):
+            continue
+        found = _of_line(line, first, last) if line.strip() else None
+        if found is None and line.strip():
+            indented = prose and line[:1] in " \t"
+            if prose and not (indented or _joins(text, prose[-1])):
+                yield from _sentences(text, prose, table)
+                prose = []
+            prose.append((first, last))
+            continue
+        yield from _sentences(text, prose, table)
+        prose = []
+        if found is None:
+            continue
+        if found.kind is Kind.ITEM:
+            prose_of_item = list(_sentences(text, [(found.start, found.end)], table))
+            for one in prose_of_item:
+                yield replace(one, kind=Kind.ITEM, number=found.number)
+        elif found.end > found.start:
+            yield found
+    yield from _sentences(text, prose, table)
+
+
+def _lines(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    while start < end:
+        newline = text.find("\n", start, end)
+        stop = end if newline < 0 else newline
+        yield start, stop
+        start = stop + 1
+
+
+def _of_line(line: str, first: int, last: int) -> Piece | None:
+    """Return what a line is by its form; None for prose."""
+    mark = _MARK.match(line)
+    if mark:
+        return Piece(first + mark.end(), last, Kind.HEADING, level=len(mark["hashes"]))
+    bold = _BOLD.match(line)
+    if bold:
+        return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=4)
+    header = _HEADER.match(line)
+    if header:
+        name = header["name"].lower()
+        kind = Kind.SENDER if name in _SENDERS else Kind.HEADING
+        at = first + header.start("value")
+        level = 1 if name in _SUBJECTS else 0
+        return Piece(at, last if level or kind is Kind.SENDER else at, kind, level=level)
+    bullet = _BULLET.match(line)
+    at = bullet.end() if bullet else len(line) - len(line.lstrip())
+    number = 0
+    if bullet:
+        number = int(bullet["number"] or bullet["han"] or 0)
+    rest = line[at:].rstrip()
+    if not rest:
+        return Piece(first, first, Kind.HEADING)
+    pair = _PAIR.match(rest)
+    if pair and len(pair["key"].split()) <= 5 and not pair["value"].startswith("//"):
+        key = pair["key"].strip("* ")
+        return Piece(first + at, first + at + len(rest), Kind.PAIR, key=key, number=number)
+    if rest.endswith((":", "：")) and len(rest) <= HEADING_CHARS_MAX:
+        return Piece(first + at, first + at + len(rest) - 1, Kind.HEADING, level=LEAD_IN)
+    if bullet or rest.startswith("|"):
+        return Piece(first + at, first + at + len(rest), Kind.ITEM, number=number)
+    return None
+
+
+def _joins(text: str, before: tuple[int, int]) -> bool:
+    """Whether a sentence goes on in the next line, as hard-wrapped prose does."""
+    wrapped = before[1] - before[0] >= 50
+    said = text[before[0] : before[1]].rstrip()
+    return wrapped and not said.endswith((".", "!", "?", "。", "！", "？"))
+
+
+def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterator[Piece]:
+    if not lines:
+        return
+    start, end = lines[0][0], lines[-1][1]
+    at = start
+    for match in _ENDS.finditer(text, start, end):
+        if match[0][0] == "." and _unfinished(text, at, match.start(), match.end(), table):
+            continue
+        yield from _trimmed(text, at, match.end())
+        at = match.end()
+    yield from _trimmed(text, at, end)
+
+
+def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool:
+    """Whether a full stop belongs to an abbreviation or an ordinal number."""
+    word = text[max(start, dot - 12) : dot].split()[-1:]
+    if not word or dot + 1 != end:
+        return False
+    last = word[0].lower().lstrip("([\"'")
+    if last in table.data["abbreviations"].split() or (len(last) == 1 and last.isalpha()):
+        return bool(text[end : end + 3].strip())
+    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2
+    return ordinal or bool(_LOWER.match(text, end) and last.isdigit())
+
+
+def _trimmed(text: str, start: int, end: int) -> Iterator[Piece]:
+    lead = _LEAD.match(text, start, end)
+    start = lead.end() if lead else start
+    while end > start and (text[end - 1].isspace() or text[end - 1] in "*_"):
+        end -= 1
+    if 2 <= end - start <= PIECE_CHARS_MAX:
+        yield Piece(start, end, Kind.SENTENCE)
+
+
+_COMMA = re.compile(r", (?:and )?|[，、]")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause from `start` to `end`; `text` are its words, with its elided subject."""
+
+    start: int
+    end: int
+    text: str
+    kind: Kind
+    found: Found | None = None
+
+
+def listed(
+    start: int, text: str, kind: Kind, speaker: Speaker, language: Table
+) -> Iterator[Clause]:
+    """Yield the parts of "I'm 34, married, two kids, live in Oslo", where most are facts."""
+    if language.spaced and not language.starts("words.first", text) and kind is not Kind.ITEM:
+        return
+    at, parts = 0, []
+    for cut in [*_COMMA.finditer(text), None]:
+        end = cut.start() if cut else len(text)
+        parts.append((at, end))
+        at = cut.end() if cut else end
+    if len(parts) < 3 or any(size(text[a:b], language) > 6 for a, b in parts):
+        return
+    clauses = []
+    for first, last in parts:
+        part = text[first:last].rstrip(".!。")
+        added = ("", "") if not first else (language.data["i"], language.data["be"])
+        for said in (f"{added[0]}{part}", f"{added[1]}{part}", part):
+            found = find_fact(said, speaker, language)
+            if found:
+                clauses.append(Clause(start + first, start + last, said, kind, found))
+                break
+    if len(clauses) >= max(2, len(parts) - 1):
+        yield from clauses
+
+
+def coordinated(clause: Clause, speaker: Speaker, language: Table) -> Iterator[Clause]:
+    """Yield "I live in Ghent" and "work at Volvo" of "I live in Ghent and work at Volvo"."""
+    text = clause.text
+    for cut in re.finditer(language.data["and"], text):
+        rest = text[cut.end() :]
+        if size(rest, language) < 2 or not language.has("words.first", text[: cut.start()]):
+            continue
+        one = find_fact(text[: cut.start()], speaker, language)
+        said = f"{language.data['i']}{rest}"
+        two = one and find_fact(said, speaker, language)
+        if one and two and one.fact.attribute != two.fact.attribute:
+            middle = clause.start + cut.start()
+            yield replace(clause, end=middle, text=text[: cut.start()])
+            yield replace(clause, start=clause.start + cut.end(), text=said, found=two)
+            return
+    yield clause

@@ -1,0 +1,187 @@
+"""Judges whether a clause is worth keeping, and of which type it is: cues of the tables, summed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from recall_server.domain.memory import MemoryType
+from recall_server.integrations.extraction.rules.facts import Found
+from recall_server.integrations.extraction.rules.language import Table, times
+
+KEPT_FROM = 3.0
+_TASK_WORDS = 8
+_WORDS_MIN = 2
+_UNSURE = ("hypothetical", "quoted", "hedge", "guess", "pep")
+_INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
+# What each cue of a table is worth; a clause is kept from three points.
+_WORTH = {
+    "remember": 2.0,
+    "decision": 2.0,
+    "rule": 1.0,
+    "preference": 2.0,
+    "procedure": 3.0,
+    "event": 1.0,
+    "plan": 1.0,
+    "state": 1.0,
+    "because": 0.5,
+}
+_DOCUMENT = 2.0
+_FACT, _FIRST, _RELATION, _SPECIFIC, _SPECIFICS_MAX = 2.0, 1.0, 0.5, 1.0, 2
+_EVALUATIVE, _POINTS_AWAY, _SHORT = -2.0, -1.0, -2.0
+_CODE = re.compile(
+    r"`[^`\n]{1,80}`|(?<!\w)[#@/]\w[\w./-]*|\b\w+[._/@]\w[\w./@-]*|\b[A-Z]{2,}\b|\b[a-z]+[A-Z]\w+"
+    r"|\b(?=\w*\d)\w*[A-Za-z]\w*[\w-]*"
+)
+_QUOTED = re.compile(r"[\"“„«「][^\"”“»」]{1,400}[\"”“»」]|\([^()]{1,400}\)")
+_NUMBER = re.compile(
+    r"\d+(?:[.,:]\d+)*|[€$£¥%]|[〇一二三四五六七八九十百千万]{1,6}(?=[个個人只匹年月日号時时点分岁歳天次元円块本台层階楼套间])"
+)
+_CAPITAL = re.compile(r"(?<=[\w,;:’')] )[A-ZÀ-Þ][\w’'-]+")
+_LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9.+#-]{1,}")
+_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
+_UNSPACED_WORD = re.compile(r"[㐀-鿿ぁ-ヿ]")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a clause stands: in a document, in a list, under a heading, after its antecedent;
+    `named`: somebody with a name says it.
+    """
+
+    document: bool = False
+    item: bool = False
+    heading: bool = False
+    antecedent: bool = False
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The points of a clause, and its type. `instructs`: it tells somebody what to do; `task`:
+    until when somebody does something.
+    """
+
+    points: float
+    type: MemoryType
+    instructs: bool = False
+    task: bool = False
+
+    @property
+    def kept(self) -> bool:
+        return self.points >= KEPT_FROM
+
+    @property
+    def confidence(self) -> float:
+        return round(min(0.95, 0.5 + 0.1 * self.points), 2)
+
+
+def size(text: str, language: Table) -> int:
+    """Return the length of a text in words; without blanks, three characters count as two."""
+    words = len(_WORD.findall(text))
+    return words if language.spaced else max(words, len(_UNSPACED_WORD.findall(text)) * 2 // 3)
+
+
+def says_nothing(text: str, language: Table, setting: Setting) -> bool:
+    """Whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
+    if text.rstrip("\"'”»)*_ ").endswith(("?", "？")) or language.has("drop.joke", text):
+        return True
+    if language.spaced and size(text, language) < _WORDS_MIN and not setting.item:
+        return True
+    aside = _QUOTED.match(text)
+    if aside and len(aside[0]) * 2 > len(text):
+        return True
+    if language.has("drop.taken_back", text):
+        return True
+    if setting.item or setting.document:
+        unsure = any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
+        return unsure and not language.starts("keep.order", text)
+    if language.starts("drop.question", text) and not text.endswith("!"):
+        return True
+    if language.starts("drop.greeting", text) and size(text, language) <= 4:
+        return True
+    rule = language.has("keep.rule", text) or language.has("keep.remember", text)
+    if any(language.has(f"drop.{cue}", text) for cue in ("hypothetical", "quoted", "pep")):
+        return True
+    if language.has("drop.condition", text) and not rule:
+        return True
+    return bool(language.has("drop.hedge", text) or language.starts("drop.chatter", text))
+
+
+def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
+    """Return the points and the type of a clause that `says_nothing` has let through."""
+    cues = {name for name in (*_WORTH, "must") if language.has(f"keep.{name}", text)}
+    points = sum(_WORTH.get(name, 0.0) for name in cues)
+    points += _FACT if found else 0.0
+    first = language.has("words.first", text) or language.has("words.we", text)
+    points += _FIRST if first else 0.0
+    points += _RELATION * 2 * language.has("words.relation", text)
+    precise = specifics(text, language)
+    points += _SPECIFIC * min(_SPECIFICS_MAX, precise)
+    if setting.document:
+        points += _DOCUMENT if precise or setting.heading else 1.0
+    points += _FIRST * setting.item
+    if language.has("drop.judges", text):
+        points += _EVALUATIVE + min(_FIRST, precise)
+    if language.starts("words.pronoun", text) and not setting.antecedent:
+        points += 2 * _POINTS_AWAY
+    elif language.has("words.vague", text) and precise < _SPECIFICS_MAX and not found:
+        points += _POINTS_AWAY
+    words = size(text, language)
+    if words < (2 if setting.item else 3) and not found:
+        points += _SHORT
+    related = language.has("words.relation", text) or (first and "event" in cues and words > 4)
+    imperative = bool(language.starts("keep.order", text)) and not found
+    instructed = imperative or cues & _INSTRUCTED
+    if not (found or precise or setting.item or related or instructed):
+        points += _POINTS_AWAY
+    due = bool(precise and not first and language.has("keep.due", text)) and words <= _TASK_WORDS
+    points += _FIRST * (due and setting.named)
+    if "must" in cues or (first and language.has("keep.habit", text)):
+        points += 1.0
+    if (precise or "must" in cues) and not first and _is_definite(text, language):
+        points += 1.0
+    points += _FACT if imperative and (precise or "rule" in cues or setting.item) else 0.0
+    if language.has("words.you", text) and not (imperative or "rule" in cues or found):
+        points += 0.0 if setting.document else _POINTS_AWAY * (1 if precise else 2)
+    type_ = _type(cues, found, imperative=imperative, first=bool(first))
+    return Verdict(points, type_, imperative, task=due and "state" not in cues)
+
+
+def _type(cues: set[str], found: Found | None, *, imperative: bool, first: bool) -> MemoryType:
+    if found and found.is_preference:
+        return MemoryType.PREFERENCE
+    if "decision" in cues:
+        return MemoryType.DECISION
+    if "procedure" in cues and not found:
+        return MemoryType.PROCEDURE
+    if imperative or ("preference" in cues and (not found or found.is_habit)):
+        return MemoryType.PREFERENCE
+    return MemoryType.PROCEDURE if "must" in cues and not first else MemoryType.FACT
+
+
+def _is_definite(text: str, language: Table) -> bool:
+    """Whether a clause begins with a name or a definite thing."""
+    if language.starts("words.definite", text):
+        return True
+    first = text.split(" ", 1)[0]
+    return language.name != "de" and first[:1].isupper() and not language.is_common(first)
+
+
+def specifics(text: str, language: Table, *, names: bool = True) -> int:
+    """Return how many names, numbers, dates and identifiers a clause has."""
+    found = len(_NUMBER.findall(text)) + (len(_CODE.findall(text)) if names else 0)
+    data = language.data
+    if not language.spaced:
+        if not names:
+            return found + language.has("words.day", text)
+        return found + len(_LATIN_WORD.findall(text)) + (size(text, language) >= 6)
+    words = [word.lower() for word in _WORD.findall(text)]
+    named = {*data["weekdays"].split(), *data["months"].split(), *data["numbers"].split()}
+    found += sum(word in named or word.rstrip("s") in named for word in words)
+    found += times(language.name).search(text) is not None
+    if not names:
+        return found
+    capitals = [word for word in _CAPITAL.findall(text) if word.lower() not in named]
+    capitals = [word for word in capitals if not language.starts("words.first", word)]
+    return found + (len(capitals) if language.name != "de" else len(capitals) >= 3)

@@ -1,0 +1,167 @@
+"""The tables of the languages, and which language a text is in."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from importlib import resources
+from typing import Any
+
+LANGUAGES = ("en", "de", "es", "fr", "zh", "ja")
+# Function words of languages that are not read, so that none passes for a neighbour.
+_OTHERS = {
+    "pt": "o os um uma não que do da em no na com para por você ele eu mas mais muito isso são está"
+    " meu minha também nós foi ao dos",
+    "it": "il lo gli di che è non un una per con sono mi ho nel della alla ma anche più questo come"
+    " io mio mia abbiamo del",
+    "nl": "de het een en van ik is dat niet op te zijn met voor maar ook wij mijn heb je hij naar"
+    " wel nog bij aan",
+    "sv": "och att det är jag en inte som på för med har vi till av men min den om ett",
+    "da": "og at det er jeg en ikke som på for med har vi til af men min den om et",
+    "pl": "i w nie na się z do to że jest jak ale od mam mój moja po co",
+    "tr": "ve bir bu da için ben çok ama ile var ne benim değil gibi",
+}
+# Letters that a language has and its neighbours have not.
+_LETTERS = {
+    "de": "äöüßÄÖÜ", "es": "ñ¿¡áíóú", "fr": "èêçœùâ", "pt": "ãõ", "it": "ìò", "sv": "åä",
+    "da": "øæ", "pl": "łśżźćęą", "tr": "ğışİ",
+}  # fmt: skip
+_LETTERS_MAX = 3
+_ELISION = re.compile(r"(?<!\w)[djlnstcm]['’][aeiouyéèêhAEIOUÉ]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_KANA = re.compile(r"[ぁ-ヿ]")
+_HAN = re.compile(r"[㐀-鿿]")
+_FOREIGN = re.compile(r"[Ͱ-Ͽ\u0400-\u04ff֐-ۿऀ-෿\u0e00-\u0fff가-힯]")
+_LATIN = re.compile(r"[A-Za-zÀ-ɏ]")
+_DETECTED_CHARS = 4_000
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The cues of one language, as its TOML file has them."""
+
+    name: str
+    data: dict[str, Any]
+
+    @property
+    def spaced(self) -> bool:
+        """Whether words are written with blanks between them."""
+        return self.name not in ("zh", "ja")
+
+    @cached_property
+    def _cues(self) -> dict[str, _Cue]:
+        found = {}
+        for group in ("words", "drop", "keep"):
+            for name, written in self.data[group].items():
+                cue = written.replace("{evaluative}", self.data["words"]["evaluative"])
+                found[f"{group}.{name}"] = self._cue(cue)
+        return found
+
+    def _cue(self, cue: str) -> _Cue:
+        # "J'ai" and "d'emojis" are two words each; "don't" is one.
+        end = r")(?!\w)" if self.name == "fr" else r")(?![\w'])"
+        edges = (r"(?<![\w'])(?:", end) if self.spaced else ("(?:", ")")
+        whole = re.compile(f"{edges[0]}{cue}{edges[1]}", re.IGNORECASE)
+        parts = _alternatives(cue) if self.spaced else [cue]
+        words = frozenset(part for part in parts if part.replace("'", "").isalpha())
+        rest = "|".join(part for part in parts if part not in words)
+        phrases = re.compile(f"{edges[0]}{rest}{edges[1]}", re.IGNORECASE) if rest else None
+        return _Cue(whole, words, phrases)
+
+    def has(self, name: str, text: str) -> bool:
+        """Whether a cue stands in a text: its single words are looked up, the rest is matched."""
+        cue = self._cues.get(name)
+        if cue is None:
+            return False
+        if not cue.words.isdisjoint(words_of(text)):
+            return True
+        return cue.phrases is not None and cue.phrases.search(text) is not None
+
+    def search(self, name: str, text: str) -> re.Match[str] | None:
+        cue = self._cues.get(name)
+        return cue.whole.search(text) if cue else None
+
+    def starts(self, name: str, text: str) -> re.Match[str] | None:
+        cue = self._cues.get(name)
+        return cue.whole.match(text) if cue else None
+
+    def is_common(self, word: str) -> bool:
+        """Whether a word is one of the function words that the language is known by."""
+        known = _function_words().get(self.name, frozenset())
+        return word.lower().replace("’", "'").split("'")[0] in known
+
+
+@dataclass(frozen=True)
+class _Cue:
+    """The alternatives of a cue: all of them, those that are one word, and the others."""
+
+    whole: re.Pattern[str]
+    words: frozenset[str]
+    phrases: re.Pattern[str] | None
+
+
+@lru_cache(maxsize=64)
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a clause in lower case; "j'ai" gives itself, "j" and "ai"."""
+    words = [word.lower().replace("’", "'") for word in _WORD.findall(text)]
+    return frozenset([*words, *(part for word in words if "'" in word for part in word.split("'"))])
+
+
+def _alternatives(cue: str) -> list[str]:
+    """Cut a cue at the bars that stand in no group."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(cue):
+        depth += (char in "([") - (char in ")]")
+        if char == "|" and not depth:
+            parts.append(cue[start:at])
+            start = at + 1
+    return [*parts, cue[start:]]
+
+
+@cache
+def table(name: str) -> Table:
+    """Return the table of a language."""
+    file = resources.files(__package__).joinpath("tables", f"{name}.toml")
+    return Table(name, tomllib.loads(file.read_text("utf-8")))
+
+
+@cache
+def times(name: str) -> re.Pattern[str]:
+    """Return the pattern of the times that are relative to the day of saying."""
+    language = table(name)
+    relative = language.data["relative"]
+    rows = [row[0] for unit in ("day", "week", "month", "year") for row in relative[unit]]
+    edges = (r"(?<![\w'])(?:", r")(?!\w)") if language.spaced else ("(?:", ")")
+    return re.compile(f"{edges[0]}{'|'.join(rows)}|{relative['ago']}{edges[1]}", re.IGNORECASE)
+
+
+@cache
+def _function_words() -> dict[str, frozenset[str]]:
+    own = {name: frozenset(table(name).data["detect"].split()) for name in LANGUAGES[:4]}
+    return own | {name: frozenset(words.split()) for name, words in _OTHERS.items()}
+
+
+def detect(text: str) -> tuple[str | None, float]:
+    """Return the language of a text and how sure that is; None where it is none of the tables'."""
+    text = text[:_DETECTED_CHARS]
+    han, kana = len(_HAN.findall(text)), len(_KANA.findall(text))
+    latin, foreign = len(_LATIN.findall(text)), len(_FOREIGN.findall(text))
+    if foreign > latin / 4 + han + kana:
+        return None, 1.0
+    if han + kana > latin / 4:
+        return ("ja" if kana * 8 > han else "zh"), 1.0
+    words = [word.lower().replace("’", "'") for word in _WORD.findall(text)]
+    counts = {
+        name: sum(map(known.__contains__, words)) for name, known in _function_words().items()
+    }
+    for name, letters in _LETTERS.items():
+        counts[name] += min(_LETTERS_MAX, sum(map(text.count, letters)))
+    counts["fr"] += min(_LETTERS_MAX, len(_ELISION.findall(text)))
+    ranked = sorted(counts, key=lambda name: -counts[name])
+    best, second = counts[ranked[0]], counts[ranked[1]]
+    if best == 0:
+        return "en", 0.0
+    sure = (best - second) / (best + 1)
+    return (ranked[0] if ranked[0] in LANGUAGES else None), round(sure, 2)

@@ -1,0 +1,598 @@
+"""Reads a passage turn by turn: from its pieces to the candidates that are kept."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from recall_server.domain.episode import Span, Turn
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import MemoryType, importance
+from recall_server.integrations.extraction.extractor import Passage, candidates_max
+from recall_server.integrations.extraction.rules.cutting import (
+    HEADING_CHARS_MAX,
+    LEAD_IN,
+    Clause,
+    Kind,
+    Piece,
+    coordinated,
+    listed,
+    pieces,
+)
+from recall_server.integrations.extraction.rules.facts import (
+    Found,
+    Speaker,
+    corrected,
+    find_fact,
+    of_pair,
+)
+from recall_server.integrations.extraction.rules.judging import (
+    Setting,
+    Verdict,
+    judge,
+    says_nothing,
+    size,
+    specifics,
+)
+from recall_server.integrations.extraction.rules.language import Table, detect, table
+from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
+
+TEXT_CHARS_MAX = 500
+_BEFORE_CHARS_MAX = 1_500
+_ANSWER_WORDS_MAX = 14
+_OF_THINGS = frozenset(
+    ("owner", "deadline", "version", "status", "budget", "limit", "schedule", "port")
+)
+_VALUE_WORDS_MAX = 24
+_NAMES_MAX = 50
+_SURE = 0.55
+_LISTED = 4.0
+_NEW_WORDS_MAX = 6
+_SILENT = re.compile(r"(?:assistant|ai|bot|model|system|tool|claude|chatgpt|gpt|gemini|copilot)\b")
+_USERS = frozenset(["user", "human", "me", "customer", "client", "you"])
+_GENERIC = re.compile(
+    r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
+    r"|introduction|details|facts|misc|general|other|about|kontext|entscheidung|alternativen"
+    r"|konsequenzen|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
+    r"\W*)\W*",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"[ \t]{0,4}([^\W\d_a-zß-ÿ][^\s:：、。，]{0,15}?) ?[:：]")
+_LABELLED_CHARS = 20_000
+_PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
+_FORWARDED = re.compile(r"(?:(?:re|fwd?|aw|wg|tr|rv)[ ]?: ?)+", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.!?] ")
+_ABOUT = re.compile(r"(?:about|notes? (?:on|about)|über|zu|sobre|à propos de) ", re.IGNORECASE)
+_ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
+
+
+def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
+    """Return what a passage states, and the language that it is in."""
+    said = "\n".join(
+        f"{turn.speaker or ''} {passage.text[turn.span.start : turn.span.end]}"
+        for turn in passage.turns
+    )
+    name, sure = detect(said)
+    if name is None:
+        return (), None
+    reader = _Reader(passage, table(name), sure)
+    for turn in passage.turns:
+        reader.read(turn)
+    return reader.chosen(), name
+
+
+@dataclass
+class _Before:
+    """The piece before, which a pronoun or a correction leans on: its words, and where they begin.
+    `at` is its place among the kept, if it is kept.
+    """
+
+    text: str
+    start: int
+    at: int | None = None
+    found: Found | None = None
+
+
+class _Reader:
+    """Reads a passage turn by turn, with the headings, the question and the piece before."""
+
+    def __init__(self, passage: Passage, language: Table, sure: float) -> None:
+        self.passage = passage
+        self.language = language
+        self.main = language
+        self.sure = sure
+        self.kept: list[Candidate | None] = []
+        self.headings: dict[int, str] = {}
+        self.before: _Before | None = None
+        self.question = _Before("", 0)
+        self.said: _Before | None = None
+        self.said_by: dict[str, _Before] = {}
+        self.sender: str | None = None
+        speakers = {turn.speaker for turn in passage.turns if turn.speaker}
+        lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
+        self.labels = _labels(passage.text, speakers)
+        self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
+        self.names = {word for one in speakers for word in (one, one.split()[0])}
+        names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
+        self.spoken_to = re.compile(rf"(?:{names})[,!.] ")
+        if passage.turns and not speakers:
+            self._headings_before(passage.turns[0].span.start)
+
+    def _headings_before(self, start: int) -> None:
+        """Read the headings and the sender that stand before the passage."""
+        text = self.passage.text
+        first = text.find("\n")
+        if 0 < first < min(start, 200):
+            self._set_headings(0, first)
+        self._set_headings(max(0, start - _BEFORE_CHARS_MAX), start)
+
+    def _set_headings(self, start: int, end: int) -> None:
+        for piece in pieces(self.passage.text, start, end, self.language):
+            if piece.kind in (Kind.HEADING, Kind.SENDER):
+                self._head(piece)
+
+    def _head(self, piece: Piece) -> None:
+        title = cleaned(self.passage.text[piece.start : piece.end])
+        if piece.kind is Kind.SENDER:
+            self.sender = _ADDRESS.sub("", title).strip("\"' ") or None
+            return
+        self.headings = {k: v for k, v in self.headings.items() if k < piece.level}
+        if title:
+            self.headings[piece.level] = _FORWARDED.sub("", _SENTENCE.split(title)[-1])
+
+    @property
+    def heading(self) -> str:
+        """The title of the text and the heading above, without those that say nothing."""
+        shown = [one for _, one in sorted(self.headings.items()) if not _GENERIC.fullmatch(one)]
+        return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
+
+    def read(self, turn: Turn) -> None:
+        """Read a turn, and remember the question that it ends with."""
+        text, span = self.passage.text, turn.span
+        said = text[span.start : span.end]
+        name, sure = detect(said)
+        self.language = table(name) if name and sure >= _SURE else self.main
+        if name is None and sure >= _SURE:
+            return
+        found = list(pieces(text, span.start, span.end, self.language))
+        if found and found[0].kind is Kind.SENTENCE:
+            self.headings.pop(LEAD_IN, None)
+        if self.document and found and self._is_title(found[0]):
+            found[0] = replace(found[0], kind=Kind.HEADING, level=1)
+        labels = [at for at, one in enumerate(found) if one.key in self.labels]
+        for first, end in zip([0, *labels], [*labels, len(found)], strict=True):
+            part, label = found[first:end], turn.speaker
+            if part and first in labels:
+                label = part[0].key
+                said_from = part[0].end - len(_value(text[part[0].start : part[0].end])[1])
+                part[:1] = pieces(text, said_from, part[0].end, self.language)
+            if part:
+                self._utterance(part, label, turn)
+
+    def _is_title(self, piece: Piece) -> bool:
+        """Whether the first line of a text, or one in capitals, only names what follows."""
+        line = self.passage.text[piece.start : piece.end]
+        alone = self.passage.text[piece.end : piece.end + 1] in ("\n", "")
+        first = not self.passage.text[: piece.start].strip()
+        return (
+            piece.kind is Kind.SENTENCE
+            and alone
+            and len(line) <= HEADING_CHARS_MAX
+            and line[-1:] not in ".!?。！？"
+            and (line.isupper() or (first and len(self.passage.text) > piece.end + 1))
+        )
+
+    def _utterance(self, part: list[Piece], label: str | None, turn: Turn) -> None:
+        text, speaker = self.passage.text, self._speaker(label, turn)
+        self.before, self.said = None, None
+        if speaker is not None and label:
+            self.said = self.said_by.get(speaker.shown)
+        said = text[part[0].start : part[-1].end]
+        user = Speaker("user", self.language.data["user"])
+        pair = of_pair(label, said, user, self.language) if label and len(part) == 1 else None
+        if pair and label:
+            # "Nombre: Max" passes for a speaker where all lines of a text have a label.
+            clause = Clause(part[0].start, part[0].end, f"{label}: {said}", Kind.PAIR)
+            points = Verdict(5.0, MemoryType.FACT)
+            self._keep(clause, points, _Voice(user, turn), heading=user.shown, found=pair)
+            return
+        for piece in self._with_steps(part):
+            if piece.kind in (Kind.HEADING, Kind.SENDER):
+                self._head(piece)
+                self.before = None
+            elif speaker is not None:
+                self._piece(piece, _Voice(speaker, turn))
+            self._remember(speaker)
+        self.question = _Before("", 0)
+        last = text[part[-1].start : part[-1].end]
+        if last.rstrip().endswith(("?", "？")):
+            self.question = _Before(cleaned(last), part[-1].start)
+
+    def _remember(self, speaker: Speaker | None) -> None:
+        if self.before is not None and speaker is not None:
+            self.said_by[speaker.shown] = self.before
+
+    def _with_steps(self, found: list[Piece]) -> Iterator[Piece]:
+        """Join the numbered items under a heading that says how something is done."""
+        at = 0
+        heading = self.heading
+        while at < len(found):
+            piece, end = found[at], at + 1
+            if piece.kind is Kind.HEADING:
+                heading = self.passage.text[piece.start : piece.end]
+            while end < len(found) and found[end].number >= piece.number == 1:
+                end += 1
+            if end - at > 1 and self.language.has("keep.howto", heading):
+                start = self.passage.text.rfind("\n", 0, piece.start) + 1
+                yield replace(piece, start=start, end=found[end - 1].end, kind=Kind.STEPS)
+            else:
+                yield from found[at:end]
+            at = end
+
+    def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
+        """Return who "I" is; None for an assistant, whose words are no facts about anybody."""
+        label = label or self.sender
+        if label is None:
+            return Speaker("user", self.language.data["user"])
+        line = self.passage.text[max(0, turn.span.start - 60) : turn.span.start]
+        named = _PARENTHESES.search(line) if turn.speaker else None
+        if named and named[1][0].isalpha():
+            return Speaker(named[1], named[1])
+        words = label.lower().split()
+        if _SILENT.match(label.lower()) or words[-1] in ("assistant", "bot", "agent"):
+            return None
+        if words[0] in ("customer", "client"):
+            return Speaker("user", f"The {words[0]}" if self.language.name == "en" else label)
+        if words[0] in _USERS:
+            return Speaker("user", self.language.data["user"])
+        return Speaker(label, label)
+
+    def _piece(self, piece: Piece, voice: _Voice) -> None:
+        text, language = self.passage.text[piece.start : piece.end], self.language
+        taken_back = language.has("drop.taken_back", text)
+        if taken_back and not language.has("drop.correction", text):
+            self._take_back()
+        if piece.kind is Kind.STEPS:
+            points = Verdict(5.0, MemoryType.PROCEDURE)
+            steps = Clause(piece.start, piece.end, text, piece.kind)
+            self._keep(steps, points, voice, heading=self.heading)
+        elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
+            return
+        elif piece.kind is Kind.PAIR:
+            self._pair(piece, text, voice)
+        else:
+            start, opened = self._opened(piece.start, text)
+            cue = language.search("drop.correction", opened)
+            if cue and cue.start() > 2 and opened[: cue.start()].rstrip()[-1:] in ",;–—-，、":
+                self._restarted(start, opened, cue, piece, voice)
+                return
+            for clause in self._clauses(start, opened, piece.kind, voice.speaker):
+                self._clause(clause, voice)
+
+    def _restarted(
+        self, start: int, text: str, cue: re.Match[str], piece: Piece, voice: _Voice
+    ) -> None:
+        """Keep "it is B" of "it is A, no sorry, B", where A is the value of a fact."""
+        said = text[: cue.start()].rstrip(" ,;–—-，、")
+        value = text[cue.end() :].strip(" ,.!:–—-。！，")
+        found = find_fact(said, voice.speaker, self.language)
+        self.before = None
+        if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
+            new = Found(replace(found.fact, value=value), None, found.subject)
+            said = said.replace(found.fact.value, value, 1)
+            clause = Clause(start, start + len(text), said, piece.kind, new)
+            self._clause(clause, voice)
+
+    def _opened(self, start: int, text: str) -> tuple[int, str]:
+        """Leave out what a sentence opens with: "Yes, ", "By the way, ", "Hi Bob, "."""
+        for pattern in (_openers(self.language.name), self.spoken_to) * 2:
+            match = pattern.match(text)
+            if match and match.end() < len(text):
+                start, text = start + match.end(), text[match.end() :]
+        return start, text
+
+    def _clauses(self, start: int, text: str, kind: Kind, speaker: Speaker) -> Iterator[Clause]:
+        """Yield the clauses of a sentence that are worth keeping each; else all of it as one."""
+        language = self.language
+        items = list(listed(start, text, kind, speaker, language))
+        if items:
+            yield from items
+            return
+        cuts = list(_splits(language.name).finditer(text))
+        if not cuts:
+            yield from coordinated(Clause(start, start + len(text), text, kind), speaker, language)
+            return
+        edges = [(0, 0), *((m.start(), m.end()) for m in cuts), (len(text), len(text))]
+        parts = [(edges[n][1], edges[n + 1][0]) for n in range(len(edges) - 1)]
+        begin, reached = None, 0
+        for first, last in parts:
+            part = text[first:last]
+            setting = Setting(self.document, kind is Kind.ITEM)
+            if says_nothing(part, language, setting):
+                continue
+            found = find_fact(part, speaker, language)
+            own = judge(part, language, found, setting).kept and size(part, language) >= 3
+            own = own and (found is not None or not language.starts("words.pronoun", part))
+            if begin is not None and own:
+                yield from coordinated(
+                    Clause(start + begin, start + reached, text[begin:reached], kind),
+                    speaker, language,
+                )  # fmt: skip
+                begin = None
+            begin, reached = (first if begin is None else begin), last
+        if begin is not None:
+            yield from coordinated(
+                Clause(start + begin, start + reached, text[begin:reached], kind),
+                speaker, language,
+            )  # fmt: skip
+
+    def _clause(self, clause: Clause, voice: _Voice) -> None:
+        language, text = self.language, self._named(clause.text)
+        clause = replace(clause, text=text)
+        found = clause.found or find_fact(text, voice.speaker, language)
+        found = self._in_place(corrected(found, text, language)) if found else None
+        listed = clause.kind is Kind.ITEM
+        heading = self.heading if listed or self.document else ""
+        leans = language.starts("words.pronoun", text) is not None
+        before = self.before if leans else None
+        named = bool(voice.turn.speaker) and voice.speaker.entity != "user"
+        setting = Setting(self.document, listed, bool(heading), before is not None, named)
+        if says_nothing(text, language, setting):
+            self.before = None
+            return
+        if found and found.fact.attribute != "nickname" and language.starts("keep.order", text):
+            found = None
+        verdict = self._weighed(judge(text, language, found, setting), clause, voice)
+        at = None
+        if verdict.kept and (before or not leans or heading):
+            if listed and heading and not language.has("words.first", text):
+                found, heading = self._of_heading(clause, heading)
+            elif not listed and (voice.turn.speaker or _has_subject(text, language)):
+                heading = ""
+            at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
+        addressed = at is None and (language.has("words.you", text) or size(text, language) < 2)
+        self.before = None if addressed else _Before(text, clause.start, at, found)
+
+    def _in_place(self, found: Found) -> Found:
+        """After "I don't live in Rome any more", "I live in Bern" says what it has replaced."""
+        old = self.before.found.fact if self.before and self.before.found else None
+        new = found.fact
+        if old is None or not old.negated or new.negated or found.replaces:
+            return found
+        same = (old.entity, old.attribute) == (new.entity, new.attribute)
+        return replace(found, replaces=old.value) if same else found
+
+    def _weighed(self, verdict: Verdict, clause: Clause, voice: _Voice) -> Verdict:
+        """Weigh what only the text around a clause tells."""
+        language, named = self.language, voice.speaker.entity != "user"
+        advice = verdict.instructs and named and bool(voice.turn.speaker)
+        if advice and not language.has("keep.request", clause.text):
+            # Between people an order is advice or a pep talk, unless it is a request.
+            return replace(verdict, points=0.0)
+        if clause.found:
+            return replace(verdict, points=max(verdict.points, _LISTED))
+        if clause.kind is Kind.ITEM and language.has("keep.rules", self.heading):
+            fact = verdict.type is MemoryType.FACT
+            type_ = MemoryType.PREFERENCE if fact else verdict.type
+            return replace(verdict, points=verdict.points + 2, type=type_)
+        return verdict
+
+    def _of_heading(self, clause: Clause, heading: str) -> tuple[Found | None, str]:
+        """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
+        about = _ABOUT.sub("", self.headings[max(self.headings)])
+        said = (clause.text, f"{self.language.data['be']}{clause.text}")
+        facts = (find_fact(one, Speaker(about, about), self.language) for one in said)
+        found = clause.found or next(filter(None, facts), None)
+        order = self.language.starts("keep.order", clause.text)
+        return None if order else found, _ABOUT.sub("", heading)
+
+    def _take_back(self) -> None:
+        if self.before and self.before.at is not None:
+            self.kept[self.before.at] = None
+
+    def _named(self, text: str) -> str:
+        """Put the subject of the piece before in place of "she" at the start of a clause."""
+        subject = self.before.found.subject if self.before and self.before.found else ""
+        match = self.language.starts("words.person", text) if subject else None
+        facts = self.language.data["facts"]
+        if match is None or re.fullmatch(f"{facts['first']}|{facts['we']}", subject, re.IGNORECASE):
+            return text
+        return subject + text[match.end() :]
+
+    def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
+        """Keep a `Key: value` line; of a long value each sentence, under its key."""
+        language = self.language
+        key, value = _value(text)
+        key, at = key.strip("* "), piece.end - len(value)
+        if not value.strip() or "?" in value or says_nothing(value, language, Setting(item=True)):
+            return
+        opens = _openers(language.name).match(f"{key}: ") or language.starts("keep.remember", key)
+        if opens or size(value, language) > _VALUE_WORDS_MAX:
+            before = self.headings
+            self.headings = before if opens else {**before, 6: key}
+            for one in pieces(self.passage.text, at, piece.end, language):
+                kind = Kind.SENTENCE if opens else Kind.ITEM
+                self._piece(replace(one, kind=kind), voice)
+            self.headings = before
+            return
+        heading = self.heading
+        about = _ABOUT.sub("", heading)
+        entity = about if heading and voice.speaker.entity == "user" else voice.speaker.entity
+        found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
+        if found and not heading and self.document and found.fact.attribute in _OF_THINGS:
+            found = None
+        points = 3.0 + 2 * (found is not None) + bool(heading)
+        whose = heading or ("" if found is None else voice.speaker.shown)
+        self._keep(
+            Clause(piece.start, piece.end, f"{key}: {value}", piece.kind),
+            Verdict(points, MemoryType.FACT), voice, heading=whose, found=found,
+        )  # fmt: skip
+
+    def _answers(self, piece: Piece, text: str, voice: _Voice) -> bool:
+        """Keep an answer that says nothing without its question, together with it."""
+        question, language = self.question, self.language
+        self.question = _Before("", 0)
+        if not question.text or text.rstrip().endswith(("?", "？")):
+            return False
+        yes = language.starts("drop.answer_yes", text)
+        if language.has("drop.judges", text) or (text.rstrip().endswith(("!", "！")) and not yes):
+            return False
+        if language.starts("drop.greeting", text) and not yes:
+            return False
+        short = size(text, language) <= _ANSWER_WORDS_MAX
+        whole = Clause(piece.start, piece.end, text, piece.kind)
+        if yes and size(text, language) <= 3 and specifics(question.text, language, names=False):
+            whole = replace(whole, start=question.start)
+        elif (
+            not short
+            or not specifics(self._opened(0, text)[1], language)
+            or find_fact(text, voice.speaker, language)
+            or language.starts("drop.hedge", text)
+            or (language.has("words.first", text) and not yes)
+        ):
+            return False
+        verdict = Verdict(3.5, MemoryType.FACT)
+        at = self._keep(whole, verdict, voice, question=question.text)
+        self.before = _Before(text, piece.start, at)
+        return True
+
+    def _corrects(self, piece: Piece, text: str, voice: _Voice) -> bool:
+        """Join "Actually no, spaces." to what it puts right, and take its value for the old one."""
+        before = self.before or self.said
+        cue = self.language.search("drop.correction", text)
+        if not cue or before is None or cue.start() > 12 or text.rstrip().endswith(("?", "？")):
+            return False
+        value = text[cue.end() :].strip(" ,.!:–—-。！，")
+        found = before.found
+        if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
+            said = before.text.replace(found.fact.value, value, 1)
+            found = Found(replace(found.fact, value=value), found.fact.value, found.subject)
+            clause = Clause(piece.start, piece.end, said, piece.kind)
+            verdict = Verdict(4.0, self._type_before(before))
+            self.before = before
+            self._take_back()
+            at = self._keep(clause, verdict, voice, found=found)
+            self.before = _Before(said, piece.start, at, found)
+            return True
+        if size(value, self.language) > _NEW_WORDS_MAX:
+            return False
+        own = find_fact(value, voice.speaker, self.language)
+        if own and found and not own.replaces:
+            own = replace(own, replaces=found.fact.value)
+        found = own
+        verdict = Verdict(4.0, self._type_before(before))
+        clause = Clause(piece.start, piece.end, text, piece.kind)
+        at = self._keep(clause, verdict, voice, found=found, before=before)
+        self.before = _Before(text, piece.start, at, found)
+        return True
+
+    def _type_before(self, before: _Before) -> MemoryType:
+        kept = self.kept[before.at] if before.at is not None else None
+        return kept.type if kept else MemoryType.FACT
+
+    def _keep(
+        self, clause: Clause, verdict: Verdict, voice: _Voice, *, heading: str = "",
+        found: Found | None = None, before: _Before | None = None, question: str = "",
+    ) -> int | None:  # fmt: skip
+        """Keep a clause as a candidate; return its place, or None where it would be too long."""
+        language, turn = self.language, voice.turn
+        base = turn.said_at or self.passage.occurred_at
+        ahead = language.has("keep.plan", clause.text)
+        past = language.has("keep.event", clause.text) and not ahead
+        when = dated(clause.text, base, language, past=past)
+        team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
+        context = Context(
+            voice.speaker,
+            heading,
+            instructs=verdict.instructs and not self.document,
+            team=bool(team) and turn.speaker not in self.names,
+            document=self.document,
+            elided=(not language.spaced and not self.document)
+            or verdict.task
+            or (clause.found is not None and not language.has("words.first", clause.text)),
+        )
+        ended = found and found.fact.negated and language.has("keep.ended", clause.text)
+        text = stand_alone(clause.text, context, language, when)
+        start = clause.start
+        if before is not None:
+            first = stand_alone(before.text, replace(context, heading=""), language, None)
+            text = f"{first} {text}"
+            start = before.start if before is self.before else start
+            if before.at is not None:
+                old = self.kept[before.at]
+                self.kept[before.at] = None
+                if found is None and old and old.fact:
+                    found = before.found
+        if question:
+            text = f"{question} – {voice.speaker.shown}: {cleaned(clause.text)}"
+        if len(text) > TEXT_CHARS_MAX:
+            return None
+        self.kept.append(
+            Candidate(
+                text=text,
+                type=verdict.type,
+                span=Span(start, clause.end),
+                fact=found.fact if found else None,
+                confidence=verdict.confidence,
+                importance=importance(clause.text),
+                valid_from=when.at if when and past and when.at < base else None,
+                correction=bool(found and (found.replaces or ended)),
+                replaces=found.replaces if found else None,
+            )
+        )
+        return len(self.kept) - 1
+
+    def chosen(self) -> tuple[Candidate, ...]:
+        """Return the kept candidates in the order of the text, each text once; of too many the
+        surest.
+        """
+        unique = {one.text: one for one in self.kept if one is not None}
+        most = candidates_max(self.passage)
+        ranked = sorted(unique.values(), key=lambda one: -one.confidence)[:most]
+        return tuple(sorted(ranked, key=lambda one: one.span.start))
+
+
+@dataclass(frozen=True)
+class _Voice:
+    """Who speaks, and in which turn."""
+
+    speaker: Speaker
+    turn: Turn
+
+
+def _labels(text: str, speakers: set[str]) -> frozenset[str]:
+    """Return the speakers whose labels `parse_turns` does not know, such as "Nele :"."""
+    lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
+    found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
+    least = 1 if not speakers and found.total() > len(found) else 2
+    named = frozenset(one for one in found if found[one] >= least and one not in speakers)
+    spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
+    return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
+
+
+def _value(text: str) -> tuple[str, str]:
+    """Return the key and the value of a `Key: value` line."""
+    key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
+    return key, value
+
+
+@cache
+def _openers(name: str) -> re.Pattern[str]:
+    return re.compile(table(name).data["openers"], re.IGNORECASE)
+
+
+@cache
+def _splits(name: str) -> re.Pattern[str]:
+    return re.compile(table(name).data["split"], re.IGNORECASE)
+
+
+def _has_subject(text: str, language: Table) -> bool:
+    """Whether a sentence of a document begins with a name or the speaker."""
+    first = text.split(" ", maxsplit=1)[0]
+    return bool(
+        language.starts("words.first", text)
+        or (language.name == "en" and len(re.findall(r"[A-Z]", first)) > 1)
+    )

@@ -1,1 +1,0 @@
-"""Outgoing HTTP and the addresses it may connect to."""

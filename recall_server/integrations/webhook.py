@@ -1,0 +1,378 @@
+"""Sends requests to addresses that callers name: public ones only, resolved once, checked, and
+connected to as checked. No redirects, cookies, proxies or kept connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+import httpx2
+
+from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
+
+Address = IPv4Address | IPv6Address
+
+_RESERVED = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # Azure's own services: a public address that answers inside only
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",
+            "240.0.0.0/4",
+        ),
+    )
+)
+# It excludes loopback, link-local, unique-local and multicast, and the blocks that embed an IPv4
+# address (mapped, compatible, NAT64).
+_UNICAST = IPv6Network("2000::/3")
+_RESERVED_UNICAST = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocol assignments, Teredo among them
+            "2001:db8::/32",
+            "2002::/16",  # 6to4
+            "3fff::/20",
+        ),
+    )
+)
+
+_PORT = re.compile(r"(.+):([0-9]{1,5})", re.ASCII)
+_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\]", re.ASCII)
+
+
+def is_public(address: Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return not any(address in block for block in _RESERVED)
+    return (
+        address.scope_id is None
+        and address in _UNICAST
+        and not any(address in block for block in _RESERVED_UNICAST)
+    )
+
+
+class Exempt:
+    """Addresses that are allowed although they are not public, or do not use TLS: hosts,
+    `host:port` or CIDR blocks. An IPv6 host is in brackets. Raises `Invalid` on anything else.
+    """
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._blocks: list[IPv4Network | IPv6Network] = []
+        self._ports: dict[str, set[int] | None] = {}
+        for entry in filter(None, (entry.strip().lower() for entry in entries)):
+            if "/" in entry:
+                self._blocks.append(_block(entry))
+            else:
+                self._add_host(entry)
+
+    def _add_host(self, entry: str) -> None:
+        with_port = _PORT.fullmatch(entry)
+        name = with_port[1] if with_port else entry
+        if not _NAME.fullmatch(name):
+            raise _malformed(entry)
+        if with_port is None:
+            self._ports[name] = None
+        elif (ports := self._ports.setdefault(name, set())) is not None:
+            ports.add(int(with_port[2]))
+
+    def host(self, host: str, port: int) -> bool:
+        """Whether the host is listed, by itself or with this port."""
+        if host not in self._ports:
+            return False
+        ports = self._ports[host]
+        return ports is None or port in ports
+
+    def addresses(self, addresses: Collection[Address]) -> bool:
+        """Whether every address is in a listed block."""
+        return all(any(address in block for block in self._blocks) for address in addresses)
+
+
+def _block(entry: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(entry, strict=False)
+    except ValueError:
+        raise _malformed(entry) from None
+
+
+def _malformed(entry: str) -> Invalid:
+    return Invalid(
+        f"RECALL_PUSH_ALLOWED_HOSTS: {entry!r} is neither a host, nor host:port, nor a CIDR block."
+    )
+
+
+def parsed(text: str) -> Address | None:
+    """Parse an IP address; None if `text` is a name."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Resolves a host; raises `OSError` if there is none."""
+
+URL_CHARS_MAX = 2_048
+# The only ports without an exemption: others may be services that do not expect HTTP.
+PORTS = frozenset({443, 8443})
+ADDRESSES_MAX = 3
+
+# A subset of RFC 3986, parsed only here: two parsers of one URL may find two hosts. No userinfo, no
+# escapes in the host, no backslash, no fragment.
+_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
+    r"(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<target>(?:[/?][\x21\x22\x24-\x5b\x5d-\x7e]*)?)",
+    re.ASCII,
+)
+# Some resolvers read 2130706433, 0x7f.1, 127.1 and 0177.0.0.1 as 127.0.0.1.
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A receiver's answer; `retry_after_s` is the wait it asked for, in seconds."""
+
+    status: int
+    retry_after_s: float | None = None
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """`read_max`: bytes of the answer's body to read; 0 leaves it unread."""
+
+    method: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    read_max: int = 0
+
+
+@dataclass(frozen=True)
+class _Target:
+    scheme: str
+    host: str
+    port: int
+    path: str
+    authority: str
+
+    @property
+    def name(self) -> str:
+        return self.host.strip("[]")
+
+
+class Webhook:
+    """One request at a time, within `timeout_s` from the lookup to the end of the answer.
+
+    `allowed` may be reached although it is private or uses plain HTTP: see `Exempt`. `tls` verifies
+    certificates; by default the system's trust store.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Sequence[str] = (),
+        timeout_s: float = 15.0,
+        resolve: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._exempt = Exempt(allowed)
+        self._resolve = resolve or _resolved
+        self._tls = tls
+        self._transport: httpx2.AsyncHTTPTransport | None = None
+
+    async def check_url(self, url: str) -> None:
+        """Raise `PushUrlRefused` if `url`, as its name resolves now, is not allowed.
+
+        An unknown name and a private one get the same message: the answer must not reveal internal
+        names.
+        """
+        target = _target(url)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._addresses(target)
+        except (OSError, UnicodeError):  # a TimeoutError is an OSError
+            raise PushUrlRefused from None
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send `body` and return the answer, whatever its status; its body is not read.
+
+        Raises `PushUrlRefused` if the name now resolves to a forbidden address, and `PushFailed` if
+        there is no answer.
+        """
+        return await self._asked(url, _Request("POST", headers, body))
+
+    async def get(self, url: str, bytes_max: int) -> Answer:
+        """Return the answer of `url`, with the body if the status is 200. Raises as `post` does,
+        and `PushFailed` on a body of more than `bytes_max`.
+        """
+        return await self._asked(url, _Request("GET", read_max=bytes_max))
+
+    async def _asked(self, url: str, request: _Request) -> Answer:
+        target = _target(url)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                addresses = await self._addresses(target)
+                return await self._sent(target, addresses[:ADDRESSES_MAX], request)
+        except TimeoutError:
+            raise PushFailed("The receiver did not answer in time.") from None
+        except (OSError, UnicodeError) as error:
+            raise PushFailed("The receiver's name cannot be looked up.") from error
+        except httpx2.TransportError as error:
+            raise PushFailed("The receiver cannot be reached or does not speak HTTP.") from error
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    def _opened(self) -> httpx2.AsyncHTTPTransport:
+        # Opened on first use: reading the system's certificates takes longer than the rest of a
+        # start. Not a client, which would follow redirects, keep cookies and read the environment.
+        # No connection is kept: the next one to the same address may be for another name, with
+        # another certificate.
+        if self._transport is None:
+            self._transport = httpx2.AsyncHTTPTransport(
+                verify=self._tls or True,
+                trust_env=False,
+                limits=httpx2.Limits(max_keepalive_connections=0),
+            )
+        return self._transport
+
+    async def _addresses(self, target: _Target) -> Sequence[Address]:
+        """Return all addresses of the host; each of them is allowed. Raises `PushUrlRefused`."""
+        literal = parsed(target.name)
+        if literal is not None:
+            found = [literal]
+        else:
+            resolved = await self._resolve(target.name, target.port)
+            found = [address for address in map(parsed, resolved) if address is not None]
+        if not found:
+            raise OSError("no address")
+        if self._exempt.host(target.host, target.port) or self._exempt.addresses(found):
+            return found
+        if target.scheme != "https":
+            raise PushUrlRefused("The URL must begin with https://.")
+        if target.port not in PORTS:
+            raise PushUrlRefused("The URL may name no port but 443 and 8443.")
+        if not all(map(is_public, found)):
+            raise PushUrlRefused
+        return found
+
+    async def _sent(
+        self, target: _Target, addresses: Sequence[Address], request: _Request
+    ) -> Answer:
+        for address in addresses[:-1]:
+            try:
+                return await self._sent_to(address, target, request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                continue  # nothing was sent; the host has more addresses
+        return await self._sent_to(addresses[-1], target, request)
+
+    async def _sent_to(self, address: Address, target: _Target, asked: _Request) -> Answer:
+        url = httpx2.URL(
+            scheme=target.scheme,
+            host=str(address),
+            port=target.port,
+            raw_path=target.path.encode(),
+        )
+        request = httpx2.Request(
+            asked.method,
+            url,
+            content=asked.body,
+            headers={
+                "Host": target.authority,
+                "User-Agent": "recall-server",
+                "Accept-Encoding": "identity",
+                **asked.headers,
+            },
+            extensions={
+                # The certificate must match the name, whatever the address.
+                "sni_hostname": target.name,
+                "timeout": {"connect": self.timeout_s / ADDRESSES_MAX},
+            },
+        )
+        response = await self._opened().handle_async_request(request)
+        try:
+            body = b""
+            if asked.read_max and response.status_code == HTTPStatus.OK:
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > asked.read_max:
+                        raise PushFailed("The answer is too long.")
+        finally:
+            await response.aclose()
+        wait = _seconds(response.headers.get("Retry-After", ""))
+        return Answer(response.status_code, wait, body)
+
+
+def address_of(url: str) -> str:
+    """Return the host and port of a URL, as `Exempt` takes them. Raises `PushUrlRefused`."""
+    target = _target(url)
+    return f"{target.host}:{target.port}"
+
+
+def _target(url: str) -> _Target:
+    match = _URL.fullmatch(url) if len(url) <= URL_CHARS_MAX else None
+    if match is None:
+        raise PushUrlRefused(
+            f"This is not a URL that can be used: https://HOST/PATH, at most {URL_CHARS_MAX} "
+            "characters, percent-encoded, without user name, password and fragment."
+        )
+    host = match["host"].lower()
+    bare = host.strip("[]")
+    if (host.startswith("[") or _NUMBER.fullmatch(host)) and parsed(bare) is None:
+        raise PushUrlRefused("The host is a number. Write it as a name.")
+    port = int(match["port"] or (443 if match["scheme"] == "https" else 80))
+    if port > 65_535:
+        raise PushUrlRefused("There is no such port.")
+    path = match["target"]
+    return _Target(
+        scheme=match["scheme"],
+        host=host,
+        port=port,
+        path=path if path.startswith("/") else f"/{path}",
+        authority=f"{host}:{match['port']}" if match["port"] else host,
+    )
+
+
+async def _resolved(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+def _seconds(text: str) -> float | None:
+    """Parse `Retry-After` as a number; a date is ignored."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None

@@ -1,0 +1,251 @@
+"""What is stored is found by its own words, whatever memories cite, forget and correct."""
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.episode import Span
+from recall_server.domain.errors import MemoryNotFound
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Fact, MemoryType, Status
+from recall_server.domain.query import Hit, ItemKind, Query
+from tests.support.application import Open
+from tests.support.conversation import context, drained, enter, memories, remember
+from tests.support.extractors import Scripted
+from tests.support.runtime import Clock
+
+MANUAL = """# House manual
+
+## Heating
+The boiler is in the cellar behind the wine rack. Bleed the radiators in October.
+
+## Phones
+- Vet: 0171 2233
+- Tom's number is the one on the fridge
+- Plumber: ask at the bakery
+
+The blue bin goes out on Tuesdays. Nobody may feed the heron."""
+MARCUS = """Marcus:
+- job: teacher at the grammar school
+- city: Bonn
+- allergy: hazelnuts
+- prefers answers short"""
+
+
+def citing(words: str, text: str, statement: str, fact: Fact | None = None) -> Candidate:
+    start = text.index(words)
+    return Candidate(statement, MemoryType.FACT, Span(start, start + len(words)), fact)
+
+
+async def asked(application: Application, question: str, limit: int = 5) -> Sequence[Hit]:
+    query = Query(question, limit=limit)
+    return (await application.services.recall.search(context(application), query)).hits
+
+
+async def shown(application: Application, question: str, limit: int = 5) -> str:
+    return "\n".join(
+        f"{hit.text}\n{hit.quote}" for hit in await asked(application, question, limit)
+    )
+
+
+async def test_all_of_a_house_manual_is_found_though_memories_cite_some_of_it(
+    open_app: Open,
+) -> None:
+    words = "Tom's number is the one on the fridge"
+    extractor = Scripted(fridge=citing(words, MANUAL, "Tom's number is on the fridge."))
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, MANUAL)
+        await drained(application)
+        assert len(await memories(application)) == 1
+
+        assert "0171 2233" in await shown(application, "What is the vet's phone number?")
+        for question, answer in {
+            "Where is the boiler?": "cellar",
+            "Which month do we bleed the radiators?": "October",
+            "Who knows a plumber?": "bakery",
+            "When does the blue bin go out?": "Tuesdays",
+            "May I feed the heron?": "Nobody",
+            "Where is Tom's number?": "fridge",
+        }.items():
+            assert answer in await shown(application, question), question
+
+
+async def test_a_memory_and_the_passage_that_it_cites_are_one_hit(open_app: Open) -> None:
+    text = "Ann: I moved to Porto in May. The boat was late.\nBen: Porto is lovely."
+    extractor = Scripted(Porto=citing("I moved to Porto in May", text, "Ann lives in Porto."))
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, text)
+        await drained(application)
+        first, second = await asked(application, "Did Ann move to Porto?")
+
+    assert (first.item.kind, first.text) == (ItemKind.MEMORY, "Ann lives in Porto.")
+    assert first.quote == "I moved to Porto in May. The boat was late."
+    assert first.item.citation.quote == "I moved to Porto in May"
+    assert first.item.citation.speaker == "Ann"
+    assert (second.item.kind, second.text) == (ItemKind.PASSAGE, "Ben: Porto is lovely.")
+
+
+async def test_several_passages_of_one_message_are_one_hit(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, f"{MARCUS}\n\n{MANUAL}")
+        hits = await asked(application, "What do you know of the heron, the vet and the plumber?")
+
+    turns = [hit.item.id.split(".")[1] for hit in hits]
+    assert len(turns) == len(set(turns))
+    both = next(hit.text for hit in hits if "Vet" in hit.text)
+    assert "Plumber" in both
+
+
+async def test_forgetting_a_memory_hides_its_words_and_nothing_else(open_app: Open) -> None:
+    words = "prefers answers short"
+    extractor = Scripted(**{words: citing(words, MARCUS, "Marcus prefers short answers.")})
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, MARCUS)
+        await drained(application)
+        (memory,) = await memories(application)
+        recall = application.services.recall
+
+        await recall.forget(context(application), memory.id)
+        await drained(application)
+        everything = await shown(application, "Marcus prefers short answers", 20)
+        assert "short" not in everything
+        for answer in ("grammar school", "Bonn", "hazelnuts"):
+            assert answer in everything
+        assert "short" not in await shown(application, "short answers")
+
+        await recall.restore(context(application), memory.id)
+        await drained(application)
+        (hit, *_) = await asked(application, "Does Marcus prefer short answers?")
+        assert hit.text == "Marcus prefers short answers."
+        assert hit.quote.startswith(f"- {words}")
+
+
+async def test_a_passage_is_forgotten_and_restored(open_app: Open) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, MANUAL)
+        (hit, *_) = await asked(application, "blue bin on Tuesdays")
+        recall = application.services.recall
+
+        await recall.forget(context(application), hit.item.id)
+        assert "bin" not in await shown(application, "blue bin on Tuesdays", 20)
+        with pytest.raises(MemoryNotFound):
+            await recall.forget(context(application), hit.item.id)
+
+        await recall.restore(context(application), hit.item.id)
+        assert (await asked(application, "blue bin on Tuesdays"))[0].text == hit.text
+        with pytest.raises(MemoryNotFound):
+            await recall.restore(context(application), hit.item.id)
+
+
+PEANUTS = "I live in Lisbon and I am allergic to peanuts."
+PORTO = "I moved to Porto."
+
+
+def _living(words: str, text: str, city: str) -> Candidate:
+    return citing(words, text, f"The user lives in {city}.", Fact("user", "lives_in", city))
+
+
+def relocated() -> Scripted:
+    return Scripted(
+        Lisbon=_living("I live in Lisbon", PEANUTS, "Lisbon"),
+        Porto=_living("I moved to Porto", PORTO, "Porto"),
+    )
+
+
+async def test_a_correction_leaves_what_else_the_sentence_says(open_app: Open) -> None:
+    async with open_app(extractor=relocated()) as application:
+        await enter(application)
+        for text in (PEANUTS, PORTO):
+            await remember(application, text)
+            await drained(application)
+        (porto,) = await memories(application)
+
+        assert "peanuts" in await shown(application, "What is the user allergic to?")
+        first, second = await asked(application, "Where does the user live? In Lisbon?")
+        assert (first.item.id, second.item.superseded_by) == (porto.id, porto.id)
+        assert second.item.valid_until is not None
+        (only,) = await asked(application, "Does the user live in Lisbon?", limit=1)
+        assert only.item.id == porto.id, "what holds now is shown above what does not"
+
+
+async def test_a_restored_memory_gives_way_to_what_was_stated_since(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=relocated()) as application:
+        await enter(application)
+        await remember(application, PEANUTS)
+        await drained(application)
+        (lisbon,) = await memories(application)
+        recall = application.services.recall
+        await recall.forget(context(application), lisbon.id)
+        await drained(application)
+        assert "peanuts" in await shown(application, "allergic to peanuts")
+        assert "Lisbon" not in await shown(application, "allergic to peanuts in Lisbon", 20)
+        clock.pass_(timedelta(days=1))
+        await remember(application, PORTO)
+        await drained(application)
+
+        await recall.restore(context(application), lisbon.id)
+        (active,) = await memories(application)
+        assert active.fact is not None
+        assert active.fact.value == "Porto"
+        chain = (await recall.history(context(application), lisbon.id)).chain
+        assert [(one.id, one.status) for one in chain] == [
+            (lisbon.id, Status.SUPERSEDED),
+            (active.id, Status.ACTIVE),
+        ]
+        assert "Lisbon" in await shown(application, "Where did the user live?")
+
+
+SENTENCES = (
+    "I live in Lisbon.",
+    "I live in Porto now.",
+    "My sister Eve owns a piano.",
+    "I am allergic to peanuts.",
+    "I prefer tabs over spaces.",
+    "The harbour was lovely in autumn.",
+    "I work at Initech.",
+    "I no longer work at Initech.",
+    "We decided to use Postgres.",
+    "The vet closes at noon.",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_every_sentence_that_is_not_forgotten_is_a_hit_for_its_own_words(
+    open_app: Open, seed: int
+) -> None:
+    chance = random.Random(seed)
+    async with open_app() as application:
+        await enter(application)
+        recall = application.services.recall
+        forgotten: dict[str, str] = {}
+        said: set[str] = set()
+        for _ in range(30):
+            match chance.randrange(4):
+                case 0 | 1:
+                    some = chance.sample(SENTENCES, k=chance.randint(1, 4))
+                    await remember(application, chance.choice([" ", "\n", "\n\n"]).join(some))
+                    said.update(some)
+                    await drained(application)
+                case 2 if known := await memories(application, limit=50):
+                    chosen = chance.choice(known)
+                    await recall.forget(context(application), chosen.id)
+                    forgotten[chosen.id] = chosen.citation.quote
+                case 3 if forgotten:
+                    item_id = chance.choice(sorted(forgotten))
+                    await recall.restore(context(application), item_id)
+                    del forgotten[item_id]
+            for sentence in said:
+                found = await shown(application, sentence)
+                gone = any(sentence in words or words in sentence for words in forgotten.values())
+                assert gone or sentence in found, sentence

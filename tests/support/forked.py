@@ -1,0 +1,43 @@
+"""`recall COMMAND` in a process of its own, forked from one that has imported the product already:
+importing it takes longer than most commands do.
+
+Tests whose subject is how a process starts run `python -m recall_server` instead.
+"""
+
+import multiprocessing
+import os
+import sys
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    [__name__, "recall_server.cli.commands", "recall_server.server", "psycopg_pool", "wordllama"]
+)
+
+
+def forked(
+    command: tuple[str, ...], environment: dict[str, str], out: Path, errors: Path
+) -> ForkServerProcess:
+    """Start it. What it writes is appended to those files."""
+    process = _context.Process(
+        target=_run, args=(command, environment, Path.cwd(), out, errors), daemon=True
+    )
+    process.start()
+    return process
+
+
+def _run(
+    command: tuple[str, ...], environment: dict[str, str], folder: Path, out: Path, errors: Path
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for path, stream in ((out, sys.stdout), (errors, sys.stderr)):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(file, stream.fileno())
+        os.close(file)
+    sys.argv = ["recall", *command]
+    from recall_server.cli import main  # noqa: PLC0415  # imported by now, see above
+
+    main()

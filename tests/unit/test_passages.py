@@ -1,0 +1,118 @@
+"""Cutting turns into passages: what belongs together stays together, and no word is lost."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recall_server.domain.episode import Span
+from recall_server.domain.text.passages import PASSAGE_CHARS, passages, quote, visible
+from recall_server.domain.text.transcript import parse_turns
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def cut(text: str) -> list[tuple[tuple[str, ...], str]]:
+    """The headings and the words of each passage."""
+    return [
+        (tuple(text[one.start : one.end] for one in found.headings), _words(text, found.span))
+        for found in passages(text, parse_turns(text, NOON))
+    ]
+
+
+def _words(text: str, span: Span) -> str:
+    return text[span.start : span.end]
+
+
+def test_a_list_item_stands_by_itself_below_its_heading() -> None:
+    text = "Marcus:\n- job: teacher at\n  a school\n- city: Bonn\n- allergy: nuts"
+
+    assert cut(text) == [
+        ((), "Marcus:\n- job: teacher at\n  a school"),
+        (("Marcus:",), "- city: Bonn"),
+        (("Marcus:",), "- allergy: nuts"),
+    ]
+
+
+def test_headings_go_with_what_stands_below_them_until_the_next_of_their_level() -> None:
+    text = (
+        "# Manual\n\n## Heat\nTurn the red knob.\n\nIt is old.\n\n## Phones\n\n"
+        "Vet: 0171 22\nTom: on the fridge\n\n# Other\n\nNothing."
+    )
+
+    assert cut(text) == [
+        ((), "# Manual"),
+        (("# Manual",), "## Heat\nTurn the red knob."),
+        (("# Manual", "## Heat"), "It is old."),
+        (("# Manual",), "## Phones"),
+        (("# Manual", "## Phones"), "Vet: 0171 22"),
+        (("# Manual", "## Phones"), "Tom: on the fridge"),
+        ((), "# Other"),
+        (("# Other",), "Nothing."),
+    ]
+
+
+def test_a_line_with_a_colon_is_a_heading_of_its_turn_or_of_the_next_one() -> None:
+    text = "Contacts:\n\n- Vet: 0171\n- Ann: 0172\n\nThe bin is blue."
+
+    assert cut(text) == [
+        ((), "Contacts:"),
+        (("Contacts:",), "- Vet: 0171"),
+        (("Contacts:",), "- Ann: 0172"),
+        ((), "The bin is blue."),
+    ]
+
+
+def test_headings_end_where_somebody_else_speaks() -> None:
+    text = "Assistant: ## Plan\n- tea\nUser: Fine by me.\nAssistant: Good.\n"
+
+    assert cut(text)[-2:] == [((), "Fine by me."), ((), "Good.")]
+
+
+def test_code_is_one_passage_blank_lines_and_all() -> None:
+    code = "```python\nx = 1\n\n# no heading\n- no: item\n```"
+
+    assert ((), code) in cut(f"Run this.\n\n{code}\n\nDone.")
+
+
+def test_a_long_paragraph_is_cut_between_sentences_into_even_parts() -> None:
+    sentences = [f"Dr. No met {number} herons, e.g. by the old pond." for number in range(20)]
+
+    found = [words for _, words in cut(" ".join(sentences))]
+
+    assert " ".join(found) == " ".join(sentences)
+    assert all(len(words) <= PASSAGE_CHARS and words.endswith("pond.") for words in found)
+    assert max(map(len, found)) < 2 * min(map(len, found))
+
+
+@given(st.text(alphabet=st.sampled_from("Ab1.!: \n-#`*|。é"), max_size=400))
+def test_every_character_of_a_turn_that_is_not_blank_is_in_one_passage(text: str) -> None:
+    turns = parse_turns(text, NOON)
+    found = passages(text, turns)
+
+    for turn in turns:
+        own = [one.span for one in found if one.turn == turn]
+        assert [one.start for one in own] == sorted(one.start for one in own)
+        assert all(a.end <= b.start for a, b in pairwise(own))
+        parts = "".join(_words(text, one) for one in own)
+        assert "".join(parts.split()) == "".join(_words(text, turn.span).split())
+    for one in found:
+        assert all(above.end <= one.span.start for above in one.headings)
+
+
+def test_what_is_forgotten_or_erased_is_left_out_of_the_words() -> None:
+    said = "I live in Lisbon, I am allergic to peanuts."
+
+    assert visible(said, 100, []) == said
+    assert visible(said, 100, [Span(100, 116)]) == ", I am allergic to peanuts."
+    assert visible("She told ██████ of it.", 0, []) == "She told … of it."
+    assert visible(said, 100, [Span(90, 120), Span(110, 200)]) == ""
+
+
+def test_a_quote_is_the_passages_that_are_cited() -> None:
+    said = "- tea\n- jam\n- bread"
+
+    assert quote(said, 50, Span(58, 61), []) == "- jam"
+    assert quote(said, 50, Span(53, 61), []) == "- tea\n- jam"
+    assert quote(said, 50, Span(58, 61), [Span(50, 69)]) == ""
