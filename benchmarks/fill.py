@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.episode import Citation, Episode, Span
-from recall_server.domain.importance import importance
-from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.memory import Memory, MemoryType, importance
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.services.memory import indexing
 from recall_server.storage.store import Transaction
@@ -42,7 +41,7 @@ async def fill(
 
     The namespace must exist. The oldest is as many times seven minutes old as there are texts.
     """
-    now = built.services.audit.now()
+    now = built.runtime.now()
     ids: list[str] = []
     for first in range(0, len(texts), BATCH):
         batch = texts[first : first + BATCH]

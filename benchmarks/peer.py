@@ -71,7 +71,7 @@ async def _compared(
     finds = {one.name: await _finds(one, oldest) for one in both}
     for one in both:
         say(f"{one.name}: searching until its caches are full")
-        await _settled(one)
+        await _jobs_done(one)
     failed: Counter[str] = Counter()
     floor = noop(f"{OURS}: {NOOP}", ours.tokens[0])
     alone = [
@@ -169,7 +169,7 @@ async def _finds(server: _Server, text: str) -> bool:
                 return json.dumps(text)[1:-1].encode() in answer.replace(b'\\"', b'"')
 
 
-async def _settled(server: _Server) -> None:
+async def _jobs_done(server: _Server) -> None:
     for size in SIZES:
         operation = server.search(size)
         async with session(server.address, operation.token) as ask:

@@ -21,14 +21,14 @@ from benchmarks.retrieval_metrics import Estimate, auc, estimates, measures, wea
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Source, Span
+from recall_server.domain.episode import Source, Span, turn_id
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.query import Hit, Query, SearchMode, Step
-from recall_server.domain.search.abstention import WEAK_BELOW
+from recall_server.domain.search.ranking import WEAK_BELOW
+from recall_server.domain.text.passages import visible_passages
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.search.recall import Found as Searched
-from recall_server.storage.tables.episodes import turn_id
 
 SEED = 20261122
 TICK = timedelta(seconds=1)
@@ -130,7 +130,7 @@ class Result:
         rows = [*self._categories(), *self._unanswerable()]
         checks = []
         if self.options.default and set(self.corpora) == set(TUNED_ON):
-            mean = 100 * self._estimates(self._of(ALL))["R@10"].mean
+            mean = 100 * self._estimates(self._answers_in(ALL))["R@10"].mean
             checks = [Check("R@10 in percent", mean, R_AT_10_MIN, at_least=True)]
         without = ", ".join(sorted(self.query.without))
         facts: dict[str, Figure] = {
@@ -148,13 +148,13 @@ class Result:
 
     def delivered(self) -> Estimate:
         """The share of the evidence that comes with ten hits and the turns around them."""
-        asked = self._of(ALL)
+        asked = self._answers_in(ALL)
         shares = [
             len(a.delivered & set(a.question.gold)) / len(set(a.question.gold)) for a in asked
         ]
         return estimates([{"delivered": share} for share in shares])["delivered"]
 
-    def _of(self, category: str) -> list[Answer]:
+    def _answers_in(self, category: str) -> list[Answer]:
         asked = [answer for answer in self.answers if answer.question.gold]
         if category == ALL:
             return [answer for answer in asked if answer.question.counts]
@@ -168,7 +168,7 @@ class Result:
         """All answerable questions together, then each category."""
         names = dict.fromkeys(a.question.category for a in self.answers if a.question.gold)
         for name in (ALL, *names):
-            if answers := self._of(name):
+            if answers := self._answers_in(name):
                 figures = {key: str(one) for key, one in self._estimates(answers).items()}
                 yield Row("found", name, {"questions": len(answers), **figures})
 
@@ -310,28 +310,21 @@ class _Conversations:
         async with self._built.store.transaction(owner, write=False) as tx:
             episode = await tx.episodes.get(episode_id)
             assert episode is not None
-            open_turns = {item.id for item in await tx.episodes.open_turns(episode_id)}
-            cited = [memory.citation.span for memory in await tx.memories.of_episode(episode_id)]
         places = self._places[episode_id] = session.places(episode.text)
         for turn in episode.turns:
             docs = frozenset(doc for span, doc in places if span.overlaps(turn.span))
             self._docs_of[turn_id(episode_id, turn.index)] = docs
         shown = [turn for turn in episode.turns if not turn.hidden]
-        opened = [turn for turn in shown if turn_id(episode_id, turn.index) in open_turns]
 
         said = [span for span, _ in places]
         in_turns = _within(said, [turn.span for turn in episode.turns])
         visible = _within(in_turns, [turn.span for turn in shown])
-        as_turns = _within(visible, [turn.span for turn in opened])
-        covered = [span for span in visible if span not in as_turns]
         for name, count in {
             "docs": len(said),
             "turns": len(episode.turns),
-            "turns replaced by memories": len(shown) - len(opened),
+            "passages": len(visible_passages(episode)),
             "docs without a turn": len(said) - len(in_turns),
             "docs hidden": len(in_turns) - len(visible),
-            "docs found through memories only": len(covered),
-            "docs never found": len(covered) - len(_within(covered, cited)),
         }.items():
             counts[name] += count
 
@@ -380,7 +373,6 @@ class _Conversations:
 
     def _found(self, hit: Hit) -> Found:
         cited = hit.item.citation
-        assert cited is not None
         places = self._places[cited.episode_id]
         docs = tuple(doc for span, doc in places if span.overlaps(cited.span))
         scores = hit.scores

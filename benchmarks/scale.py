@@ -22,7 +22,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.services.search.search import POOL_MIN
-from recall_server.storage.index.codes import Floats
+from recall_server.storage.index.vector_cache import Floats
 
 SEED = 20260302
 NEIGHBOUR = 1_000
@@ -125,7 +125,7 @@ async def scale(
     say(f"{engine}: starting with and without memories")
     cold, empty = await _starts(database, greatest)
     async with target(database) as server:
-        await _settled(server.address, greatest)
+        await _jobs_done(server.address, greatest)
         resident = server.resident_mb()
         say(f"{engine}: searching in turn")
         searches = [search(f"search {size:,}", token, SEED + 1) for size, token in tokens.items()]
@@ -152,7 +152,7 @@ async def _starts(database: Path | str, token: str) -> tuple[float, float]:
     return statistics.median(times[token]), statistics.median(times[unused])
 
 
-async def _settled(address: str, token: str) -> None:
+async def _jobs_done(address: str, token: str) -> None:
     """Search until the server's caches are full."""
     operation = search("", token, SEED + 1)
 
@@ -217,9 +217,9 @@ async def _tenth(built: Application, owner: Namespace, model: str, asked: Floats
     """For each question the cosine of the tenth of all vectors."""
     best = np.full((len(asked), NEAREST), -1.0)
     async with built.store.transaction(owner, write=False) as tx:
-        (last,) = await tx.handle.fetch("last_slot", model=model)
+        (last,) = await tx.bound.fetch("last_slot", model=model)
         for start in range(1, last["slot"] + 1, PAGE):
-            rows = await tx.handle.fetch(
+            rows = await tx.bound.fetch(
                 "vectors_at", model=model, slots=list(range(start, start + PAGE))
             )
             vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")

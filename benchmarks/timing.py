@@ -20,8 +20,7 @@ from benchmarks.texts import Texts
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
 from recall_server.domain.namespace import namespace
-from recall_server.domain.security.tokens import new_token
-from recall_server.services.auth.access import TokenRequest
+from recall_server.services.auth.access import TokenRequest, new_token
 
 SEED = 20260301
 WARM_UP = 20
