@@ -214,11 +214,12 @@ class Tour:
         same = again["job_id"] == stored["job_id"]
         _line(f"stored as {stored['job_id']}; sent again: {'the same' if same else 'another'} job")
         await _extracted(agent)
-        memories: list[Json] = (await agent.call("inspect_memories", limit=50))["memories"]
+        listed: list[Json] = (await agent.call("inspect_memories", limit=50))["memories"]
+        memories = sorted(listed, key=lambda one: one["source"]["start"])
         total = (await agent.call("get_memory_stats"))["total"]
         _line(f"{total} memories were extracted:")
         best = sorted(memories, key=lambda one: -one["importance"])[:MEMORIES_SHOWN]
-        for memory in sorted(best, key=lambda one: one["source"]["start"]):
+        for memory in sorted(best, key=memories.index):
             _line(f"  {memory['type']:<12}{memory['text']}")
         if not memories:
             _line("  The text states nothing plainly; its own words can still be searched.")

@@ -222,19 +222,35 @@ class Memories(BoundTable):
         return {MemoryType(row["type"]): int(row["memories"]) for row in rows}
 
     async def lineage(self, memory_id: str) -> list[Memory]:
-        """The memory with those it replaced and those that replaced it, oldest truth first: as far
-        as they are in the access scope, and none where it is not itself.
+        """The memory with those it replaced and those that replaced it, oldest truth first and each
+        before the one in its place: as far as they are in the access scope, and none where it is
+        not itself.
         """
         rows = await self._bound.fetch("lineage", id=memory_id, depth=LINEAGE_DEPTH)
         chain = await self.get([row["id"] for row in rows])
         if memory_id not in chain:
             return []
-        return sorted(chain.values(), key=lambda m: (m.valid_from, m.recorded_at, m.id))
+        return _oldest_first(chain)
 
     async def count_accesses(self, counts: Sequence[AccessCount]) -> None:
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
+
+
+def _oldest_first(chain: Mapping[str, Memory]) -> list[Memory]:
+    """Order by when each began to hold, as far as that agrees with what replaced what: "last month"
+    may begin before the words that it replaces.
+    """
+
+    def place(memory: Memory) -> tuple[datetime, int, datetime, str]:
+        began, passed, later = memory.valid_from, {memory.id}, chain.get(memory.superseded_by or "")
+        while later is not None and later.id not in passed:
+            passed.add(later.id)
+            began, later = min(began, later.valid_from), chain.get(later.superseded_by or "")
+        return began, -len(passed), memory.recorded_at, memory.id
+
+    return sorted(chain.values(), key=place)
 
 
 def _item(row: Row, forgotten: Sequence[Span]) -> Item:
