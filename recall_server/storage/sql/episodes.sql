@@ -54,9 +54,8 @@ SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id,
   t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.recorded_at, e.occurred_at,
   substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
   substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
-  EXISTS (
-    SELECT 1 FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
-  ) AS has_forgotten
+  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
+    LIMIT 1) AS has_forgotten
 FROM documents d
 JOIN turns t ON t.namespace = d.namespace AND t.id = d.turn_id
 JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
@@ -88,9 +87,8 @@ ORDER BY until, m.superseded_by
 -- Whether a memory cites them or not, unless they are held back.
 SELECT t.id, t.episode_id, t.speaker, t.span_start,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS text,
-  EXISTS (
-    SELECT 1 FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
-  ) AS has_forgotten
+  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
+    LIMIT 1) AS has_forgotten
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
   AND {{untyped_scope:e}}

@@ -81,9 +81,8 @@ SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.attribute, m.record
   c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said,
-  EXISTS (
-    SELECT 1 FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = c.episode_id
-  ) AS has_forgotten
+  (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = c.episode_id
+    LIMIT 1) AS has_forgotten
 FROM memories m
 JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
