@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from benchmarks import answers as answers_
 from benchmarks import fairness as fairness_
 from benchmarks import load as load_
 from benchmarks import peer as peer_
@@ -203,6 +204,47 @@ def retrieval(
         reports.append(retrieval_.agreement(*found))
         strict = strict or bool(reports[-1].missed)
     _print(reports, engine, file, strict)
+
+
+@app.command()
+def answers(
+    *,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with texts/*.txt and questions.jsonl (text, question, pattern).",
+            file_okay=False,
+        ),
+    ],
+    engine: Engine = Engines.SQLITE,
+    db_url: DbUrl = None,
+    file: File = None,
+    strict: Strict = False,
+) -> None:
+    """Answers that a default search shows of texts handed in, beside the plain lines of them."""
+    run = partial(answers_.answers, data=data, db_url=db_url)
+    _print(_on_each(engine, lambda name, say: run(name, say=say)), engine, file, strict)
+
+
+@app.command()
+def currency(
+    *,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with facts-SIZE.jsonl (text) and questions-SIZE.jsonl (question, "
+            "answers).",
+            file_okay=False,
+        ),
+    ],
+    engine: Engine = Engines.SQLITE,
+    db_url: DbUrl = None,
+    file: File = None,
+    strict: Strict = False,
+) -> None:
+    """Whether the newest of statements that overwrite each other is found first."""
+    run = partial(answers_.currency, data=data, db_url=db_url)
+    _print(_on_each(engine, lambda name, say: run(name, say=say)), engine, file, strict)
 
 
 @app.command()

@@ -132,8 +132,8 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 def read(folder: Path) -> DataSet:
     """The data set of a folder with `docs.jsonl` and `queries.jsonl`. Raises `Invalid`."""
-    docs = _lines(folder / DOCS, TypeAdapter(Doc))
-    questions = _lines(folder / QUESTIONS, TypeAdapter(Question))
+    docs = read_lines(folder / DOCS, TypeAdapter(Doc))
+    questions = read_lines(folder / QUESTIONS, TypeAdapter(Question))
     sessions = tuple(
         Session(corpus, session, tuple(group))
         for (corpus, session), group in groupby(docs, key=lambda doc: (doc.corpus, doc.session))
@@ -145,7 +145,7 @@ def read(folder: Path) -> DataSet:
     return DataSet(sessions, tuple(questions))
 
 
-def _lines(file: Path, adapter: TypeAdapter[_Line]) -> Sequence[_Line]:
+def read_lines(file: Path, adapter: TypeAdapter[_Line]) -> Sequence[_Line]:
     """Every line of a file; there is at least one."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -65,6 +65,8 @@ def hit(one: Hit, *, explain: bool) -> Json:
         shown |= {"quote": one.quote, "speaker": said.speaker, "said_at": moment(said.said_at)}
     if item.superseded_by:
         shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
+    if one.gave_way_to:
+        shown["gave_way_to"] = one.gave_way_to
     if item.container:
         shown["container"] = item.container
     if item.tags:

@@ -40,6 +40,7 @@ class Item(NamedTuple):
     tags: tuple[str, ...] = ()
     superseded_by: str | None = None
     valid_until: datetime | None = None
+    agent_id: str | None = None
 
     @property
     def searchable(self) -> str:
@@ -64,6 +65,7 @@ class Step(StrEnum):
     FIRST_PERSON = "first-person"
     RERANK = "rerank"
     DIVERSITY = "diversity"
+    CURRENCY = "currency"
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,14 @@ class Said(NamedTuple):
 
 class Hit(NamedTuple):
     """One answer of a search: `text` is that of the memory or of the best passage, with further
-    passages of the same message; `quote` the words that a memory came from. With what was said
-    around it where that was asked for.
+    passages of the same message; `quote` the words that a memory came from. `gave_way_to` is the
+    later item about the same thing that took the better place. With what was said around it where
+    that was asked for.
     """
 
     item: Item
     scores: Scores
     text: str
     quote: str = ""
+    gave_way_to: str | None = None
     around: tuple[Said, ...] = ()

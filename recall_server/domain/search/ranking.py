@@ -30,13 +30,14 @@ Matrix = NDArray[np.float64]
 
 class Candidate(NamedTuple):
     """What may become a hit, by the slots of its best item and of the `others` that go with it:
-    ranking does not need their texts.
+    ranking does not need their texts. `later` is the slot of the item that it gave way to.
     """
 
     slot: int
     final: float
     rerank: float | None = None
     others: tuple[int, ...] = ()
+    later: int | None = None
 
 
 def bm25_weights(document_frequencies: Mapping[str, int], documents: int) -> dict[str, float]:

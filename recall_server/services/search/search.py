@@ -13,7 +13,7 @@ from recall_server.domain.episode import turn_id
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores, SearchMode, Step
-from recall_server.domain.search import ranking
+from recall_server.domain.search import currency, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
@@ -44,6 +44,8 @@ DIVERSE_PER_HIT = 2
 GAP = " … "
 # Memories that took each other's place.
 CHAIN_MAX = 100
+# In the others, each with a formula of its own, nothing else decides.
+DEFAULT_ORDER = frozenset({SearchMode.HYBRID, SearchMode.KEYWORD})
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Candidates:
             hit_of(
                 [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items],
                 Scores(one.final, of_one, one.rerank),
-            )
+            )._replace(gave_way_to=None if one.later is None else self.items[one.later].id)
             for one, of_one in zip(self.best, signals, strict=True)
         ]
 
@@ -304,20 +306,26 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
     """The hits, with their items loaded here: what was loaded before may have been erased since.
     An item that cannot be read any more leaves its place to another.
     """
+    found = replace(found, best=_in_order(found, query))
+    fresh = replace(found, items={})
     while True:
-        best = _chosen(found, query)
-        loaded = await load_items(tx, replace(found, best=best, items={}), best)
-        if len(loaded.best) == len(best):
-            return loaded
-        gone = {one.slot for one in best} - loaded.items.keys()
-        found = replace(found, best=[one for one in found.best if one.slot not in gone])
+        wanted = _spread(fresh, query)
+        if _is_current_first(query):
+            wanted = [*fresh.best[: currency.LOOKED_AT], *wanted]
+        before, fresh = len(fresh.best), await load_items(tx, fresh, wanted)
+        if len(fresh.best) < before:
+            continue
+        best = _current_first(fresh, query)
+        chosen = _spread(replace(fresh, best=best), query)
+        if all(one.slot in fresh.items for one in chosen):
+            return replace(fresh, best=chosen)
 
 
-def _chosen(found: Candidates, query: Query) -> Sequence[Candidate]:
-    """The candidates that become hits: diverse, and as many as wanted."""
+def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
+    """The candidates with none that repeats a better one before others."""
     best = found.best
     if not _is_diverse(query):
-        return best[: query.limit]
+        return best
     words = {
         slot: terms(item.searchable)
         for slot, item in found.items.items()
@@ -327,8 +335,38 @@ def _chosen(found: Candidates, query: Query) -> Sequence[Candidate]:
     if query.mode is not SearchMode.RECALL:
         alike = ranking.repetition(alike)
     places = ranking.diversify([one.final for one in best], alike, query.mmr_lambda)
+    return [best[at] for at in places]
+
+
+def _spread(found: Candidates, query: Query) -> Sequence[Candidate]:
+    """The candidates that become hits: as many as wanted, not all of one source."""
+    best = found.best
+    if not _is_diverse(query):
+        return best[: query.limit]
     sources = found.documents.sources([one.slot for one in best])
-    return [best[at] for at in spread(places, sources, query.limit, others(query.limit))]
+    places = spread(range(len(best)), sources, query.limit, others(query.limit))
+    return [best[at] for at in places]
+
+
+def _is_current_first(query: Query) -> bool:
+    return query.mode in DEFAULT_ORDER and Step.CURRENCY not in query.without
+
+
+def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
+    """The candidates, the best of them in the order of `currency.later_first`; two that change
+    places change their scores.
+    """
+    best = list(found.best)
+    first = best[: currency.LOOKED_AT]
+    if not _is_current_first(query):
+        return best
+    items = [found.items[one.slot] for one in first]
+    order, gave_way = currency.later_first(query.text, items)
+    for place, at in enumerate(order):
+        later = gave_way.get(at)
+        slot = None if later is None else first[later].slot
+        best[place] = first[at]._replace(final=first[place].final, later=slot)
+    return best
 
 
 async def with_neighbours(

@@ -52,6 +52,7 @@ WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 -- A passage with the heading above it.
 SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
   t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.recorded_at, e.occurred_at,
+  e.agent_id,
   substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
   substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
   (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id

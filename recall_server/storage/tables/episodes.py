@@ -266,6 +266,7 @@ def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
         tags=tags(row),
         superseded_by=superseded["superseded_by"] if superseded else None,
         valid_until=moment_or_none(superseded["until"]) if superseded else None,
+        agent_id=row["agent_id"],
     )
 
 

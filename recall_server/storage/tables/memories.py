@@ -278,6 +278,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         tags=tags(row),
         superseded_by=row["superseded_by"],
         valid_until=moment_or_none(row["valid_until"]),
+        agent_id=row["agent_id"],
     )
 
 

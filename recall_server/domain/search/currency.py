@@ -1,0 +1,68 @@
+"""Of statements about the same thing, the later one stands first. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from recall_server.domain.query import Item
+from recall_server.domain.security.trust import Witness
+from recall_server.domain.text.terms import terms
+
+# Of so many of the best hits. On FactConsolidation two of one thing stand there together.
+LOOKED_AT = 10
+# Longer texts say more than one thing.
+TERMS_MAX = 25
+# The terms that two statements share, of all that they have (Jaccard).
+ALIKE_MIN = 0.4
+
+
+def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[int, int]]:
+    """The places of `items` in their new order, and for each that gave way the place of the latest
+    item above it that is about the same thing: in the same container, by the same speaker, with the
+    same terms of the question. The later one takes the place of the earlier.
+
+    What a memory superseded or was superseded by is not compared: that is decided. An item that is
+    trusted less never goes above one that is trusted more.
+    """
+    asked = frozenset(terms(question))
+    said = [frozenset(terms(item.searchable)) for item in items]
+    order = list(range(len(items)))
+
+    def same(one: int, other: int) -> bool:
+        first, second = said[one], said[other]
+        return (
+            max(len(first), len(second)) <= TERMS_MAX
+            and bool(first & asked)
+            and first & asked == second & asked
+            and items[one].container == items[other].container
+            and items[one].citation.speaker == items[other].citation.speaker
+            and not (items[one].superseded_by or items[other].superseded_by)
+            and len(first & second) >= ALIKE_MIN * len(first | second)
+        )
+
+    def later(one: int, others: Sequence[int]) -> int | None:
+        """The latest of those of the others that may stand above this one."""
+        above = [
+            other
+            for other in others
+            if same(one, other)
+            and _when(items[other]) > _when(items[one])
+            and _trust(items[other]) >= _trust(items[one])
+        ]
+        return max(above, key=lambda other: _when(items[other]), default=None)
+
+    for place, here in enumerate(order):
+        if (other := later(here, order[place + 1 :])) is not None:
+            at = order.index(other)
+            order[place], order[at] = other, here
+    gave_way = {here: later(here, order[:place]) for place, here in enumerate(order)}
+    return order, {here: other for here, other in gave_way.items() if other is not None}
+
+
+def _when(item: Item) -> tuple[datetime, datetime, int]:
+    """When a statement holds from, else was recorded, else where it stands in its text."""
+    return item.valid_from, item.recorded_at, item.citation.span.start
+
+
+def _trust(item: Item) -> int:
+    cited = item.citation
+    return Witness(cited.episode_id, cited.span, cited.speaker, None, item.agent_id).trust

@@ -1,0 +1,152 @@
+"""Of statements about the same thing the later one takes the better place, where no typed fact has
+decided.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.episode import Source
+from recall_server.domain.query import Hit, Query, SearchMode, Step
+from recall_server.services.memory.ingest import Submission
+from tests.support.application import Open
+from tests.support.conversation import context, enter
+from tests.support.runtime import Clock
+
+EARLIER = "The office printer is associated with the address 10.0.0.7."
+# Longer, and so less like the question.
+LATER = "The office printer is now associated, after the move, with the address 10.0.0.9."
+QUESTION = "Which address is the office printer associated with?"
+LONG = (
+    " The lift was repaired in spring after the tenants had complained, the bill went to the "
+    "landlord, and nobody has heard of the promised second entrance or of bicycle stands since."
+)
+
+
+async def stored(application: Application, clock: Clock, *texts: str, **given: str) -> None:
+    for text in texts:
+        clock.pass_(timedelta(minutes=1))
+        submission = Submission(
+            text,
+            "office",
+            source=Source(None, given.get("agent")),
+            container=given.get("container", ""),
+        )
+        await application.services.ingest.remember(context(application), submission)
+
+
+async def asked(application: Application, question: str = QUESTION, **query: object) -> list[Hit]:
+    found = await application.services.recall.search(
+        context(application),
+        Query(question, **query),  # type: ignore[arg-type]
+    )
+    return list(found.hits)
+
+
+def texts(hits: Sequence[Hit]) -> list[str]:
+    return [hit.text for hit in hits]
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
+async def test_the_later_of_two_statements_stands_first_and_the_earlier_names_it(
+    open_app: Open, clock: Clock, mode: SearchMode
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, EARLIER, LATER)
+        without = await asked(application, mode=mode, without=frozenset({Step.CURRENCY}))
+        hits = await asked(application, mode=mode)
+
+    assert texts(without) == [EARLIER, LATER]
+    assert texts(hits) == [LATER, EARLIER]
+    assert [hit.gave_way_to for hit in hits] == [None, hits[0].item.id]
+    assert hits[0].scores.final == without[0].scores.final
+
+
+async def test_the_latest_of_three_stands_first_and_also_where_only_one_is_wanted(
+    open_app: Open, clock: Clock
+) -> None:
+    middle = LATER.replace("10.0.0.9", "10.0.0.8")
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, EARLIER, middle, LATER)
+        hits = await asked(application)
+        (best,) = await asked(application, limit=1)
+
+    assert hits[0].text == best.text == LATER
+    assert [hit.gave_way_to for hit in hits[1:]] == [hits[0].item.id] * 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "The office printer was bought from a shop in Leeds.",
+        "The garden gate is associated with the address 10.0.0.9.",
+        LATER + LONG,
+    ],
+    ids=["about something else", "about another thing", "with more in it"],
+)
+async def test_a_later_statement_that_is_not_about_the_same_thing_moves_nothing(
+    open_app: Open, clock: Clock, other: str
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, EARLIER, other)
+        hits = await asked(application)
+
+    assert hits[0].text == EARLIER
+    assert {hit.gave_way_to for hit in hits} == {None}
+
+
+async def test_what_stands_in_another_container_moves_nothing(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, EARLIER, container="first")
+        await stored(application, clock, LATER, container="second")
+        hits = await asked(application)
+
+    assert texts(hits) == [EARLIER, LATER]
+
+
+async def test_what_a_tool_fetched_never_goes_above_what_a_person_said(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, EARLIER)
+        await stored(application, clock, LATER, agent="web:shop.example")
+        hits = await asked(application)
+        await stored(application, clock, LATER.replace("10.0.0.9", "10.0.0.8"))
+        again = await asked(application)
+
+    assert texts(hits) == [EARLIER, LATER]
+    assert "10.0.0.8" in again[0].text
+
+
+async def test_two_people_who_say_the_same_of_themselves_do_not_give_way(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(
+            application,
+            clock,
+            "Ann: I take the number 7 bus to the harbour.",
+            "Ben: I take the number 9 bus to the harbour.",
+        )
+        hits = await asked(application, "Who takes the number 7 bus to the harbour?")
+
+    assert hits[0].text.startswith("Ann")
+    assert {hit.gave_way_to for hit in hits} == {None}
+
+
+async def test_the_formula_of_mode_recall_is_not_changed(open_app: Open, clock: Clock) -> None:
+    async with open_app() as application:
+        await enter(application)
+        await stored(application, clock, EARLIER, LATER)
+        hits = await asked(application, mode=SearchMode.VECTOR)
+        recalled = await asked(application, mode=SearchMode.RECALL)
+
+    assert {hit.gave_way_to for hit in (*hits, *recalled)} == {None}
