@@ -25,7 +25,7 @@ from recall_server.domain.episode import Source, Span, turn_id
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.domain.query import Hit, Query, SearchMode, Step
-from recall_server.domain.search.ranking import WEAK_BELOW
+from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.passages import visible_passages
 from recall_server.services.memory.ingest import Submission
 from recall_server.services.search.recall import Found as Searched
@@ -347,8 +347,8 @@ class _Conversations:
 
     async def ask_elsewhere(self, data: DataSet, query: Query) -> tuple[float, ...]:
         """The evidence for questions that have no answer where they are asked."""
-        # It depends neither on the number of hits nor on the re-ranker.
-        query = replace(query, limit=1, without=query.without | {Step.RERANK})
+        # It does not depend on the re-ranker.
+        query = replace(query, without=query.without | {Step.RERANK})
         found = []
         for number, question in enumerate(data.elsewhere(), 1):
             if number % 20 == 0:

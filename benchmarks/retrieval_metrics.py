@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recall_server.domain.search.ranking import WEAK_BELOW
+from recall_server.domain.search.calibration import WEAK_BELOW
 
 SEED = 20261122
 RESAMPLES = 2_000

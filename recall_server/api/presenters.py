@@ -45,6 +45,8 @@ def found(answer: Found, *, explain: bool) -> Json:
         "evidence": round(answer.evidence, 4),
         "weak_evidence": answer.weak_evidence,
         "degraded": answer.degraded,
+        "left_out": answer.left_out,
+        **({"weights": dict(answer.weights)} if explain else {}),
     }
 
 
@@ -58,7 +60,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
         "importance": round(item.importance, 4),
         "created_at": moment(item.recorded_at),
         "valid_from": moment(item.valid_from),
-        "score": round(one.scores.final, 6),
+        "score": round(one.scores.score, 6),
     }
     if one.quote:
         said = item.citation
@@ -75,7 +77,12 @@ def hit(one: Hit, *, explain: bool) -> Json:
         shown["around"] = [said.text for said in one.around]
     if explain:
         scores = one.scores
-        shown["scores"] = {"final": scores.final, **scores.signals, "rerank": scores.rerank}
+        shown["scores"] = {
+            "final": scores.final,
+            "coverage": scores.coverage,
+            **scores.signals,
+            "rerank": scores.rerank,
+        }
         shown["source"] = citation(item.citation)
     return shown
 

@@ -71,8 +71,8 @@ class Step(StrEnum):
 @dataclass(frozen=True)
 class Query:
     """A question and how to answer it. With `neighbours`, each hit comes with as many turns before
-    and after it, as far as the budget goes. `without` names signals and steps to leave out
-    (`signals.PARTS`).
+    and after it, as far as the budget goes. Without `score_threshold` what is noise beside the
+    first hit is left out. `without` names signals and steps to leave out (`signals.PARTS`).
     """
 
     text: str
@@ -80,19 +80,22 @@ class Query:
     mode: SearchMode = SearchMode.HYBRID
     recency_weight: float = 0.3
     mmr_lambda: float = 0.5
-    score_threshold: float = 0.0
+    score_threshold: float | None = None
     max_tokens: int | None = None
     neighbours: int = 0
     without: frozenset[str] = frozenset()
 
 
 class Scores(NamedTuple):
-    """Why a hit ranks where it does: `signals` has each of `signals.SIGNALS` by its name, and the
-    rank of those that are ranked; None where it had no say. It is empty where a search was not
-    asked to explain. `rerank` is the re-ranker's score.
+    """How likely it is that a hit answers the question (`score`), and why it ranks where it does
+    (`final`). `coverage` is how much of the question it says; `signals` has each of
+    `signals.SIGNALS` by its name, and the rank of those that are ranked; None where it had no say.
+    It is empty where a search was not asked to explain. `rerank` is the re-ranker's score.
     """
 
+    score: float
     final: float
+    coverage: float | None = None
     signals: Mapping[str, float | None] = MappingProxyType({})
     rerank: float | None = None
 

@@ -76,7 +76,7 @@ async def _answer(built: Application, query: Query) -> Answer:
     entry = built.services.audit.begin(ALICE, "search_memories", "test", None, read_only=True)
     found = await built.services.recall.search(Context(entry), query)
     assert found.degraded is None
-    return [(hit.item.id, hit.scores.final) for hit in found.hits]
+    return [(hit.item.id, hit.scores.score) for hit in found.hits]
 
 
 @pytest.mark.slow

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_server.domain.search.ranking import WEAK_BELOW, coverage, evidence
+from recall_server.domain.search.calibration import (
+    KEYWORD,
+    OTHER_VECTORS,
+    WEAK_BELOW,
+    calibration,
+    coverage,
+    evidence,
+)
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.ranking import Candidate
 
 IDF = {"bake": 2.0, "bread": 1.0, "ana": 0.5}
 ANA, BEN = frozenset({"@ana"}), frozenset({"@ben"})
@@ -26,7 +35,9 @@ def share(asked: list[str], found: Found, named: frozenset[str] = frozenset()) -
         term: np.array([int((item_id, term) in found) for item_id in items], np.int64)
         for term in [*IDF, *named]
     }
-    return coverage(asked, times, idf=IDF, documents=99, named=named)
+    words = Words(times, np.ones(len(items), np.int64))
+    said = coverage(asked, words, idf=IDF, documents=99, named=named)
+    return float(said.max(initial=0.0))
 
 
 def test_the_item_that_says_most_of_the_question_counts_and_rare_words_count_more() -> None:
@@ -69,22 +80,48 @@ def test_a_name_is_no_part_of_what_is_asked() -> None:
 def test_nothing_found_or_nothing_asked_covers_nothing() -> None:
     assert share(["bake"], []) == 0.0
     assert share([], item("one", "bake")) == 0.0
-    assert evidence(0.0, 0.0, "wordllama/256") < WEAK_BELOW
-    assert evidence(0.0, None, None) < WEAK_BELOW
+    assert of_one(0.0, 0.0, "wordllama/256") < WEAK_BELOW
+    assert of_one(0.0, None, None) < WEAK_BELOW
+    assert evidence([], KEYWORD.evidence) == 0.0
+
+
+def of_one(covers: float, cosine: float | None, model: str | None) -> float:
+    """The evidence of one hit with these figures."""
+    hit = Candidate(0, 0.5, coverage=covers, cosine=cosine)
+    return evidence([hit], calibration(model).evidence)
+
+
+def test_evidence_goes_by_the_best_of_the_hits_that_are_shown() -> None:
+    weights = calibration("wordllama/256").evidence
+    near = Candidate(0, 0.5, coverage=0.1, cosine=0.8)
+    saying = Candidate(1, 0.5, coverage=0.9, cosine=0.2)
+    both = Candidate(2, 0.5, coverage=0.9, cosine=0.8)
+
+    assert evidence([near, saying], weights) == evidence([both], weights)
+    assert evidence([near], weights) < evidence([near, saying], weights)
 
 
 def test_a_model_that_was_not_measured_leaves_it_to_the_words() -> None:
-    assert evidence(0.6, 0.9, "somebody/else") == evidence(0.6, None, None)
-    assert evidence(0.6, 0.9, "wordllama/256/0.4+2") > evidence(0.6, 0.1, "wordllama/256/0.4+2")
-    assert evidence(0.6, 0.5, "sentence-transformers/all-MiniLM-L6-v2") != evidence(0.6, None, None)
+    assert of_one(0.6, 0.9, "somebody/else") == of_one(0.6, None, None)
+    assert of_one(0.6, 0.9, "wordllama/256/0.4+2") > of_one(0.6, 0.1, "wordllama/256/0.4+2")
+    assert of_one(0.6, 0.5, "sentence-transformers/all-MiniLM-L6-v2") != of_one(0.6, None, None)
+    assert not calibration("somebody/else").tells_noise
+    assert OTHER_VECTORS.hit.probability(0.5, 0.9, 0.5) == OTHER_VECTORS.hit.probability(
+        0.5, 0.1, 0.5
+    )
 
 
 @given(
     st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1), st.sampled_from(["wordllama", "x", None])
 )
-def test_evidence_is_a_share_and_grows_with_coverage(
+def test_evidence_and_scores_are_shares_and_grow_with_coverage(
     less: float, more: float, cosine: float, model: str | None
 ) -> None:
     less, more = sorted((less, more))
+    of_hit = calibration(model).hit
 
-    assert 0.0 < evidence(less, cosine, model) <= evidence(more, cosine, model) < 1.0
+    assert 0.0 < of_one(less, cosine, model) <= of_one(more, cosine, model) < 1.0
+    assert (
+        0.0 < of_hit.probability(less, cosine, more) <= of_hit.probability(more, cosine, more) < 1
+    )
+    assert of_hit.probability(more, cosine, less) <= of_hit.probability(more, cosine, more)

@@ -151,7 +151,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
     )
     best = fused.order.tolist()
     return [
-        Ranked(items[at], Scores(final, signals))
+        Ranked(items[at], Scores(final, final, None, signals))
         for at, final, signals in zip(
             best, fused.finals[best].tolist(), fused.explain(best), strict=True
         )
@@ -456,18 +456,6 @@ def test_with_no_part_at_all_equals_stand_newest_first_and_then_by_id() -> None:
         assert set(finals(hits).values()) == {0.0}
 
 
-def test_what_is_below_the_threshold_is_dropped_and_what_is_on_it_stays() -> None:
-    pool = [item("a"), item("b"), item("c")]
-    known = evidence(occurrence("a", "x"), occurrence("a", "y"), occurrence("b", "x"))
-    query = only("keyword")
-    on_it = fuse(pool, known, query, NOW)[1].scores.final
-
-    assert ids(fuse(pool, known, replace(query, score_threshold=on_it), NOW)) == ["a", "b"]
-    above = math.nextafter(on_it, 1)
-    assert ids(fuse(pool, known, replace(query, score_threshold=above), NOW)) == ["a"]
-    assert fuse(pool, known, replace(query, score_threshold=1.0), NOW)[0].scores.final == 1.0
-
-
 def test_nothing_fused_is_nothing() -> None:
     for mode in MODES:
         assert fuse([], evidence(), Query("q", mode=mode), NOW) == []
@@ -576,7 +564,6 @@ QUERY = st.builds(
     st.just("q"),
     mode=st.sampled_from(MODES),
     recency_weight=st.floats(0, 1),
-    score_threshold=st.sampled_from([0.0, 0.0, 0.4]),
     without=st.frozensets(st.sampled_from(PARTS), max_size=4),
 )
 
@@ -585,11 +572,10 @@ QUERY = st.builds(
 @given(POOL, EVIDENCE, QUERY)
 def test_every_score_is_between_0_and_1(pool: list[Item], known: Known, query: Query) -> None:
     for hit in fuse(pool, known, query, NOW):
-        final, signals, _ = hit.scores
+        final, signals = hit.scores.final, hit.scores.signals
         names = ("recency", "keyword", "speaker", "session", "time")
         shares = [final, *(signals[name] for name in names)]
         assert all(0.0 <= share <= 1.0 for share in shares if share is not None)
-        assert final >= query.score_threshold
         cosine = None if "cosine" in query.without else known.cosines.get(hit.item.id)
         assert signals["cosine"] == cosine
 
@@ -610,7 +596,7 @@ def test_the_order_of_the_rows_changes_nothing_to_the_last_bit(
 @EXAMPLES
 @given(POOL, EVIDENCE, QUERY)
 def test_the_order_is_total(pool: list[Item], known: Known, query: Query) -> None:
-    hits = fuse(pool, known, replace(query, score_threshold=0.0), NOW)
+    hits = fuse(pool, known, query, NOW)
 
     assert sorted(ids(hits)) == sorted(one.id for one in pool)
     stands = [(-h.scores.final, NOW - h.item.recorded_at, h.item.id) for h in hits]

@@ -94,7 +94,6 @@ QUERY = st.builds(
     Query,
     st.just("q"),
     recency_weight=st.floats(0, 1),
-    score_threshold=st.sampled_from([0.0, 0.0, 0.4]),
 )
 
 
@@ -293,7 +292,7 @@ def score(
     order = fused.order.tolist()
     finals = fused.finals[order].tolist()
     return [
-        Hit(items[at], Scores(final, signals), items[at].text)
+        Hit(items[at], Scores(final, final, None, signals), items[at].text)
         for at, final, signals in zip(order, finals, fused.explain(order), strict=True)
     ]
 
@@ -344,21 +343,6 @@ def test_equals_stand_newest_first_and_then_by_id() -> None:
     assert ids(score(pool, {}, {}, Query("q", recency_weight=0), NOW)) == ["b", "d", "a", "c"]
 
 
-def test_what_is_below_the_threshold_is_dropped_and_what_is_on_it_stays() -> None:
-    # Of importance .5 each, which counts .2; of the words, the best one has .7 and the last none.
-    pool, query = [item("a"), item("b"), item("c")], Query("q", recency_weight=0)
-
-    def over(threshold: float) -> list[str]:
-        asked = replace(query, score_threshold=threshold)
-        return ids(score(pool, {"a": 4.0, "b": 2.0}, {}, asked, NOW))
-
-    on_it = score(pool, {"a": 4.0, "b": 2.0}, {}, query, NOW)[1].scores.final
-    assert on_it == pytest.approx(0.7 * SECOND_OF_TWO + 0.1)
-    assert over(0.0) == ["a", "b", "c"]
-    assert over(on_it) == ["a", "b"]
-    assert over(math.nextafter(on_it, 1)) == ["a"]
-
-
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
 def test_a_keyword_score_that_is_no_number_is_as_good_as_none(odd: float) -> None:
     (hit,) = score([item("a")], {"a": odd}, {}, Query("q"), NOW)
@@ -372,11 +356,11 @@ def test_every_score_is_finite_and_between_0_and_1(
     pool: list[Item], keyword: dict[str, float], cosine: dict[str, float], query: Query
 ) -> None:
     for hit in score(pool, keyword, cosine, query, NOW):
-        final, signals, _ = hit.scores
+        final, signals = hit.scores.final, hit.scores.signals
         names = ("rrf", "recency", "importance", "strength", "keyword")
         assert all(0.0 <= (signals[name] or 0.0) <= 1.0 for name in names)
         assert -1.0 <= (signals["cosine"] or 0.0) <= 1.0
-        assert query.score_threshold <= final <= 1.0
+        assert 0.0 <= final <= 1.0
 
 
 @EXAMPLES

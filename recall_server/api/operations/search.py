@@ -26,6 +26,7 @@ class SearchMemories(Filtered):
     explain: bool = Field(default=False, description="add scores and the cited words")
 
     def to_query(self) -> Query:
+        asked = "score_threshold" in self.model_fields_set
         return Query(
             text=self.query,
             limit=self.limit,
@@ -33,7 +34,7 @@ class SearchMemories(Filtered):
             neighbours=self.neighbours,
             recency_weight=self.recency_weight,
             mmr_lambda=self.mmr_lambda,
-            score_threshold=self.score_threshold,
+            score_threshold=self.score_threshold if asked else None,
             max_tokens=self.max_tokens or None,
         )
 
@@ -61,12 +62,12 @@ SEARCH_MEMORIES = Operation(
     SearchContainers,
     search,
     lambda found, given: presenters.found(found, explain=given.explain),
-    ("results", "total", "weak_evidence", "degraded"),
+    ("results", "total", "weak_evidence", "degraded", "left_out"),
     http=(Http("POST", "/v1/search"),),
     mcp=Mcp(
         "Search memories",
         "Find what is remembered about a question, best first: memories and passages. With "
-        "'weak_evidence' the answer is likely not among them; 'degraded' says what was missing.",
+        "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
         idempotent=True,
     ),

@@ -278,9 +278,11 @@ class Fused(NamedTuple):
     evidence: Evidence
     signals: Mapping[str, Values]
     """Those that had a say."""
+    weights: Mapping[str, float]
+    """Of these, so that the sum is the final score."""
     finals: Values
     order: Counts
-    """The positions of the items at or above the threshold, the best first."""
+    """The positions of the items, the best first."""
 
     def explain(self, positions: Sequence[int]) -> list[Mapping[str, float | None]]:
         """The signals of the items at these positions, as `Scores.signals` has them."""
@@ -308,6 +310,7 @@ def fuse(evidence: Evidence) -> Fused:
     """
     query, recorded_at = evidence.query, evidence.columns["recorded_at"]
     signals: dict[str, Values] = {}
+    weights: dict[str, float] = {}
     finals = np.zeros(len(recorded_at))
     full = []
     for signal in SIGNALS:
@@ -318,15 +321,16 @@ def fuse(evidence: Evidence) -> Fused:
         if values is None:
             continue
         signals[signal.name] = values
-        finals += weight.scaled(query.recency_weight) * values
+        weights[signal.name] = weight.scaled(query.recency_weight)
+        finals += weights[signal.name] * values
         # The weight that a query gives to recency goes on top of what answers it.
         full.append(weight.scaled(1.0))
     if total := math.fsum(full):
         finals = finals / total
+        weights = {name: weight / total for name, weight in weights.items()}
     finals = np.minimum(1.0, finals)
     order = np.lexsort((-recorded_at, -finals))
-    order = order[finals[order] >= query.score_threshold]
-    return Fused(evidence, signals, finals, order)
+    return Fused(evidence, signals, weights, finals, order)
 
 
 def _or_none(values: Values) -> list[float | None]:

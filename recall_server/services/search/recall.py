@@ -1,7 +1,7 @@
 """Recall: search what is remembered, list it, count it, show where it comes from; and forget."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -11,8 +11,8 @@ from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import Memory, MemoryType, Status
 from recall_server.domain.plan import Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
-from recall_server.domain.search import ranking
-from recall_server.domain.search.ranking import WEAK_BELOW
+from recall_server.domain.search import calibration, ranking
+from recall_server.domain.search.calibration import WEAK_BELOW
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
@@ -26,12 +26,16 @@ from recall_server.storage.store import Store, Transaction
 @dataclass(frozen=True)
 class Found:
     """The answer to a search; `degraded` says why it is less than was asked for. `evidence` is how
-    likely it is that the answer is among what was found (`domain/search/ranking.py`).
+    likely it is that the answer is among the hits (`domain/search/calibration.py`), `left_out` how
+    many more there are that are noise beside the first. `weights` are those of the signals, where a
+    search was asked to explain.
     """
 
     hits: tuple[Hit, ...]
     degraded: str | None
     evidence: float = 0.0
+    left_out: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def weak_evidence(self) -> bool:
@@ -111,13 +115,13 @@ class Recall:
             best, failed = await reranking.rank(prepared, found.best, passages)
             found = replace(found, best=best)
             degraded = degraded or failed
-        hits = await _finalized(tx, found, query, cite=cite)
-        context.entry.ids += [hit.item.id for hit in hits]
-        context.entry.memories_shown += _of_kind(hits, ItemKind.MEMORY)
-        context.entry.turns_shown += map(turn_of, _of_kind(hits, ItemKind.PASSAGE))
-        context.entry.counts["hits"] = len(hits)
+        answer = await _finalized(tx, found, prepared.query, cite=cite)
+        context.entry.ids += [hit.item.id for hit in answer.hits]
+        context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
+        context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
+        context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
-        return Found(tuple(hits), degraded, found.evidence)
+        return replace(answer, degraded=degraded)
 
     async def inspect(
         self,
@@ -250,15 +254,25 @@ class Recall:
 
 
 async def _finalized(
-    tx: Transaction, found: search.Candidates, query: Query, *, cite: bool
-) -> list[Hit]:
-    found = await search.finalize(tx, found, query)
-    hits = await search.current_first(tx, found.hits(explain=cite), query.limit)
+    tx: Transaction, candidates: search.Candidates, query: Query, *, cite: bool
+) -> Found:
+    candidates = await search.finalize(tx, candidates, query)
+    chosen = len(candidates.best)
+    candidates = search.without_noise(candidates, query)
+    left_out = chosen - len(candidates.best)
+    ranked = candidates.hits(explain=cite)
+    hits = await search.current_first(tx, ranked, query.limit)
     hits = ranking.fit_budget(hits, query.max_tokens)
-    found.count_accesses(hits)
+    candidates.count_accesses(hits)
+    shown = {hit.item.id for hit in hits}
+    best = zip(candidates.best, ranked, strict=True)
+    evidence = calibration.evidence(
+        [one for one, hit in best if hit.item.id in shown], candidates.weights.evidence
+    )
     if query.neighbours:
-        hits = await search.with_neighbours(tx, found, hits, query)
-    return hits
+        hits = await search.with_neighbours(tx, candidates, hits, query)
+    weights = candidates.fused.weights if cite else {}
+    return Found(tuple(hits), None, evidence, left_out, weights)
 
 
 def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:

@@ -1,6 +1,7 @@
 """The steps of a search: prepare the query, retrieve candidates, load and choose the hits."""
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from recall_server.domain.episode import turn_id
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores, SearchMode, Step
-from recall_server.domain.search import currency, ranking
+from recall_server.domain.search import calibration, currency, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
 from recall_server.domain.search.ranking import Candidate, others, spread
@@ -78,8 +79,8 @@ class PreparedQuery:
 @dataclass(frozen=True)
 class Candidates:
     """The best items of a search, with what is loaded of them by slot: vectors, and items with
-    their texts. `evidence` is how likely it is that the answer is among them; `ranked` are the
-    slots in the order of `fused`.
+    their texts. `ranked` are the slots in the order of `fused`; `weights` tell how likely hits
+    are to answer.
     """
 
     best: Sequence[Candidate]
@@ -88,7 +89,7 @@ class Candidates:
     documents: Documents
     vectors: Mapping[int, Floats]
     items: Mapping[int, Item]
-    evidence: float
+    weights: calibration.Calibration
 
     @cached_property
     def slots(self) -> Mapping[str, int]:
@@ -104,7 +105,7 @@ class Candidates:
         return [
             hit_of(
                 [self.items[slot] for slot in (one.slot, *one.others) if slot in self.items],
-                Scores(one.final, of_one, one.rerank),
+                Scores(one.score, one.final, one.coverage, of_one, one.rerank),
             )._replace(gave_way_to=None if one.later is None else self.items[one.later].id)
             for one, of_one in zip(self.best, signals, strict=True)
         ]
@@ -195,16 +196,11 @@ async def retrieve(
         cosines[places] = await vectors.cosines(prepared.vector, slots[places])
         fused = fuse(evidence)
         hits = _best(fused, query, count, among=set(places))
-    best = [
-        Candidate(
-            int(slots[first]), float(fused.finals[first]), others=tuple(slots[others].tolist())
-        )
-        for first, *others in hits
-    ]
+    weights = calibration.calibration(embedder.model if embedder and vectors else None)
+    best = _candidates(prepared, fused, slots, hits, weights)
     rows = await vectors.by_slot([one.slot for one in best]) if vectors else {}
     tx.cache.trim(prepared.namespace)
-    likely = _evidence(prepared, evidence, embedder)
-    found = Candidates(best, slots, fused, documents, rows, {}, likely)
+    found = Candidates(best, slots, fused, documents, rows, {}, weights)
     return await load_items(tx, found, [one for one in best if one.slot not in rows])
 
 
@@ -271,19 +267,33 @@ def _is_diverse(query: Query) -> bool:
     return query.mmr_lambda < 1.0 and Step.DIVERSITY not in query.without
 
 
-def _evidence(prepared: PreparedQuery, evidence: Evidence, embedder: Embedder | None) -> float:
-    if not len(evidence.cosines):
-        return 0.0
-    coverage = ranking.coverage(
+def _candidates(
+    prepared: PreparedQuery,
+    fused: Fused,
+    slots: Slots,
+    hits: Iterable[Sequence[int]],
+    weights: calibration.Calibration,
+) -> list[Candidate]:
+    """The hits at these places with their scores."""
+    evidence, query = fused.evidence, prepared.query
+    coverage = calibration.coverage(
         prepared.question.asked,
-        evidence.words.times,
+        evidence.words,
         idf=prepared.idf,
         documents=prepared.statistics.documents,
         named=prepared.named,
     )
-    compared = evidence.cosines[~np.isnan(evidence.cosines)]
-    nearest = float(compared.max()) if len(compared) else None
-    return ranking.evidence(coverage, nearest, embedder.model if embedder else None)
+    found = []
+    for places in hits:
+        final, says = float(fused.finals[places[0]]), float(coverage[places].max())
+        cosine = float(np.fmax.reduce(evidence.cosines[places]))
+        near = None if math.isnan(cosine) else cosine
+        score = final
+        if query.mode in calibration.CALIBRATED:
+            score = weights.hit.probability(says, near or 0.0, final)
+        slot, *others = slots[places].tolist()
+        found.append(Candidate(slot, final, score, says, near, others=tuple(others)))
+    return found
 
 
 async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candidate]) -> Candidates:
@@ -304,8 +314,10 @@ async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candid
 
 async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidates:
     """The hits, with their items loaded here: what was loaded before may have been erased since.
-    An item that cannot be read any more leaves its place to another.
+    An item that cannot be read any more leaves its place to another. None is below the threshold.
     """
+    least = query.score_threshold or 0.0
+    found = replace(found, best=[one for one in found.best if one.score >= least])
     found = replace(found, best=_in_order(found, query))
     fresh = replace(found, items={})
     while True:
@@ -365,8 +377,24 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
     for place, at in enumerate(order):
         later = gave_way.get(at)
         slot = None if later is None else first[later].slot
-        best[place] = first[at]._replace(final=first[place].final, later=slot)
+        better = first[place]
+        best[place] = first[at]._replace(final=better.final, score=better.score, later=slot)
     return best
+
+
+def without_noise(found: Candidates, query: Query) -> Candidates:
+    """Without the hits behind the first that are noise beside it, unless a threshold was asked for.
+    Scores of vectors that were not measured, or of a re-ranker, do not tell noise.
+    """
+    known = found.weights.tells_noise and query.mode in calibration.CALIBRATED
+    if not known or query.score_threshold is not None:
+        return found
+    best = [
+        one
+        for place, one in enumerate(found.best)
+        if not place or one.rerank is not None or one.score >= calibration.NOISE_BELOW
+    ]
+    return replace(found, best=best)
 
 
 async def with_neighbours(
@@ -486,8 +514,8 @@ class Reranking:
     async def rank(
         self, prepared: PreparedQuery, hits: Sequence[Candidate], passages: Sequence[Passage]
     ) -> tuple[list[Candidate], str | None]:
-        """The hits in the order of the re-ranker, without those below the threshold of the query;
-        and why it did not answer, if so. `passages` are in the order of the hits.
+        """The hits in the order of the re-ranker, and why it did not answer, if so. `passages` are
+        in the order of the hits.
         """
         query = RerankQuery(
             prepared.query.text,
@@ -503,4 +531,4 @@ class Reranking:
         ranked = ranking.reranked(
             hits, scores, judges=self.reranker.judges, min_score=self.min_score
         )
-        return [one for one in ranked if one.final >= prepared.query.score_threshold], None
+        return ranked, None

@@ -24,7 +24,7 @@ async def search(built: Application, query: Query) -> list[str]:
 
 
 async def scored(built: Application, query: Query) -> list[float]:
-    return [hit.scores.final for hit in await found(built, query)]
+    return [hit.scores.score for hit in await found(built, query)]
 
 
 async def test_it_is_shown_what_was_said_and_the_turns_around_it(

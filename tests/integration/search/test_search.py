@@ -208,7 +208,8 @@ async def test_what_is_out_of_reach_is_no_measure_of_what_is_near(open_app: Open
             near, far = [
                 await looked(application, query, one, access_scope) for one in (ALICE, BOB)
             ]
-            assert scores(near) == scores(far)
+            assert [hit.scores.signals for hit in near] == [hit.scores.signals for hit in far]
+            assert [hit.scores.final for hit in near] == [hit.scores.final for hit in far]
             assert {hit.scores.signals["cosine"] for hit in near} != {None}
             assert scores(await looked(application, query)) != scores(near)
 
@@ -605,10 +606,11 @@ async def test_limits_thresholds_and_budgets_hold_in_every_mode(
 
         assert len(every) == len({hit.item.id for hit in every}) == 50
         assert len(await looked(application, replace(query, limit=1))) == 1
-        middle = sorted(hit.scores.final for hit in every)[25]
-        over = await looked(application, replace(query, score_threshold=middle))
-        assert over
-        assert min(hit.scores.final for hit in over) >= middle
+        middle = sorted(hit.scores.score for hit in every)[25]
+        on_it = await looked(application, replace(query, score_threshold=middle))
+        above = await looked(application, replace(query, score_threshold=math.nextafter(middle, 1)))
+        assert min(hit.scores.score for hit in on_it) == middle
+        assert min((hit.scores.score for hit in above), default=1) > middle
         assert await looked(application, replace(query, max_tokens=0)) == []
         for tokens in (1, 8, 40, 10_000):
             within = await looked(application, replace(query, max_tokens=tokens))

@@ -1,0 +1,114 @@
+"""How likely it is that a hit answers the question, and that any of those shown does. Pure.
+
+Logistic regressions on LoCoMo, tuned on one half of it: the ten best hits of each question that has
+an answer there, and of the same questions asked of another conversation, where they have none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_server.domain.query import SearchMode
+from recall_server.domain.search.index_entry import Words
+from recall_server.domain.search.question import ROLES
+from recall_server.domain.search.ranking import Candidate
+from recall_server.domain.text.terms import SPEAKER, terms
+
+WEAK_BELOW = 0.25
+"""Of the questions with an answer 10 % are below, mostly such as want common sense; of those asked
+of another conversation 80 %."""
+NOISE_BELOW = 0.003
+"""Of the evidence in ten hits of LoCoMo none has a score below this."""
+
+
+class Weights(NamedTuple):
+    """Of a logistic regression."""
+
+    constant: float
+    coverage: float
+    cosine: float = 0.0
+    final: float = 0.0
+
+    def probability(self, coverage: float, cosine: float, final: float = 0.0) -> float:
+        """From 0 to 1."""
+        score = self.constant + self.coverage * coverage + self.cosine * cosine
+        return 1.0 / (1.0 + math.exp(-score - self.final * final))
+
+
+class Calibration(NamedTuple):
+    """The weights for one hit, and for all that are shown together; whether these scores are low
+    for noise was measured, or not.
+    """
+
+    hit: Weights
+    evidence: Weights
+    tells_noise: bool = True
+
+
+KEYWORD = Calibration(Weights(-8.49, 3.36, final=5.67), Weights(-3.32, 6.05))
+# With vectors of a model that was not measured.
+OTHER_VECTORS = Calibration(
+    Weights(-9.67, 2.50, final=8.14), Weights(-3.32, 6.05), tells_noise=False
+)
+# The meaning of a cosine differs by model; the keys are parts of model names.
+WITH_VECTORS: Mapping[str, Calibration] = {
+    "wordllama": Calibration(Weights(-9.42, 2.13, 3.33, 6.43), Weights(-5.36, 4.83, 6.57)),
+    "minilm-l6": Calibration(OTHER_VECTORS.hit, Weights(-5.23, 4.67, 6.24), tells_noise=False),
+}
+# The others have a formula of their own, which is the score.
+CALIBRATED = frozenset({SearchMode.HYBRID, SearchMode.KEYWORD})
+
+
+def calibration(model: str | None) -> Calibration:
+    """The weights with vectors of this model; with none, those of words alone."""
+    if model is None:
+        return KEYWORD
+    fitting = (of for name, of in WITH_VECTORS.items() if name in model.lower())
+    return next(fitting, OTHER_VECTORS)
+
+
+def evidence(shown: Sequence[Candidate], weights: Weights) -> float:
+    """About the share of searches with such hits that have shown the answer, where as many
+    questions have one as have none; 0 without a hit.
+    """
+    if not shown:
+        return 0.0
+    cosines = [one.cosine for one in shown if one.cosine is not None]
+    if not cosines:
+        weights = KEYWORD.evidence
+    return weights.probability(max(one.coverage for one in shown), max(cosines, default=0.0))
+
+
+def coverage(
+    asked: Sequence[str],
+    words: Words,
+    *,
+    idf: Mapping[str, float],
+    documents: int,
+    named: frozenset[str],
+) -> NDArray[np.float64]:
+    """How much of a question each item says: the share of the terms asked for, each by its idf,
+    where one that the namespace has not is as rare as can be. `words` has how often each item
+    has each term that the namespace has.
+
+    `named` are the terms of speakers that the question names. Their names are no part of what is
+    asked, and it is their items that count: "What did Ana bake?" is not answered by what Ben has
+    baked. Of several that no item has together any counts; "I" may ask for what others said.
+    """
+    times, shares = words.times, np.zeros(len(words.lengths))
+    names = {term for name in named for term in terms(name.removeprefix(SPEAKER))}
+    rarest = math.log(documents + 1)
+    weights = {term: idf.get(term, rarest) for term in asked if term not in names}
+    total = math.fsum(weights.values())
+    for term, weight in weights.items():
+        if term in times:
+            shares += weight / total * (times[term] > 0)
+    people = sorted(named - ROLES)
+    if people:
+        theirs = np.all([times[person] > 0 for person in people], axis=0)
+        if len(people) == 1 or theirs.any():
+            shares[~theirs] = 0.0
+    return shares
