@@ -257,12 +257,9 @@ async def _finalized(
     tx: Transaction, candidates: search.Candidates, query: Query, *, cite: bool
 ) -> Found:
     candidates = await search.finalize(tx, candidates, query)
-    chosen = len(candidates.best)
-    candidates = search.without_noise(candidates, query)
-    left_out = chosen - len(candidates.best)
     ranked = candidates.hits(explain=cite)
     hits = await search.current_first(tx, ranked, query.limit)
-    hits = ranking.fit_budget(hits, query.max_tokens)
+    hits = ranking.fit_budget(search.quoted_once(hits), query.max_tokens)
     candidates.count_accesses(hits)
     shown = {hit.item.id for hit in hits}
     best = zip(candidates.best, ranked, strict=True)
@@ -272,7 +269,7 @@ async def _finalized(
     if query.neighbours:
         hits = await search.with_neighbours(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
-    return Found(tuple(hits), None, evidence, left_out, weights)
+    return Found(tuple(hits), None, evidence, candidates.left_out, weights)
 
 
 def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:

@@ -80,7 +80,7 @@ class PreparedQuery:
 class Candidates:
     """The best items of a search, with what is loaded of them by slot: vectors, and items with
     their texts. `ranked` are the slots in the order of `fused`; `weights` tell how likely hits
-    are to answer.
+    are to answer. `left_out` is how many more there are that are noise beside the best.
     """
 
     best: Sequence[Candidate]
@@ -90,6 +90,7 @@ class Candidates:
     vectors: Mapping[int, Floats]
     items: Mapping[int, Item]
     weights: calibration.Calibration
+    left_out: int = 0
 
     @cached_property
     def slots(self) -> Mapping[str, int]:
@@ -314,10 +315,9 @@ async def load_items(tx: Transaction, found: Candidates, wanted: Sequence[Candid
 
 async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidates:
     """The hits, with their items loaded here: what was loaded before may have been erased since.
-    An item that cannot be read any more leaves its place to another. None is below the threshold.
+    An item that cannot be read any more leaves its place to another.
     """
-    least = query.score_threshold or 0.0
-    found = replace(found, best=[one for one in found.best if one.score >= least])
+    found = _worth_showing(found, query)
     found = replace(found, best=_in_order(found, query))
     fresh = replace(found, items={})
     while True:
@@ -331,6 +331,23 @@ async def finalize(tx: Transaction, found: Candidates, query: Query) -> Candidat
         chosen = _spread(replace(fresh, best=best), query)
         if all(one.slot in fresh.items for one in chosen):
             return replace(fresh, best=chosen)
+
+
+def _worth_showing(found: Candidates, query: Query) -> Candidates:
+    """Without the candidates below the threshold; where none was asked for, without those behind
+    the first that are noise beside it. Scores of vectors that were not measured, or of a re-ranker,
+    do not tell noise.
+    """
+    if query.score_threshold is not None:
+        least = query.score_threshold
+        return replace(found, best=[one for one in found.best if one.score >= least])
+    if not found.weights.tells_noise or query.mode not in calibration.CALIBRATED:
+        return found
+    kept = [
+        one for one in found.best if one.rerank is not None or one.score >= calibration.NOISE_BELOW
+    ]
+    noise = max(0, min(query.limit, len(found.best)) - max(1, len(kept)))
+    return replace(found, best=kept or found.best[:1], left_out=noise)
 
 
 def _in_order(found: Candidates, query: Query) -> Sequence[Candidate]:
@@ -380,21 +397,6 @@ def _current_first(found: Candidates, query: Query) -> Sequence[Candidate]:
         better = first[place]
         best[place] = first[at]._replace(final=better.final, score=better.score, later=slot)
     return best
-
-
-def without_noise(found: Candidates, query: Query) -> Candidates:
-    """Without the hits behind the first that are noise beside it, unless a threshold was asked for.
-    Scores of vectors that were not measured, or of a re-ranker, do not tell noise.
-    """
-    known = found.weights.tells_noise and query.mode in calibration.CALIBRATED
-    if not known or query.score_threshold is not None:
-        return found
-    best = [
-        one
-        for place, one in enumerate(found.best)
-        if not place or one.rerank is not None or one.score >= calibration.NOISE_BELOW
-    ]
-    return replace(found, best=best)
 
 
 async def with_neighbours(
@@ -450,6 +452,22 @@ def hit_of(items: Sequence[Item], scores: Scores) -> Hit:
     more = [one for one in passages if not one.citation.span.overlaps(cited)]
     quotes = [memory.quote, *(one.citation.quote for one in more)]
     return Hit(memory, scores, memory.text, GAP.join(filter(None, quotes)))
+
+
+def quoted_once(hits: Sequence[Hit]) -> list[Hit]:
+    """The hits with each passage quoted as a whole once: of further memories that came from it, the
+    words that they cite.
+    """
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for hit in hits:
+        cited, quote = hit.item.citation, hit.quote
+        passage = (cited.episode_id, hit.item.quote)
+        if quote and passage in seen:
+            quote = quote.replace(hit.item.quote, cited.quote, 1)
+        seen.add(passage)
+        found.append(hit._replace(quote=quote))
+    return found
 
 
 async def current_first(tx: Transaction, hits: Sequence[Hit], limit: int) -> list[Hit]:

@@ -90,6 +90,22 @@ async def test_a_memory_and_the_passage_that_it_cites_are_one_hit(open_app: Open
     assert (second.item.kind, second.text) == (ItemKind.PASSAGE, "Ben: Porto is lovely.")
 
 
+async def test_a_passage_is_quoted_as_a_whole_once(open_app: Open) -> None:
+    text = "Ann: I moved to Porto in May. I work for a bakery in Porto."
+    extractor = Scripted(
+        moved=citing("I moved to Porto in May.", text, "Ann lives in Porto."),
+        bakery=citing("I work for a bakery in Porto.", text, "Ann works for a bakery in Porto."),
+    )
+    async with open_app(extractor=extractor) as application:
+        await enter(application)
+        await remember(application, text)
+        await drained(application)
+        first, second = await asked(application, "Does Ann work in Porto?")
+
+    assert first.quote == "I moved to Porto in May. I work for a bakery in Porto."
+    assert second.quote == second.item.citation.quote != first.quote
+
+
 async def test_several_passages_of_one_message_are_one_hit(open_app: Open) -> None:
     async with open_app() as application:
         await enter(application)

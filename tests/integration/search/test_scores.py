@@ -79,6 +79,19 @@ async def test_what_is_noise_beside_the_first_hit_is_left_out_unless_all_is_aske
     assert all(hit.scores.score < least for hit in padded.hits[1:] if hit.item.id not in kept)
 
 
+async def test_a_text_answers_alone_where_the_others_say_nothing_of_it(
+    application: Application,
+) -> None:
+    steps = ("Drain the node", "Wait for the queue to be empty", "Start the gateway again")
+    runbook = "\n".join(["# Restart of the payment gateway", *(f"- {one}." for one in steps)])
+    await remember(application, runbook)
+    await drained(application)
+
+    found = await answer(application, "How do I restart the payment gateway?", limit=3)
+
+    assert sorted(one for hit in found.hits for one in steps if one in hit.text) == sorted(steps)
+
+
 async def test_evidence_goes_by_the_hits_that_are_shown(application: Application) -> None:
     question = "What is the number of the vet?"
     shown = await answer(application, question)
