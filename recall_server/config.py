@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+OPENAI_URL = "https://api.openai.com/v1"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 # Variables of the examples for clients and of the test suite, which are no settings.
@@ -55,8 +56,10 @@ class Settings(BaseSettings):
         None,
         description="a PEM file with the private keys that sign the agent card: Ed25519, EC P-256",
     )
-    extractor: Literal["auto", "rules", "anthropic"] = Field(
-        "auto", description="what makes memories of text; auto: anthropic if there is a key"
+    extractor: Literal["auto", "rules", "anthropic", "openai"] = Field(
+        "auto",
+        description="what makes memories of text; auto: anthropic if there is a key; openai: any "
+        "OpenAI-compatible server",
     )
     anthropic_api_key: SecretStr | None = Field(
         None,
@@ -68,7 +71,28 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url"),
         description="the address of the Messages API",
     )
-    model: str = Field("claude-haiku-4-5", description="the model of the extractor anthropic")
+    openai_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
+        description="for the extractor openai, where its server asks for one",
+    )
+    openai_base_url: str = Field(
+        OPENAI_URL,
+        validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
+        description="the address of the chat completions, such as http://127.0.0.1:11434/v1",
+    )
+    model: str | None = Field(
+        None,
+        description="the language model; else claude-haiku-4-5 of anthropic, and openai needs one",
+    )
+    merge_model: str | None = Field(
+        None, description="the language model that merges memories; else that of RECALL_MODEL"
+    )
+    model_fallback: Literal["none", "rules"] = Field(
+        "none",
+        description="what makes memories while the key of the language model is rejected; none: "
+        "the texts wait for another key",
+    )
     model_deadline_s: float = Field(60.0, gt=0, description="seconds for one call of the model")
     embedder: str = Field(
         "wordllama",
@@ -249,6 +273,10 @@ class Settings(BaseSettings):
         "checkpoint_url",
         "embedder_url",
         "embedder_api_key",
+        "anthropic_api_key",
+        "openai_api_key",
+        "model",
+        "merge_model",
         mode="before",
     )
     @classmethod
@@ -264,7 +292,7 @@ class Settings(BaseSettings):
             raise ValueError("it must name a file")
         return value
 
-    @field_validator("public_url", "checkpoint_url", "embedder_url")
+    @field_validator("public_url", "checkpoint_url", "embedder_url", "openai_base_url")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):
