@@ -31,6 +31,7 @@ from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.budget import Budget
+from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.episodes import find_erased
@@ -94,7 +95,13 @@ async def open_application(
         stack.push_async_callback(identity.close)
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
         delegation = Delegation(store, runtime, key, audience)
-        chosen = extractor or factories.extractor(settings)
+        model_keys = ModelKeys(store, now, EXTRACT)
+        rules = settings.model_fallback == "rules"
+        chosen = KeyedExtractor(
+            extractor or factories.extractor(settings),
+            model_keys,
+            factories.rules_extractor() if rules else None,
+        )
         stack.push_async_callback(chosen.close)
         embedder = embedder or factories.embedder(settings)
         vectors = ItemEmbedder(embedder) if embedder else None
@@ -145,8 +152,13 @@ async def open_application(
             TaskEvents(poll_s=settings.task_poll_s),
             push.announce,
         )
-        merging = Merging(store, merger or factories.merger(settings), vectors, budget)
-        stack.push_async_callback(merging.merger.close)
+        chosen_merger = KeyedMerger(
+            merger or factories.merger(settings),
+            model_keys,
+            factories.rules_merger() if rules else None,
+        )
+        stack.push_async_callback(chosen_merger.close)
+        merging = Merging(store, chosen_merger, vectors, budget)
         consolidate = Consolidate(
             store,
             runtime,
@@ -208,6 +220,7 @@ async def open_application(
                 holds=Holds(store, now),
                 ingest=ingest,
                 ledger=ledger,
+                model_keys=model_keys,
                 verification=verification,
                 purge=purge,
                 push=push,
@@ -266,6 +279,7 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 @asynccontextmanager
 async def working(built: Application) -> AsyncIterator[None]:
     """Run the worker and the checkpoints for the duration of the block."""
+    await built.services.model_keys.begin()
     task = asyncio.create_task(built.worker.run())
     checkpointing = asyncio.create_task(built.services.checkpoints.run())
     try:
