@@ -95,14 +95,11 @@ async def open_application(
         stack.push_async_callback(identity.close)
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
         delegation = Delegation(store, runtime, key, audience)
+        chosen = extractor or factories.extractor(settings)
+        stack.push_async_callback(chosen.close)
         model_keys = ModelKeys(store, now, EXTRACT)
         rules = settings.model_fallback == "rules"
-        chosen = KeyedExtractor(
-            extractor or factories.extractor(settings),
-            model_keys,
-            factories.rules_extractor() if rules else None,
-        )
-        stack.push_async_callback(chosen.close)
+        keyed = KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None)
         embedder = embedder or factories.embedder(settings)
         vectors = ItemEmbedder(embedder) if embedder else None
         reranker = reranker or factories.reranker(settings)
@@ -125,7 +122,7 @@ async def open_application(
         ingest = Ingest(
             store,
             runtime,
-            chosen,
+            keyed,
             vectors is not None,
             settings.text_chars_max,
             digests,
@@ -163,7 +160,7 @@ async def open_application(
             store,
             runtime,
             transitions,
-            chosen,
+            keyed,
             merging,
             settings.text_chars_max,
             digests,
