@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-OPENAI_URL = "https://api.openai.com/v1"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 # Variables of the examples for clients and of the test suite, which are no settings.
@@ -76,10 +75,11 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
         description="for the extractor openai, where its server asks for one",
     )
-    openai_base_url: str = Field(
-        OPENAI_URL,
+    openai_base_url: str | None = Field(
+        None,
         validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
-        description="the address of the chat completions, such as http://127.0.0.1:11434/v1",
+        description="the address of the extractor openai, such as http://127.0.0.1:11434/v1; else "
+        "that of OpenAI",
     )
     model: str | None = Field(
         None,
@@ -275,6 +275,7 @@ class Settings(BaseSettings):
         "embedder_api_key",
         "anthropic_api_key",
         "openai_api_key",
+        "openai_base_url",
         "model",
         "merge_model",
         mode="before",
@@ -292,10 +293,10 @@ class Settings(BaseSettings):
             raise ValueError("it must name a file")
         return value
 
-    @field_validator("public_url", "checkpoint_url", "embedder_url", "openai_base_url")
+    @field_validator("public_url", "checkpoint_url", "embedder_url")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
-        if value is not None and not _ADDRESS.fullmatch(value):
+        if value is not None and not is_address(value):
             raise ValueError("it must be an address such as https://memory.example.com")
         return value and value.rstrip("/")
 
@@ -336,6 +337,11 @@ class UnknownSetting:
 
     name: str
     meant: str | None
+
+
+def is_address(value: str) -> bool:
+    """Whether it is an http or https URL without credentials, query and fragment."""
+    return _ADDRESS.fullmatch(value) is not None
 
 
 def unknown_settings() -> list[UnknownSetting]:

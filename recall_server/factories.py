@@ -3,7 +3,7 @@
 from datetime import datetime
 from importlib.util import find_spec
 
-from recall_server.config import OPENAI_URL, Settings
+from recall_server.config import Settings, is_address
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto.issuers import Issuer, check, load
@@ -18,6 +18,8 @@ from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store
+
+OPENAI_URL = "https://api.openai.com/v1"
 
 
 def refuse_lost(settings: Settings) -> None:
@@ -151,20 +153,23 @@ def _model_api(settings: Settings, model: str | None) -> ModelApi | None:
 
 
 def _openai_api(settings: Settings, model: str | None) -> ModelApi:
-    key = settings.openai_api_key
+    key, url = settings.openai_api_key, settings.openai_base_url
     if model is None:
         raise Invalid("The extractor openai needs RECALL_MODEL, the name of a model. Set it.")
-    if key is None and settings.openai_base_url == OPENAI_URL:
+    if key is None and url is None:
         raise Invalid(
             "The extractor openai needs OPENAI_API_KEY, or OPENAI_BASE_URL with the address of a "
             "server that asks for none. Set one of them, or use rules."
         )
+    # Only here: the variable may be meant for other programs of this machine.
+    if url is not None and not is_address(url):
+        raise Invalid("OPENAI_BASE_URL must be an address such as http://127.0.0.1:11434/v1.")
     _require("openai", "The extractor openai is set")
     from recall_server.integrations.llm.openai_api import OpenAIApi  # noqa: PLC0415
 
     return OpenAIApi(
         api_key=key.get_secret_value() if key else None,
-        base_url=settings.openai_base_url,
+        base_url=url or OPENAI_URL,
         model=model,
         deadline_s=settings.model_deadline_s,
     )

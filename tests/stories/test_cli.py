@@ -303,7 +303,11 @@ SETTINGS = (
     ("status", {"recall_extractor": "anthropic"}, "ANTHROPIC_API_KEY"),
     ("status", {"recall_extractor": "openai", "openai_api_key": "canary"}, "RECALL_MODEL"),
     ("status", {"recall_extractor": "openai", "recall_model": "canary"}, "OPENAI_API_KEY"),
-    ("status", {"openai_base_url": "canary"}, "OPENAI_BASE_URL"),
+    (
+        "status",
+        {"recall_extractor": "openai", "recall_model": "m", "openai_base_url": "canary"},
+        "OPENAI_BASE_URL",
+    ),
     ("status", {"recall_log_level": "loud"}, "RECALL_LOG_LEVEL"),
     ("status", {"recall_deadline_s": "soon"}, "RECALL_DEADLINE_S"),
     ("status", {"recall_lease_s": "nan"}, "RECALL_LEASE_S"),
