@@ -1,7 +1,10 @@
 """Builds the parts that the settings choose. Large ones are imported here when chosen."""
 
+import re
 from datetime import datetime
 from importlib.util import find_spec
+
+from pydantic import SecretStr
 
 from recall_server.config import Settings, is_address
 from recall_server.domain.errors import DatabaseUnusable, Invalid
@@ -19,6 +22,7 @@ from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store
 
+_KEY = re.compile(r"[!-~]+")
 OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -145,7 +149,7 @@ def _model_api(settings: Settings, model: str | None) -> ModelApi | None:
     from recall_server.integrations.llm.claude_api import ClaudeApi  # noqa: PLC0415
 
     return ClaudeApi(
-        api_key=key.get_secret_value(),
+        api_key=_sendable(key, "ANTHROPIC_API_KEY"),
         base_url=settings.anthropic_base_url,
         model=model or "claude-haiku-4-5",
         deadline_s=settings.model_deadline_s,
@@ -168,11 +172,19 @@ def _openai_api(settings: Settings, model: str | None) -> ModelApi:
     from recall_server.integrations.llm.openai_api import OpenAIApi  # noqa: PLC0415
 
     return OpenAIApi(
-        api_key=key.get_secret_value() if key else None,
+        api_key=_sendable(key, "OPENAI_API_KEY") if key else None,
         base_url=url or OPENAI_URL,
         model=model,
         deadline_s=settings.model_deadline_s,
     )
+
+
+def _sendable(key: SecretStr, name: str) -> str:
+    """Return the key; a file that it comes from may end with a line break."""
+    value = key.get_secret_value().strip()
+    if not _KEY.fullmatch(value):
+        raise Invalid(f"{name} is no key: it is empty, or has a character that no key has.")
+    return value
 
 
 def _require(package: str, why: str) -> None:

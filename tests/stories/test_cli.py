@@ -308,6 +308,12 @@ SETTINGS = (
         {"recall_extractor": "openai", "recall_model": "m", "openai_base_url": "canary"},
         "OPENAI_BASE_URL",
     ),
+    ("status", {"anthropic_api_key": "canary\u2026"}, "ANTHROPIC_API_KEY"),
+    (
+        "status",
+        {"recall_extractor": "openai", "recall_model": "m", "openai_api_key": "canary canary"},
+        "OPENAI_API_KEY",
+    ),
     ("status", {"recall_log_level": "loud"}, "RECALL_LOG_LEVEL"),
     ("status", {"recall_deadline_s": "soon"}, "RECALL_DEADLINE_S"),
     ("status", {"recall_lease_s": "nan"}, "RECALL_LEASE_S"),

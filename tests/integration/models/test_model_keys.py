@@ -44,7 +44,7 @@ Start = Callable[..., AbstractAsyncContextManager[Application]]
 
 
 def openai(url: str) -> Mapping[str, object]:
-    return {"extractor": "openai", "openai_base_url": f"{url}/v1", "openai_api_key": "sk-secret"}
+    return {"extractor": "openai", "openai_base_url": f"{url}/v1", "openai_api_key": "sk-secret\n"}
 
 
 @pytest.fixture
