@@ -6,7 +6,7 @@ COPY migrations migrations
 COPY recall_server recall_server
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && python -m venv /opt/recall \
- && /opt/recall/bin/pip install --no-cache-dir "$(ls /wheels/*.whl)[anthropic,postgres]"
+ && /opt/recall/bin/pip install --no-cache-dir "$(ls /wheels/*.whl)[anthropic,openai,postgres]"
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin recall \

@@ -45,8 +45,13 @@ class Application:
         self.services.audit.reads.check()
         await self.store.autocommit(None).access.by_accessor("")
 
-    def space_warnings(self) -> list[Finding]:
-        """Return warnings of low disk space without querying the database."""
+    async def warnings(self) -> list[Finding]:
+        """Return warnings of low disk space, and of a rejected key of a language model."""
         where = self.settings.database
         findings = space_findings(where) if isinstance(where, Path) and where.exists() else ()
-        return [finding for finding in findings if finding.level is not Level.OK]
+        found = [finding for finding in findings if finding.level is not Level.OK]
+        if keys := await self.services.model_keys.rejected():
+            text = f"The key of the language model is rejected: {', '.join(map(str, keys))}."
+            step = "Set one that its service takes, and restart."
+            found.append(Finding("model_key_rejected", Level.WARN, f"{text} {step}"))
+        return found

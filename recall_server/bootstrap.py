@@ -31,6 +31,7 @@ from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.budget import Budget
+from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.episodes import find_erased
@@ -96,6 +97,9 @@ async def open_application(
         delegation = Delegation(store, runtime, key, audience)
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
+        model_keys = ModelKeys(store, now, EXTRACT)
+        rules = settings.model_fallback == "rules"
+        keyed = KeyedExtractor(chosen, model_keys, factories.rules_extractor() if rules else None)
         embedder = embedder or factories.embedder(settings)
         vectors = ItemEmbedder(embedder) if embedder else None
         reranker = reranker or factories.reranker(settings)
@@ -118,7 +122,7 @@ async def open_application(
         ingest = Ingest(
             store,
             runtime,
-            chosen,
+            keyed,
             vectors is not None,
             settings.text_chars_max,
             digests,
@@ -145,13 +149,18 @@ async def open_application(
             TaskEvents(poll_s=settings.task_poll_s),
             push.announce,
         )
-        merging = Merging(store, merger or factories.merger(settings), vectors, budget)
-        stack.push_async_callback(merging.merger.close)
+        chosen_merger = KeyedMerger(
+            merger or factories.merger(settings),
+            model_keys,
+            factories.rules_merger() if rules else None,
+        )
+        stack.push_async_callback(chosen_merger.close)
+        merging = Merging(store, chosen_merger, vectors, budget)
         consolidate = Consolidate(
             store,
             runtime,
             transitions,
-            chosen,
+            keyed,
             merging,
             settings.text_chars_max,
             digests,
@@ -208,6 +217,7 @@ async def open_application(
                 holds=Holds(store, now),
                 ingest=ingest,
                 ledger=ledger,
+                model_keys=model_keys,
                 verification=verification,
                 purge=purge,
                 push=push,
@@ -266,6 +276,7 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 @asynccontextmanager
 async def working(built: Application) -> AsyncIterator[None]:
     """Run the worker and the checkpoints for the duration of the block."""
+    await built.services.model_keys.begin()
     task = asyncio.create_task(built.worker.run())
     checkpointing = asyncio.create_task(built.services.checkpoints.run())
     try:

@@ -55,8 +55,10 @@ class Settings(BaseSettings):
         None,
         description="a PEM file with the private keys that sign the agent card: Ed25519, EC P-256",
     )
-    extractor: Literal["auto", "rules", "anthropic"] = Field(
-        "auto", description="what makes memories of text; auto: anthropic if there is a key"
+    extractor: Literal["auto", "rules", "anthropic", "openai"] = Field(
+        "auto",
+        description="what makes memories of text; auto: anthropic if there is a key; openai: any "
+        "OpenAI-compatible server",
     )
     anthropic_api_key: SecretStr | None = Field(
         None,
@@ -68,7 +70,29 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("ANTHROPIC_BASE_URL", "anthropic_base_url"),
         description="the address of the Messages API",
     )
-    model: str = Field("claude-haiku-4-5", description="the model of the extractor anthropic")
+    openai_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
+        description="for the extractor openai, where its server asks for one",
+    )
+    openai_base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
+        description="the address of the extractor openai, such as http://127.0.0.1:11434/v1; else "
+        "that of OpenAI",
+    )
+    model: str | None = Field(
+        None,
+        description="the language model; else claude-haiku-4-5 of anthropic, and openai needs one",
+    )
+    merge_model: str | None = Field(
+        None, description="the language model that merges memories; else that of RECALL_MODEL"
+    )
+    model_fallback: Literal["none", "rules"] = Field(
+        "none",
+        description="what makes memories while the key of the language model is rejected; none: "
+        "the texts wait for another key",
+    )
     model_deadline_s: float = Field(60.0, gt=0, description="seconds for one call of the model")
     embedder: str = Field(
         "wordllama",
@@ -249,6 +273,11 @@ class Settings(BaseSettings):
         "checkpoint_url",
         "embedder_url",
         "embedder_api_key",
+        "anthropic_api_key",
+        "openai_api_key",
+        "openai_base_url",
+        "model",
+        "merge_model",
         mode="before",
     )
     @classmethod
@@ -267,7 +296,7 @@ class Settings(BaseSettings):
     @field_validator("public_url", "checkpoint_url", "embedder_url")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
-        if value is not None and not _ADDRESS.fullmatch(value):
+        if value is not None and not is_address(value):
             raise ValueError("it must be an address such as https://memory.example.com")
         return value and value.rstrip("/")
 
@@ -308,6 +337,11 @@ class UnknownSetting:
 
     name: str
     meant: str | None
+
+
+def is_address(value: str) -> bool:
+    """Whether it is an http or https URL without credentials, query and fragment."""
+    return _ADDRESS.fullmatch(value) is not None
 
 
 def unknown_settings() -> list[UnknownSetting]:

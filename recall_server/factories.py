@@ -1,9 +1,12 @@
 """Builds the parts that the settings choose. Large ones are imported here when chosen."""
 
+import re
 from datetime import datetime
 from importlib.util import find_spec
 
-from recall_server.config import Settings
+from pydantic import SecretStr
+
+from recall_server.config import Settings, is_address
 from recall_server.domain.errors import DatabaseUnusable, Invalid
 from recall_server.integrations.checkpoints import CheckpointFile, CheckpointStore, CheckpointUrl
 from recall_server.integrations.crypto.issuers import Issuer, check, load
@@ -12,11 +15,15 @@ from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.embeddings.torch_models import MINILM
 from recall_server.integrations.extraction.extractor import Extractor, Merger
 from recall_server.integrations.llm import prompts
+from recall_server.integrations.llm.model_api import ModelApi
 from recall_server.integrations.rerankers import Reranker
 from recall_server.services.erasure.ledger import PURPOSE as LEDGER
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.memory.episodes import Redaction
 from recall_server.storage.store import Store
+
+_KEY = re.compile(r"[!-~]+")
+OPENAI_URL = "https://api.openai.com/v1"
 
 
 def refuse_lost(settings: Settings) -> None:
@@ -93,52 +100,100 @@ def redaction(settings: Settings) -> Redaction:
 
 
 def extractor(settings: Settings) -> Extractor:
-    key = settings.anthropic_api_key
-    if settings.extractor == "anthropic" and key is None:
-        raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
-    if settings.extractor != "rules" and key is not None:
-        _require_anthropic()
-        # Imported here, as the SDK takes longer to load than all the rest.
-        from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
-        from recall_server.integrations.extraction.claude import ClaudeExtractor  # noqa: PLC0415
+    """Raises `Invalid`."""
+    api = _model_api(settings, settings.model)
+    if api is None:
+        return rules_extractor()
+    from recall_server.domain.attributes import vocabulary  # noqa: PLC0415
+    from recall_server.integrations.extraction.model_extractor import (  # noqa: PLC0415
+        ModelExtractor,
+    )
 
-        return ClaudeExtractor(
-            api_key=key.get_secret_value(),
-            base_url=settings.anthropic_base_url,
-            model=settings.model,
-            deadline_s=settings.model_deadline_s,
-            attributes=vocabulary(),
-            prompt=prompts.load("extract"),
-        )
+    return ModelExtractor(api, prompt=prompts.load("extract"), attributes=vocabulary())
+
+
+def rules_extractor() -> Extractor:
     from recall_server.integrations.extraction.rules import RulesExtractor  # noqa: PLC0415
 
     return RulesExtractor()
 
 
-def _require_anthropic() -> None:
-    if find_spec("anthropic") is None:
-        raise Invalid(
-            "A key for Anthropic is set and the package anthropic is not installed. Run: "
-            "pip install 'recall-server[anthropic]', or set RECALL_EXTRACTOR=rules."
-        )
-
-
 def merger(settings: Settings) -> Merger:
-    key = settings.anthropic_api_key
-    if settings.extractor != "rules" and key is not None:
-        _require_anthropic()
-        from recall_server.integrations.extraction.claude import ClaudeMerger  # noqa: PLC0415
+    """Raises `Invalid`."""
+    api = _model_api(settings, settings.merge_model or settings.model)
+    if api is None:
+        return rules_merger()
+    from recall_server.integrations.extraction.model_merger import ModelMerger  # noqa: PLC0415
 
-        return ClaudeMerger(
-            api_key=key.get_secret_value(),
-            base_url=settings.anthropic_base_url,
-            model=settings.model,
-            deadline_s=settings.model_deadline_s,
-            prompt=prompts.load("merge"),
-        )
+    return ModelMerger(api, prompt=prompts.load("merge"))
+
+
+def rules_merger() -> Merger:
     from recall_server.integrations.extraction.rules.merge import RulesMerger  # noqa: PLC0415
 
     return RulesMerger()
+
+
+def _model_api(settings: Settings, model: str | None) -> ModelApi | None:
+    """Return how to ask the language model; None where the rules do the work. The SDK of a vendor
+    is imported here, as it takes longer to load than all the rest.
+    """
+    if settings.extractor == "openai":
+        return _openai_api(settings, model)
+    key = settings.anthropic_api_key
+    if settings.extractor == "anthropic" and key is None:
+        raise Invalid("The extractor anthropic needs ANTHROPIC_API_KEY. Set it, or use rules.")
+    if settings.extractor == "rules" or key is None:
+        return None
+    _require("anthropic", "A key for Anthropic is set")
+    from recall_server.integrations.llm.claude_api import ClaudeApi  # noqa: PLC0415
+
+    return ClaudeApi(
+        api_key=_sendable(key, "ANTHROPIC_API_KEY"),
+        base_url=settings.anthropic_base_url,
+        model=model or "claude-haiku-4-5",
+        deadline_s=settings.model_deadline_s,
+    )
+
+
+def _openai_api(settings: Settings, model: str | None) -> ModelApi:
+    key, url = settings.openai_api_key, settings.openai_base_url
+    if model is None:
+        raise Invalid("The extractor openai needs RECALL_MODEL, the name of a model. Set it.")
+    if key is None and url is None:
+        raise Invalid(
+            "The extractor openai needs OPENAI_API_KEY, or OPENAI_BASE_URL with the address of a "
+            "server that asks for none. Set one of them, or use rules."
+        )
+    # Only here: the variable may be meant for other programs of this machine.
+    if url is not None and not is_address(url):
+        raise Invalid("OPENAI_BASE_URL must be an address such as http://127.0.0.1:11434/v1.")
+    _require("openai", "The extractor openai is set")
+    from recall_server.integrations.llm.openai_api import OpenAIApi  # noqa: PLC0415
+
+    return OpenAIApi(
+        api_key=_sendable(key, "OPENAI_API_KEY") if key else None,
+        base_url=url or OPENAI_URL,
+        model=model,
+        deadline_s=settings.model_deadline_s,
+    )
+
+
+def _sendable(key: SecretStr, name: str) -> str:
+    """Return the key; a file that it comes from may end with a line break."""
+    value = key.get_secret_value().strip()
+    if not _KEY.fullmatch(value):
+        raise Invalid(f"{name} is no key: it is empty, or has a character that no key has.")
+    return value
+
+
+def _require(package: str, why: str) -> None:
+    """Raise `Invalid` where the extra of a package is not installed."""
+    if find_spec(package) is None:
+        raise Invalid(
+            f"{why} and the package {package} is not installed. Run: "
+            f"pip install 'recall-server[{package}]', or set RECALL_EXTRACTOR=rules."
+        )
 
 
 def embedder(settings: Settings) -> Embedder | None:

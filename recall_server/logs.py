@@ -9,7 +9,17 @@ import structlog
 from recall_server.domain.text.cleaning import plain_json
 
 # These log what they send and receive, which is callers' text.
-_CHATTY = ("anthropic", "httpx", "httpx2", "httpcore", "mcp", "a2a", "uvicorn.access", "asyncio")
+_CHATTY = (
+    "anthropic",
+    "openai",
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "mcp",
+    "a2a",
+    "uvicorn.access",
+    "asyncio",
+)
 
 
 _places = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)

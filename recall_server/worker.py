@@ -12,6 +12,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
 from recall_server.domain.errors import (
     ModelAnswerInvalid,
+    ModelKeyRejected,
     ModelUnavailable,
     RecallError,
     Stale,
@@ -117,8 +118,10 @@ class Worker:
             raise
         except Fenced:
             log.warning("job_fenced", job=job.id, attempt=job.attempt)
+        except ModelKeyRejected as error:
+            await self._fail(job, error.code, least=REPAIR)
         except ModelUnavailable as error:
-            # An outage never exhausts the retries; a wrong key needs a person.
+            # An outage never exhausts the retries; a wrong setting needs a person.
             least = REPAIR if error.permanent else timedelta(seconds=error.retry_after_s or 0.0)
             await self._postpone(job, error.code, least=least)
         except ModelAnswerInvalid as error:
@@ -130,12 +133,14 @@ class Worker:
             log.exception("job_failed", job=job.id, kind=job.kind, code=code)
             await self._fail(job, code)
 
-    async def _fail(self, job: Job, code: str, *, finally_: bool = False) -> None:
+    async def _fail(
+        self, job: Job, code: str, *, least: timedelta = timedelta(), finally_: bool = False
+    ) -> None:
         """Count a failure of the job, and give up after `FAILURES_MAX`."""
         if finally_ or job.failures + 1 >= FAILURES_MAX:
             await self._give_up(job, code)
         else:
-            await self._postpone(job, code, failed=True)
+            await self._postpone(job, code, least=least, failed=True)
 
     async def _postpone(
         self, job: Job, code: str, *, least: timedelta = timedelta(), failed: bool = False

@@ -113,7 +113,7 @@ def _routes(
         *a2a.routes(handler, create_task, card.base, streams),
         *routes_of(one for one in plain if one is not create_task),
         *endpoint.health_routes(
-            application.check, lambda: application.stopping, application.space_warnings
+            application.check, lambda: application.stopping, application.warnings
         ),
     ]
 

@@ -118,13 +118,16 @@ app.command("create-token")(tokens.create_token)
 @app.command()
 @with_application
 async def status(built: Application, as_json: AsJson = False) -> None:
-    """Show counts, queue, engine, embedder and extractor."""
+    """Show counts, queue, engine, models, and which keys of models are rejected."""
     found = await server_stats(built.store)
+    keys = await built.services.model_keys.rejected()
     row = {
         "version": __version__,
         "engine": built.store.engine,
         "extractor": built.extractor.name,
+        "merger": built.services.consolidate.merging.merger.name,
         "embedder": built.embedder.model if built.embedder else "none",
+        "rejected_keys": [str(key) for key in keys],
         "namespaces": found.namespaces,
         "findable_items": found.findable_items,
         **asdict(found.backlog),
@@ -133,7 +136,8 @@ async def status(built: Application, as_json: AsJson = False) -> None:
         print_json(row)
     else:
         for key, value in row.items():
-            typer.echo(f"{key.replace('_', ' '):22}{value}")
+            shown = ", ".join(value) or "none" if isinstance(value, list) else value
+            typer.echo(f"{key.replace('_', ' '):22}{shown}")
 
 
 @app.command()

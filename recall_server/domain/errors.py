@@ -392,6 +392,23 @@ class ModelUnavailable(Unavailable):
         self.permanent = permanent
 
 
+class ModelKeyRejected(ModelUnavailable):
+    """The language model's service rejects the key of this server. The text is kept and searchable.
+    Ask the operator for a key that it takes.
+    """
+
+    code = "MODEL_KEY_REJECTED"
+
+    def __init__(self, status: int) -> None:
+        """`status`: 401 or 403, of HTTP."""
+        super().__init__(
+            f"The language model's service rejects the key of this server (HTTP {status}). The "
+            "text is kept and searchable. Ask the operator for a key that it takes.",
+            permanent=True,
+        )
+        self.status = status
+
+
 class BudgetSpent(ModelUnavailable):
     """This namespace has used the language model as much as it may today. The text is kept and
     searchable, and memories are made of it tomorrow.

@@ -50,7 +50,8 @@ class Usage:
 @dataclass(frozen=True)
 class Extraction:
     """The candidates of one passage, the extractor's name, and the number of rejected
-    candidates; the language of the passage, where the extractor knows it.
+    candidates; the language of the passage, where the extractor knows it. `fault` is the code of
+    the error for which another extractor made it than the one that is set.
     """
 
     candidates: tuple[Candidate, ...]
@@ -58,3 +59,4 @@ class Extraction:
     rejected: int = 0
     usage: Usage = field(default_factory=Usage)
     language: str | None = None
+    fault: str | None = None

@@ -46,7 +46,9 @@ class Job:
 
 @dataclass(frozen=True)
 class TextJob:
-    """The stored state of a job about a text: `error_code` is why its last attempt failed."""
+    """The stored state of a job about a text: `error_code` is why its last attempt failed; of a
+    complete one, why another extractor did it than the one that is set.
+    """
 
     id: str
     kind: str

@@ -10,6 +10,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.ledger import Ledger
 from recall_server.services.erasure.purge import Purge
 from recall_server.services.erasure.purge_source import Sources
+from recall_server.services.limits.model_keys import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.quarantine import Quarantine
@@ -37,6 +38,7 @@ class Services:
     holds: Holds
     ingest: Ingest
     ledger: Ledger
+    model_keys: ModelKeys
     verification: Verification
     purge: Purge
     push: Push

@@ -10,7 +10,10 @@ import pytest
 
 from tests.support.paths import ROOT
 
-HEAVY = ("mcp", "a2a", "google.protobuf", "anthropic", "uvicorn", "starlette.applications")
+HEAVY = (
+    *("mcp", "a2a", "google.protobuf", "anthropic", "openai", "uvicorn"),
+    "starlette.applications",
+)
 # And what only some settings, or some texts, have need of.
 ON_USE = (
     "psycopg",
@@ -88,6 +91,11 @@ def test_a_worker_loads_no_door(tmp_path: Path) -> None:
     [
         ("psycopg", {"RECALL_DB_URL": "postgresql://127.0.0.1/none"}, "recall-server[postgres]"),
         ("anthropic", {"ANTHROPIC_API_KEY": "sk-none"}, "recall-server[anthropic]"),
+        (
+            "openai",
+            {"RECALL_EXTRACTOR": "openai", "RECALL_MODEL": "m", "OPENAI_API_KEY": "sk-none"},
+            "recall-server[openai]",
+        ),
     ],
 )
 def test_a_setting_that_needs_an_extra_names_it_in_one_line(

@@ -74,7 +74,7 @@ async def _recall(*arguments: str) -> Process:
     ours = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("RECALL_", "ANTHROPIC_"))
+        if not name.startswith(("RECALL_", "ANTHROPIC_", "OPENAI_"))
     }
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "recall_server", *arguments,

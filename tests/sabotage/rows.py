@@ -75,6 +75,6 @@ def _environment(tree: Path, postgres: str) -> dict[str, str]:
     ours = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith(("RECALL_", "ANTHROPIC_", "PYTEST_"))
+        if not key.startswith(("RECALL_", "ANTHROPIC_", "OPENAI_", "PYTEST_"))
     }
     return {**ours, "PYTHONPATH": str(tree), "RECALL_TEST_POSTGRES": postgres}

@@ -1,6 +1,6 @@
 """All breakages."""
 
-from tests.sabotage import audit, erasure, limits, requests, search, tenants, trust
+from tests.sabotage import audit, erasure, limits, models, requests, search, tenants, trust
 
 BREAKAGES = (
     *tenants.BREAKAGES,
@@ -10,4 +10,5 @@ BREAKAGES = (
     *requests.BREAKAGES,
     *trust.BREAKAGES,
     *limits.BREAKAGES,
+    *models.BREAKAGES,
 )

@@ -12,9 +12,10 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request
-from recall_server.integrations.extraction.claude import ClaudeExtractor
+from recall_server.integrations.extraction.model_extractor import ModelExtractor
 from recall_server.integrations.llm import prompts
-from recall_server.integrations.llm.claude_api import CALL_TOKENS_MAX
+from recall_server.integrations.llm.claude_api import ClaudeApi
+from recall_server.integrations.llm.model_api import CALL_TOKENS_MAX
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory.ingest import Submission
 from recall_server.storage.store import Store
@@ -41,12 +42,11 @@ LIMIT = CALL_TOKENS_MAX + 2 * CALL - 1
 ANSWER = models.memories([{"text": "Ana lives in Lisbon.", "quote": "I live in Lisbon"}])
 
 
-def claude(model: models.ScriptedModel) -> ClaudeExtractor:
-    return ClaudeExtractor(
-        api_key="sk-secret",
+def claude(model: models.ScriptedModel) -> ModelExtractor:
+    return ModelExtractor(
+        ClaudeApi(api_key="sk-secret", model="m", base_url=model.url),
         prompt=prompts.load("extract"),
         attributes="- lives_in: where it lives",
-        base_url=model.url,
     )
 
 

@@ -245,9 +245,9 @@ async def test_a_disk_that_is_nearly_full_is_named_before_it_is(
 ) -> None:
     """By the self-check, and where it matters most by `/ready`, before the disk is full."""
     async with open_application(settings_for(tmp_path / "recall.db", embedder="none")) as built:
-        before = {one.check: one.level for one in await examine(built)}, built.space_warnings()
+        before = {one.check: one.level for one in await examine(built)}, await built.warnings()
         monkeypatch.setattr(inspection, "FREE_WARN_BYTES", 2**62)
-        after = {one.check: one.level for one in await examine(built)}, built.space_warnings()
+        after = {one.check: one.level for one in await examine(built)}, await built.warnings()
 
     assert (before[0]["disk_space"], before[1]) == (OK, [])
     assert (after[0]["disk_space"], [one.check for one in after[1]]) == (WARN, ["disk_space"])

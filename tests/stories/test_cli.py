@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from recall_server import __version__
+from recall_server.bootstrap import open_application, working
+from recall_server.domain.errors import ModelKeyRejected
+from recall_server.domain.model_key import Role
+from tests.support.application import settings_for
 from tests.support.cli import Said, recall, refused, spawned
 from tests.support.processes import Server, calling
 
@@ -182,6 +186,19 @@ def test_the_book_and_the_counts_are_shown(url: str) -> None:
         assert recall("audit", "tail", "--tail", bad, "--db", url).code == 2
 
 
+async def test_a_rejected_key_of_a_model_is_shown(database: Path | str, url: str) -> None:
+    async with open_application(settings_for(database, embedder="none")) as built:
+        await built.services.model_keys.reject(Role.MERGE, ModelKeyRejected(403))
+    key = {"recall_key_file": built.settings.key_path}
+    before = await asyncio.to_thread(recall, "status", "--db", url, **key)
+    async with open_application(settings_for(database, embedder="none")) as built, working(built):
+        pass
+    after = await asyncio.to_thread(recall, "status", "--db", url, **key)
+
+    assert re.search(r"^rejected keys +merge \(HTTP 403\) since ", before.out, re.MULTILINE)
+    assert re.search(r"^rejected keys +none$", after.out, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     "label",
     ["[/bold] [red]", "\x1b[2Jcleared", "two\nlines", "\udcff", "x" * 10_000],
@@ -284,6 +301,19 @@ SETTINGS = (
     ("status", {"recall_extractor": "canary"}, "RECALL_EXTRACTOR"),
     ("status", {"recall_embedder": "canary"}, "RECALL_EMBEDDER"),
     ("status", {"recall_extractor": "anthropic"}, "ANTHROPIC_API_KEY"),
+    ("status", {"recall_extractor": "openai", "openai_api_key": "canary"}, "RECALL_MODEL"),
+    ("status", {"recall_extractor": "openai", "recall_model": "canary"}, "OPENAI_API_KEY"),
+    (
+        "status",
+        {"recall_extractor": "openai", "recall_model": "m", "openai_base_url": "canary"},
+        "OPENAI_BASE_URL",
+    ),
+    ("status", {"anthropic_api_key": "canary\u2026"}, "ANTHROPIC_API_KEY"),
+    (
+        "status",
+        {"recall_extractor": "openai", "recall_model": "m", "openai_api_key": "canary canary"},
+        "OPENAI_API_KEY",
+    ),
     ("status", {"recall_log_level": "loud"}, "RECALL_LOG_LEVEL"),
     ("status", {"recall_deadline_s": "soon"}, "RECALL_DEADLINE_S"),
     ("status", {"recall_lease_s": "nan"}, "RECALL_LEASE_S"),

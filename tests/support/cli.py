@@ -37,7 +37,9 @@ class Said:
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A folder of its own, no settings in the environment, the log as it was afterwards."""
-    for name in [name for name in os.environ if name.startswith(("RECALL_", "ANTHROPIC_"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("RECALL_", "ANTHROPIC_", "OPENAI_"))
+    ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RECALL_EMBEDDER", "none")
     here = tmp_path / "here"

@@ -94,6 +94,36 @@ def message(content: object, stop_reason: str | None = "end_turn", **usage: int)
     )
 
 
+COMPLETIONS = "/v1/chat/completions"
+"""The path of an OpenAI-compatible server."""
+
+
+def completes(text: object, finish_reason: str | None = "stop", **given: object) -> Reply:
+    """A chat completion whose message is this text; `given` are further fields of the message."""
+    return completion([choice(text, finish_reason, **given)])
+
+
+def choice(text: object, finish_reason: str | None = "stop", **given: object) -> dict[str, object]:
+    said = {"role": "assistant", "content": text, **given}
+    return {"index": 0, "message": said, "finish_reason": finish_reason}
+
+
+def completion(choices: object, **given: object) -> Reply:
+    """A chat completion with these choices, well-formed or not."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    return json_reply(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": choices,
+            "usage": usage,
+            **given,
+        }
+    )
+
+
 def error(status: int, *, retry_after: str | None = None) -> Reply:
     """A refusal in the form that the Messages API gives it."""
     headers = {"retry-after": retry_after} if retry_after is not None else {}

@@ -199,7 +199,7 @@ def environment(database: Database, settings: Mapping[str, object]) -> dict[str,
     ours = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith(("RECALL_", "ANTHROPIC_"))
+        if not key.startswith(("RECALL_", "ANTHROPIC_", "OPENAI_"))
     }
     where = {"RECALL_DB_PATH": str(database)}
     if isinstance(database, str):

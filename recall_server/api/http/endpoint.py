@@ -171,10 +171,10 @@ READY_PATH = "/ready"
 def health_routes(
     check: Callable[[], Awaitable[None]],
     stopping: Callable[[], bool],
-    space_warnings: Callable[[], Sequence[Finding]],
+    warn: Callable[[], Awaitable[Sequence[Finding]]],
 ) -> list[Route]:
-    """`/health` answers while the process lives, `/ready` while it can serve, and names what will
-    stop it from that; each such warning is logged once.
+    """`/health` answers while the process lives, `/ready` while it can serve, and names what an
+    operator has to see to; each such warning is logged once.
     """
     logged: set[str] = set()
 
@@ -186,9 +186,9 @@ def health_routes(
             return JSONResponse({"status": "stopping"}, 503)
         try:
             await check()
+            warnings = {one.check: one for one in await warn()}
         except RecallError as error:
             return problem(error)
-        warnings = {one.check: one for one in space_warnings()}
         for name in warnings.keys() - logged:
             log.warning("unsafe", check=name, text=warnings[name].text)
         logged.intersection_update(warnings)

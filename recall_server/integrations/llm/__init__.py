@@ -1,1 +1,1 @@
-"""Language models: the Messages API and strict JSON."""
+"""Language models: one request with a strict JSON answer, and an adapter for each vendor."""

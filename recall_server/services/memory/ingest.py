@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -195,6 +196,7 @@ class Ingest:
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
+        fault = job.payload.get("fault")
         if episode is not None:
             chars, only = self.extractor.passage_chars, job.payload.get("turn")
             for number, passage in passages(episode, chars, only=only):
@@ -202,11 +204,18 @@ class Ingest:
                     continue
                 said = await self.budget.extract(job.namespace, self.extractor, passage)
                 found = validate_candidates(said, passage)
-                await self._store_memories(job, episode, found, number, entry(EXTRACT))
-        await self._finish(job, episode)
+                fault = found.fault or fault
+                progress = {"next": number, **({"fault": fault} if fault else {})}
+                await self._store_memories(job, episode, found, progress, entry(EXTRACT))
+        await self._finish(job, episode, fault)
 
     async def _store_memories(
-        self, job: Job, episode: Episode, found: Extraction, reached: int, entry: AuditEntry
+        self,
+        job: Job,
+        episode: Episode,
+        found: Extraction,
+        progress: Mapping[str, Any],
+        entry: AuditEntry,
     ) -> None:
         entry.usage = found.usage
         # The text can change only what its caller may access, in its container.
@@ -219,8 +228,7 @@ class Ingest:
             await tx.lock()
             now = self.runtime.now()
             # First, as the episode may have been erased meanwhile.
-            progress = {**job.payload, "next": reached}
-            await tx.jobs.advance(job, progress, now + self.runtime.lease)
+            await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
             policy = await tx.access.policy() or Policy.DECIDE
             plan = await reconcile.plan(
                 tx,
@@ -235,10 +243,10 @@ class Ingest:
             entry.ids += [job.id, episode.id, *plan.ids()]
             entry.counts |= plan.counts() | {"rejected": found.rejected}
 
-    async def _finish(self, job: Job, episode: Episode | None) -> None:
+    async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
-            await tx.jobs.finish(job, self.runtime.now())
+            await tx.jobs.finish(job, self.runtime.now(), fault)
             if episode is not None and self.embeds:
                 await tx.jobs.add(
                     self.runtime.new_id("job"),

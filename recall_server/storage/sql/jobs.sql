@@ -60,7 +60,7 @@ WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'pr
 RETURNING id
 
 -- query: finish_job
-UPDATE operations SET state = 'complete', finished_at = :now, error_code = NULL
+UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 
@@ -70,6 +70,11 @@ UPDATE operations
 SET state = 'queued', due_at = :due_at, error_code = :code, failures = failures + :failed
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
+
+-- query: requeue_jobs_without_key
+-- across namespaces: the key is the server's
+UPDATE operations SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL
+WHERE kind = :kind AND state IN ('queued', 'failed') AND error_code = 'MODEL_KEY_REJECTED'
 
 -- query: bury_job
 UPDATE operations

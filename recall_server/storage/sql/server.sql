@@ -10,3 +10,16 @@ SELECT kid FROM server WHERE singleton = 1
 -- query: set_server_not_before
 -- across namespaces: it is for the tokens of all
 UPDATE server SET tokens_not_before = :at WHERE singleton = 1
+
+-- query: note_rejected_key
+-- across namespaces: the key is the server's
+INSERT INTO rejected_keys (role, status, since) VALUES (:role, :status, :now)
+ON CONFLICT (role) DO UPDATE SET status = excluded.status
+
+-- query: forget_rejected_key
+-- across namespaces: the key is the server's
+DELETE FROM rejected_keys WHERE role = :role
+
+-- query: rejected_keys
+-- across namespaces: the key is the server's
+SELECT role, status, since FROM rejected_keys ORDER BY role

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.model_key import RejectedKey, Role
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
@@ -146,6 +147,19 @@ class Server(BoundTable):
     async def set_tokens_not_before(self, at: datetime) -> None:
         """From now on no token is let in that was made before `at`."""
         await self._bound.send("set_server_not_before", at=at)
+
+    async def note_rejected_key(self, role: Role, status: int, now: datetime) -> None:
+        """The key of a language model is rejected since `now`, or since it was noted before."""
+        await self._bound.send("note_rejected_key", role=role, status=status, now=now)
+
+    async def forget_rejected_key(self, role: Role) -> None:
+        await self._bound.send("forget_rejected_key", role=role)
+
+    async def rejected_keys(self) -> list[RejectedKey]:
+        return [
+            RejectedKey(Role(row["role"]), row["status"], moment(row["since"]))
+            for row in await self._bound.fetch("rejected_keys")
+        ]
 
 
 def _first(rows: Sequence[Row]) -> TokenInfo | None:

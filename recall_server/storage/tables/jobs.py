@@ -42,8 +42,11 @@ class Jobs(BoundTable):
             lease_until=lease_until,
         )
 
-    async def finish(self, job: Job, now: datetime) -> None:
-        await self._bound.expect("finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now)
+    async def finish(self, job: Job, now: datetime, code: str | None = None) -> None:
+        """`code`: why it was done otherwise than it should be."""
+        await self._bound.expect(
+            "finish_job", Fenced(), id=job.id, attempt=job.attempt, now=now, code=code
+        )
 
     async def release(self, job: Job, due_at: datetime, code: str | None, *, failed: bool) -> bool:
         """Back to the queue, for `due_at`; `failed` counts against the job."""
@@ -61,6 +64,12 @@ class Jobs(BoundTable):
         return await self._bound.touched(
             "bury_job", id=job.id, attempt=job.attempt, code=code, now=now
         )
+
+    async def requeue_without_key(self, kind: str, now: datetime) -> None:
+        """Let those be done now that wait, or were given up, because the key of a language model
+        was rejected. On a connection for all namespaces.
+        """
+        await self._bound.send("requeue_jobs_without_key", kind=kind, now=now)
 
     async def counts(self) -> dict[tuple[str, JobState], int]:
         """How many jobs of each kind are queued, running or given up; for a limited access scope,

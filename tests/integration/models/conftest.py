@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from recall_server.integrations.extraction.claude import ClaudeExtractor
+from recall_server.integrations.extraction.model_extractor import ModelExtractor
 from recall_server.integrations.llm import prompts
+from recall_server.integrations.llm.claude_api import ClaudeApi
 from tests.support.models import Pauses
 
 
@@ -17,21 +18,22 @@ def pauses() -> Pauses:
 
 
 @pytest.fixture
-async def extractor_at(pauses: Pauses) -> AsyncIterator[Callable[..., ClaudeExtractor]]:
+async def extractor_at(pauses: Pauses) -> AsyncIterator[Callable[..., ModelExtractor]]:
     """Make extractors for a URL, with the real prompt; they are closed afterwards."""
-    made: list[ClaudeExtractor] = []
+    made: list[ModelExtractor] = []
 
-    def make(url: str, *, deadline_s: float = 60.0, model: str = "m") -> ClaudeExtractor:
-        extractor = ClaudeExtractor(
+    def make(url: str, *, deadline_s: float = 60.0, model: str = "m") -> ModelExtractor:
+        api = ClaudeApi(
             api_key="sk-secret",
-            prompt=prompts.load("extract"),
-            attributes="- lives_in: where it lives",
             model=model,
             base_url=url,
             deadline_s=deadline_s,
             sleep=pauses.sleep,
             clock=pauses.now,
             jitter=lambda: 0.5,
+        )
+        extractor = ModelExtractor(
+            api, prompt=prompts.load("extract"), attributes="- lives_in: where it lives"
         )
         made.append(extractor)
         return extractor

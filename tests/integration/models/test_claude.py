@@ -16,8 +16,8 @@ import pytest
 from recall_server.domain.errors import ModelAnswerInvalid, ModelUnavailable
 from recall_server.domain.extraction import Candidate, Extraction, Usage
 from recall_server.domain.memory import Fact, MemoryType
-from recall_server.integrations.extraction.claude import OUTPUT, ClaudeExtractor, Entry
 from recall_server.integrations.extraction.extractor import Extractor, Passage
+from recall_server.integrations.extraction.model_extractor import OUTPUT, Entry, ModelExtractor
 from tests.support.models import (
     Manner,
     Pauses,
@@ -32,7 +32,7 @@ from tests.support.models import (
     says,
 )
 
-MakeExtractor = Callable[..., ClaudeExtractor]
+MakeExtractor = Callable[..., ModelExtractor]
 PASSAGE = passage_of(
     ("Ana", "Morning! I live in Lisbon now, not in Porto any more."),
     ("assistant", "Noted. Shall I use metric units?"),
@@ -78,7 +78,7 @@ async def test_the_request_names_date_and_speakers_and_asks_for_the_schema(
         "said_at": "2025-03-12T09:30+00:00",
         "text": "Morning! I live in Lisbon now, not in Porto any more.",
     }
-    assert sent["output_config"] == json.loads(json.dumps(OUTPUT))
+    assert sent["output_config"] == {"format": {"type": "json_schema", "schema": OUTPUT}}
     assert "- lives_in: where it lives" in cast("str", sent["system"])
 
 
@@ -341,7 +341,7 @@ async def test_thoughts_before_the_answer_are_passed_over(extractor_at: MakeExtr
 
 
 def test_the_schema_that_is_sent_has_the_fields_that_are_read() -> None:
-    schema = json.loads(json.dumps(OUTPUT))["format"]["schema"]
+    schema = json.loads(json.dumps(OUTPUT))
     item = schema["properties"]["memories"]["items"]
 
     assert set(item["properties"]) == set(item["required"]) == set(Entry.model_fields)

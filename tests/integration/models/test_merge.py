@@ -20,13 +20,14 @@ from recall_server.domain.extraction import Usage
 from recall_server.domain.memory import Fact, Memory, MemoryType
 from recall_server.domain.security.screening import orders
 from recall_server.domain.text.terms import terms
-from recall_server.integrations.extraction.claude import ClaudeMerger, objections
 from recall_server.integrations.extraction.extractor import MERGED_CHARS_MAX, Merged, Merger
+from recall_server.integrations.extraction.model_merger import ModelMerger, objections
 from recall_server.integrations.extraction.rules.merge import NAME, SENTENCES_MAX, RulesMerger
 from recall_server.integrations.llm import prompts
+from recall_server.integrations.llm.claude_api import ClaudeApi
 from tests.support.models import WHEN, Manner, Pauses, Reply, ScriptedModel, error, says
 
-MakeMerger = Callable[..., ClaudeMerger]
+MakeMerger = Callable[..., ModelMerger]
 
 
 def memory(number: int, text: str, fact: Fact | None = None, **given: MemoryType) -> Memory:
@@ -214,14 +215,11 @@ def pauses() -> Pauses:
 @pytest.fixture
 async def merger_at(pauses: Pauses) -> AsyncIterator[MakeMerger]:
     """Make mergers for a URL, with the real prompt; they are closed afterwards."""
-    made: list[ClaudeMerger] = []
+    made: list[ModelMerger] = []
 
-    def make(
-        url: str, *, deadline_s: float = 60.0, model: str = "claude-haiku-4-5"
-    ) -> ClaudeMerger:
-        merger = ClaudeMerger(
+    def make(url: str, *, deadline_s: float = 60.0, model: str = "claude-haiku-4-5") -> ModelMerger:
+        api = ClaudeApi(
             api_key="sk-secret",
-            prompt=prompts.load("merge"),
             model=model,
             base_url=url,
             deadline_s=deadline_s,
@@ -229,6 +227,7 @@ async def merger_at(pauses: Pauses) -> AsyncIterator[MakeMerger]:
             clock=pauses.now,
             jitter=lambda: 0.5,
         )
+        merger = ModelMerger(api, prompt=prompts.load("merge"))
         made.append(merger)
         return merger
 

@@ -9,7 +9,7 @@ from importlib import resources
 
 import pytest
 
-from recall_server.integrations.extraction.claude import Entry, read_entries
+from recall_server.integrations.extraction.model_extractor import Entry, read_entries
 from recall_server.integrations.llm import prompts
 from tests.support.models import passage_of
 

@@ -1,0 +1,223 @@
+"""One request to a language model, under one deadline, whoever serves it; its answer is parsed as
+untrusted JSON. Callers define prompt and schema, and an adapter what is sent and how it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Protocol, Required, TypedDict, cast
+
+from pydantic import BeforeValidator, Field
+
+from recall_server.domain.errors import ModelAnswerInvalid, ModelKeyRejected, ModelUnavailable
+from recall_server.domain.extraction import Usage
+
+ANSWER_BYTES_MAX = 1_000_000
+# Five entries take under 2,000; the rest is for models that always think first.
+OUTPUT_TOKENS_MAX = 8_192
+# Tokens of one call, in and out: a merge sends 20,000 characters at most, and a prompt.
+CALL_TOKENS_MAX = OUTPUT_TOKENS_MAX + 24_000
+RETRIES_MAX = 2
+BACKOFF_S = 0.5
+RETRY_AFTER_S_MAX = 86_400.0
+# Of English about four; of other languages fewer.
+CHARS_PER_TOKEN = 2
+# After an answer 401 the key is sent again after this pause, then after twice as long, and so on
+# for a day; after so many answers not until the next start.
+KEY_PAUSE_S = 300.0
+KEY_TRIES_MAX = 9
+
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
+
+def _storable(value: object) -> object:
+    return _UNSTORABLE.sub("", value) if isinstance(value, str) else value
+
+
+def _one_line(value: object) -> object:
+    return " ".join(_CONTROL.sub(" ", value).split()) if isinstance(value, str) else value
+
+
+Storable = Annotated[str, BeforeValidator(_storable)]
+"""Text without characters that no database can store."""
+
+Line = Annotated[str, BeforeValidator(_one_line)]
+"""Text on one line, without control characters, each run of blanks a single one."""
+
+TokenCount = Annotated[int, Field(ge=0, le=10**9)]
+"""How many tokens a service says that a call took; what no call can take is no answer."""
+
+Schema = dict[str, object]
+
+
+def json_object(properties: Mapping[str, object]) -> Schema:
+    """Return the JSON schema of an object with exactly these properties; services require it
+    closed.
+    """
+    closed = {"type": "object", "additionalProperties": False}
+    return {**closed, "properties": dict(properties), "required": list(properties)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model's answer as JSON, and its cost."""
+
+    content: object
+    usage: Usage
+
+
+class Connection(TypedDict, total=False):
+    """How to reach the model; `ModelApi` has the defaults."""
+
+    model: Required[str]
+    deadline_s: float
+    sleep: Callable[[float], Awaitable[None]]
+    clock: Callable[[], float]
+    jitter: Callable[[], float]
+
+
+class ModelApi(ABC):
+    """Sends requests, with retries; a vendor's adapter sends one, and reads its answer.
+
+    One `deadline_s` covers sending, waits between retries and a slow body. Rate limits, 5xx and
+    lost connections are retried `RETRIES_MAX` times if the requested wait still fits; then
+    `ModelUnavailable` carries that wait to the queue. A `permanent` one (bad key, bad request) and
+    `ModelAnswerInvalid` are never retried here. After an answer 401 `ModelKeyRejected` is raised
+    without a call, for longer each time.
+    """
+
+    vendor: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        deadline_s: float = 60.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.model = model
+        self._deadline_s = deadline_s
+        self._sleep = sleep
+        self._clock = clock
+        self._jitter = jitter
+        self._rejections = 0
+        self._silent_until = -math.inf
+
+    async def ask(self, system: str, user: str, schema: Schema) -> Answer:
+        """Request JSON of this schema.
+
+        Only checks that the answer is complete and is JSON, not that it has the schema.
+        """
+        if self._clock() < self._silent_until:
+            raise ModelKeyRejected(401)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                body = await self._ask(system, user, schema)
+        except TimeoutError:
+            why = f"The language model gave no answer within {self._deadline_s:g} seconds."
+            raise ModelUnavailable(f"{why} The text is kept, and is tried again.") from None
+        except ModelKeyRejected as error:
+            # Not after 403: what stands before a service may forbid a single text, and no tenant's
+            # text may keep the model from the others.
+            if error.status == 401:
+                self._pause()
+            raise
+        self._rejections = 0
+        answer = self._read(body)
+        if answer.usage.input_tokens:
+            return answer
+        # A server that counts nothing must not make the budget endless.
+        sent, received = len(system) + len(user), len(body)
+        counted = Usage(self.model, sent // CHARS_PER_TOKEN, received // CHARS_PER_TOKEN)
+        return replace(answer, usage=counted)
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def _send(self, system: str, user: str, schema: Schema) -> bytes:
+        """Send one request; return the body of its answer. Raises `ModelUnavailable` or
+        `ModelAnswerInvalid`, without causes: an error of an SDK holds the answer, maybe the text.
+        """
+
+    @abstractmethod
+    def _read(self, body: bytes) -> Answer:
+        """Read the body of an answer. Raises `ModelAnswerInvalid`."""
+
+    def _pause(self) -> None:
+        self._rejections += 1
+        last = self._rejections >= KEY_TRIES_MAX
+        pause = math.inf if last else KEY_PAUSE_S * 2 ** (self._rejections - 1)
+        self._silent_until = self._clock() + pause
+
+    async def _ask(self, system: str, user: str, schema: Schema) -> bytes:
+        started = self._clock()
+        for attempt in range(RETRIES_MAX + 1):
+            try:
+                return await self._send(system, user, schema)
+            except ModelUnavailable as error:
+                backoff = BACKOFF_S * 2**attempt * (0.5 + self._jitter())
+                pause = max(backoff, error.retry_after_s or 0.0)
+                left = self._deadline_s - (self._clock() - started)
+                if error.permanent or attempt == RETRIES_MAX or pause >= left:
+                    raise
+            await self._sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+
+class _Streamed(Protocol):
+    """A response of an SDK whose body is still to be read."""
+
+    def iter_bytes(self) -> AsyncIterator[bytes]: ...
+
+
+async def body_of(response: _Streamed) -> bytes:
+    """Read the body of a response; a longer one than `ANSWER_BYTES_MAX` is never in memory whole.
+    Raises `ModelAnswerInvalid`.
+    """
+    body = bytearray()
+    async for piece in response.iter_bytes():
+        body += piece
+        if len(body) > ANSWER_BYTES_MAX:
+            raise ModelAnswerInvalid
+    return bytes(body)
+
+
+def refused(status: int, headers: Mapping[str, str]) -> ModelUnavailable | ModelAnswerInvalid:
+    """Return the error for an answer with a status that is no success."""
+    if status in {400, 413, 422}:
+        why = f"The language model's service will not take this text (HTTP {status})."
+        return ModelAnswerInvalid(f"{why} It is kept and searchable.", permanent=True)
+    if status in {401, 403}:
+        return ModelKeyRejected(status)
+    # Below 500 the request or configuration is wrong, except for these three.
+    permanent = status < 500 and status not in {408, 409, 429}
+    message = f"The language model's service answered with HTTP {status}. The text is kept."
+    return ModelUnavailable(message, retry_after_s=_retry_after(headers), permanent=permanent)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        seconds = float(headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    return min(max(seconds, 0.0), RETRY_AFTER_S_MAX) if math.isfinite(seconds) else None
+
+
+def parsed(text: str | bytes) -> object:
+    """Parse JSON. Raises `ModelAnswerInvalid`."""
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError):
+        raise ModelAnswerInvalid from None

@@ -1,0 +1,123 @@
+"""Tells the operator that the key of a language model is rejected, and lets the rules take over
+where that is set.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from recall_server.domain.errors import ModelKeyRejected
+from recall_server.domain.extraction import Extraction, Usage
+from recall_server.domain.memory import Memory
+from recall_server.domain.model_key import RejectedKey, Role
+from recall_server.integrations.extraction.extractor import Extractor, Merged, Merger, Passage
+from recall_server.storage.store import Store
+
+
+@dataclass(frozen=True)
+class ModelKeys:
+    """Which keys are rejected: noted in the database, which every process of this server reads.
+    `job_kind` are the jobs that wait for the key of `Role.EXTRACT`.
+    """
+
+    store: Store
+    now: Callable[[], datetime]
+    job_kind: str
+    _noted: set[Role] = field(default_factory=set)
+
+    async def begin(self) -> None:
+        """Begin anew, as a process does that may have another key: what waits is done now."""
+        for role in Role:
+            await self._forget(role)
+
+    async def rejected(self) -> list[RejectedKey]:
+        return await self.store.autocommit(None).server.rejected_keys()
+
+    async def reject(self, role: Role, error: ModelKeyRejected) -> None:
+        async with self.store.transaction(None) as tx:
+            await tx.server.note_rejected_key(role, error.status, self.now())
+        self._noted.add(role)
+
+    async def accept(self, role: Role, usage: Usage) -> None:
+        """Take the note of this process back, if a model was asked: what another process has noted
+        is not wrong because this one has another key.
+        """
+        if role in self._noted and usage.model is not None:
+            self._noted.discard(role)
+            await self._forget(role)
+
+    async def _forget(self, role: Role) -> None:
+        async with self.store.transaction(None) as tx:
+            await tx.server.forget_rejected_key(role)
+            if role is Role.EXTRACT:
+                await tx.jobs.requeue_without_key(self.job_kind, self.now())
+
+
+@dataclass(frozen=True)
+class KeyedExtractor(Extractor):
+    """An extractor whose key is looked after; `instead` works while it is rejected."""
+
+    extractor: Extractor
+    keys: ModelKeys
+    instead: Extractor | None
+
+    @property
+    def name(self) -> str:
+        return self.extractor.name
+
+    @property
+    def passage_chars(self) -> int:
+        return self.extractor.passage_chars
+
+    @property
+    def call_tokens_max(self) -> int:
+        return self.extractor.call_tokens_max
+
+    async def extract(self, passage: Passage) -> Extraction:
+        try:
+            found = await self.extractor.extract(passage)
+        except ModelKeyRejected as error:
+            await self.keys.reject(Role.EXTRACT, error)
+            if self.instead is None:
+                raise
+            return replace(await self.instead.extract(passage), fault=error.code)
+        await self.keys.accept(Role.EXTRACT, found.usage)
+        return found
+
+    async def close(self) -> None:
+        await self.extractor.close()
+
+
+@dataclass(frozen=True)
+class KeyedMerger(Merger):
+    """A merger whose key is looked after; `instead` works while it is rejected."""
+
+    merger: Merger
+    keys: ModelKeys
+    instead: Merger | None
+
+    @property
+    def name(self) -> str:
+        return self.merger.name
+
+    @property
+    def call_tokens_max(self) -> int:
+        return self.merger.call_tokens_max
+
+    async def merge(self, memories: Sequence[Memory]) -> Merged | None:
+        try:
+            merged = await self.merger.merge(memories)
+        except ModelKeyRejected as error:
+            await self.keys.reject(Role.MERGE, error)
+            if self.instead is None:
+                raise
+            return await self.instead.merge(memories)
+        if merged is not None:
+            await self.keys.accept(Role.MERGE, merged.usage)
+        return merged
+
+    async def preview(self, memories: Sequence[Memory]) -> Merged | None:
+        return await self.merger.preview(memories)
+
+    async def close(self) -> None:
+        await self.merger.close()
