@@ -64,7 +64,7 @@ class McpAgent:
         return data
 
     async def inspected(self, memory_id: str) -> str:
-        """How the server answers an inspection: a code, or the number of memories."""
+        """The answer to an inspection: a code, or the number of memories."""
         try:
             found = await self.call("inspect_memories", memory_id=memory_id)
         except Refused as error:

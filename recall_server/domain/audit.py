@@ -11,14 +11,14 @@ from recall_server.domain.namespace import Namespace
 
 
 class Outcome(StrEnum):
-    """How an operation ended."""
+    """The outcome of an operation."""
 
     OK = "ok"
     ERROR = "error"
 
 
 class AccessCount(NamedTuple):
-    """How often a memory or a turn was shown, and when last."""
+    """The number of times that a memory or a turn was shown, and the last one."""
 
     id: str
     times: int

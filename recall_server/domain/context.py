@@ -27,8 +27,8 @@ class Context:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What services take from their process: `wake` makes the worker look for jobs now, and `lease`
-    is how long it holds one.
+    """The clock, the random source and the worker of a process: `wake` makes the worker look for
+    jobs now, and `lease` is how long it holds one.
     """
 
     now: Callable[[], datetime]

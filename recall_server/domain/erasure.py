@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far an erasure has come. `ERASING` is seen only of one that takes several transactions;
+    """The state of an erasure. `ERASING` is seen only of one that takes several transactions;
     `LOGICAL` means that no row is left, and files may still hold what was erased.
     """
 

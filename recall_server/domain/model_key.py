@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a language model does here; each role may have a model of its own."""
+    """The work of a language model; each role may have a model of its own."""
 
     EXTRACT = "extract"
     MERGE = "merge"

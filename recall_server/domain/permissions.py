@@ -16,7 +16,7 @@ from recall_server.domain.namespace import container as checked_container
 
 
 class Scope(StrEnum):
-    """Which operations a token may ask for; `admin` stands for all of them."""
+    """The operations that a token may ask for; `admin` stands for all of them."""
 
     READ = "memory:read"
     WRITE = "memory:write"

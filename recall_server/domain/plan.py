@@ -27,7 +27,7 @@ class Choice(StrEnum):
 
 
 class Policy(StrEnum):
-    """How contradictions are settled that no rule settles: by a question, for the later claim, or
+    """The policy for contradictions that no rule settles: by a question, for the later claim, or
     always for the same side.
     """
 
@@ -78,7 +78,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Settling:
-    """How to settle contradictions: the policy, and the answers so far."""
+    """The answers to contradictions: the policy, and the answers so far."""
 
     policy: Policy = Policy.DECIDE
     resolutions: Mapping[str, Resolution] = field(default_factory=dict)

@@ -48,8 +48,9 @@ class Item(NamedTuple):
 
 
 class SearchMode(StrEnum):
-    """How a search ranks: by all signals of the default order, by those without vectors, by vectors
-    alone; `recall` is the four-part score of relevance, recency, importance and strength.
+    """The ranking of a search: by all signals of the default order, by those without
+    vectors, by vectors alone; `recall` is the four-part score of relevance, recency, importance
+    and strength.
     """
 
     HYBRID = "hybrid"

@@ -1,4 +1,4 @@
-"""Which statements say the same, which contradict each other, and which belong together."""
+"""Statements that say the same, contradict each other, or belong together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEGATION = re.compile(
 
 
 class Verdict(StrEnum):
-    """How a new claim relates to a stored memory."""
+    """The relation of a new claim to a stored memory."""
 
     SAME = "same"
     CLASHES = "clashes"

@@ -32,7 +32,7 @@ TRIGGERS = (
     "tool_call_records_are_kept",
 )
 
-# Lets the database refuse every record of the audit log, and nothing else.
+# Statements after which the database refuses audit records, and takes them again.
 REFUSE = {
     "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
     "BEGIN SELECT RAISE(ABORT, 'canary'); END",
@@ -222,18 +222,3 @@ def vouch(database: Database, path: Path) -> Path:
 def public(path: Path) -> Path:
     """The operator keeps the key of a first export apart."""
     return written(path.with_suffix(".jwk"), [parsed(path)[0]["key"]])
-
-
-# Statements after which the database refuses audit records, and takes them again.
-REFUSE = {
-    "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
-    "BEGIN SELECT RAISE(ABORT, 'canary'); END",
-    "postgres": "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN RAISE EXCEPTION 'canary'; END $$; "
-    "CREATE TRIGGER refuse BEFORE INSERT ON tool_call_records "
-    "FOR EACH ROW EXECUTE FUNCTION refuse()",
-}
-ALLOW = {
-    "sqlite": "DROP TRIGGER refuse",
-    "postgres": "DROP TRIGGER refuse ON tool_call_records",
-}

@@ -198,7 +198,7 @@ _FIELD = re.compile(r"Failed to parse (\w+) field: ")
 _PLACE = re.compile(rf"(?:{_FIELD.pattern})+")
 _PACKAGE = SendMessageRequest.DESCRIPTOR.file.package
 _ENVELOPE = {"jsonrpc", "id", "method", "params"}
-# What reading raises where a value is of another type, too large, or nested too deeply.
+# The errors of a parser where a value is of another type, too large, or nested too deeply.
 _MISREAD = (JsonFormatError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
 
 # By the SDK's names of its REST endpoints: what they read of a body, or of a query.

@@ -31,7 +31,7 @@ async def get_job(call: Call, given: OneJob) -> Extracted:
 
 async def export(call: Call, given: ExportNamespace) -> Download:
     pieces = call.services.export.stream(call.context, subject=given.subject)
-    # What may fail does so before the answer has begun.
+    # An error must come before the answer has begun.
     first = await anext(pieces)
     return Download(f"{call.caller.namespace}.jsonl", "application/x-ndjson", first, pieces)
 

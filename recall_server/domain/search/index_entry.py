@@ -30,12 +30,12 @@ class Findable(NamedTuple):
 
 
 def findable_memory(memory: Memory) -> Findable:
-    """What a memory is found by: its own words, which are about a passage."""
+    """The index entry of a memory: its own words. Those that it cites are passages."""
     return Findable(memory.searchable, memory.citation.speaker)
 
 
 def findable_passages(episode: Episode) -> dict[str, Findable]:
-    """What the passages of an episode are found by: their words, speaker, date and headings."""
+    """The index entries of the passages of an episode: words, speaker, date and headings."""
     return {
         item_id: Findable(
             labelled(one.passage.turn.speaker, " ".join([*_day(one), one.heading, one.words])),

@@ -27,7 +27,7 @@ Matrix = NDArray[np.float64]
 
 
 class Candidate(NamedTuple):
-    """What may become a hit, by the slots of its best item and of the `others` that go with it:
+    """A possible hit, by the slots of its best item and of the `others` that go with it:
     ranking does not need their texts. `score` is how likely it is that it answers the question
     (`calibration.py`), by `final`, `coverage` and `cosine`. `later` is the slot of the item that it
     gave way to.

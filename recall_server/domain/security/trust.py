@@ -1,4 +1,4 @@
-"""How far the evidence of a memory is trusted, and when a second statement corroborates it.
+"""The trust in the evidence of a memory, and its corroboration by a second statement.
 
 A person's statement is never replaced by what a program fetched or a model said. A repetition by
 the same author, or in the same source, is no further evidence.

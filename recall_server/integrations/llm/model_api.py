@@ -76,7 +76,7 @@ class Answer:
 
 
 class Connection(TypedDict, total=False):
-    """How to reach the model; `ModelApi` has the defaults."""
+    """The connection to the model; `ModelApi` has the defaults."""
 
     model: Required[str]
     deadline_s: float

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 class Form(NamedTuple):
-    """How a request says what it wants: servers know different parameters, and answer others with
+    """The form of a request: servers know different parameters, and answer others with
     400.
     """
 

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 DELAY_S = 0.1
 # From a batch that could not be written to the next attempt.
 RETRY_S = 0.5
-# Of all namespaces together; a record takes about 2 kB.
+# Records of reads that wait to be written, of all namespaces together. Each takes about 2 kB.
 WAITING_RECORDS_MAX = 10_000
 # Of one transaction, so that others need not wait long for it.
 BATCH_RECORDS_MAX = 200
@@ -166,7 +166,7 @@ async def write_reads(
 
 
 def _counted(shown: Iterable[tuple[Sequence[str], datetime]]) -> list[AccessCount]:
-    """How often each was shown, and when last."""
+    """The number of times that each was shown, and the last one."""
     times: Counter[str] = Counter()
     last: dict[str, datetime] = {}
     for ids, at in shown:

@@ -118,7 +118,7 @@ class Container(Lookup):
 
 @dataclass
 class _Read:
-    """Which rows of a table were read, so that only others are read again."""
+    """The rows of a table that were read, so that only others are read again."""
 
     table: Table
     _ids: set[str] = field(default_factory=set)
@@ -279,7 +279,7 @@ def anywhere(value: Any, matches: Callable[[str], bool]) -> bool:
 
 @dataclass
 class _Tasks:
-    """Which tasks hold what is erased: each is read once, and again when it has changed."""
+    """The tasks that hold what is erased: each is read once, and again when it has changed."""
 
     _sought: _Sought = field(default_factory=_Sought)
     _read: dict[str, int] = field(default_factory=dict)

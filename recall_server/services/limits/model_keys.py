@@ -16,7 +16,7 @@ from recall_server.storage.store import Store
 
 @dataclass(frozen=True)
 class ModelKeys:
-    """Which keys are rejected: noted in the database, which every process of this server reads.
+    """The rejected keys: noted in the database, which every process of this server reads.
     `job_kind` are the jobs that wait for the key of `Role.EXTRACT`.
     """
 

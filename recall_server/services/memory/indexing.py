@@ -49,7 +49,7 @@ async def hide(tx: Transaction, ids: Collection[str]) -> None:
 
 
 async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
-    """What items are found by: memories in whatever state, and passages that can be read."""
+    """The index entries of items: memories in whatever state, and passages that can be read."""
     found = await tx.findables.memories(ids)
     passages = set(ids) - found.keys()
     if passages:
@@ -59,7 +59,7 @@ async def read(tx: Transaction, ids: Collection[str]) -> dict[str, Findable]:
 
 
 async def of_episodes(tx: Transaction, episode_ids: Iterable[str]) -> dict[str, Findable]:
-    """What the passages of these episodes are found by."""
+    """The index entries of the passages of these episodes."""
     found: dict[str, Findable] = {}
     for episode_id in sorted(set(episode_ids)):
         episode = await tx.episodes.get(episode_id)

@@ -177,7 +177,7 @@ class Ingest:
         context: Context,
         job_id: str,
     ) -> Extracted:
-        """How far the job of a text has come. Raises `NotFound`, also for a text out of reach."""
+        """The state of the job of a text. Raises `NotFound`, also for a text out of reach."""
         storable(job_id)
         async with self.store.view(context) as tx:
             job = await tx.jobs.of_text(job_id)

@@ -62,7 +62,7 @@ class History:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a namespace holds."""
+    """The counts of a namespace."""
 
     by_type: Mapping[MemoryType, int]
     backlog: Backlog

@@ -111,7 +111,7 @@ async def _next_segment(raw: _Raw) -> None:
 
 
 async def data_folder(raw: _Raw) -> Path | None:
-    """Where the server keeps its files, if it tells, and if this process can read them."""
+    """The folder of the server's files, if it tells, and if this process can read them."""
     try:
         row = await (await raw.execute("SHOW data_directory")).fetchone()
     except psycopg.errors.InsufficientPrivilege:

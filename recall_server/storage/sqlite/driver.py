@@ -296,7 +296,7 @@ class SqliteDriver:
 
 
 def _create_private(path: Path) -> tuple[int, int]:
-    """Which file it is."""
+    """The identity of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -53,7 +53,7 @@ class Access(BoundTable):
         await self._bound.send("add_namespace", now=now)
 
     async def policy(self) -> Policy | None:
-        """How contradictions are settled in this namespace; None where it was not set."""
+        """The policy that settles contradictions in this namespace; None where it was not set."""
         rows = await self._bound.fetch("conflict_policy")
         return Policy(rows[0]["conflict_policy"]) if rows and rows[0]["conflict_policy"] else None
 

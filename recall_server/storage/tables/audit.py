@@ -83,7 +83,7 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which records are wanted; an empty text is no condition. `touching`: an id among theirs."""
+    """The conditions on records; an empty text is no condition. `touching`: an id among theirs."""
 
     since: datetime
     until: datetime
@@ -177,7 +177,7 @@ class Audit:
         return _head(rows)
 
     async def head(self) -> Head | None:
-        """Where the chain stands; None where there is no such namespace."""
+        """The head of the chain; None where there is no such namespace."""
         rows = await self._bound.fetch("audit_head")
         return Head(rows[0]["seq"], rows[0]["digest"]) if rows else None
 

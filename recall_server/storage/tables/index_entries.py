@@ -1,4 +1,4 @@
-"""What search finds: the items that have an entry in the index, or are to have one."""
+"""The items that have an entry in the index, or are to have one: search finds these."""
 
 from collections.abc import AsyncIterator, Collection
 
@@ -13,7 +13,7 @@ class Findables(BoundTable):
     """Memories and passages, as the index needs them."""
 
     async def memories(self, ids: Collection[str]) -> dict[str, Findable]:
-        """What these memories are found by, in whatever state they are."""
+        """The index entries of these memories, in whatever state they are."""
         rows = await self._bound.fetch("findable_memories", ids=sorted(ids)) if ids else []
         return {
             row["id"]: Findable(searchable(row["text"], row["attribute"]), row["speaker"])

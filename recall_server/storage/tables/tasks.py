@@ -38,7 +38,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which tasks are asked for; changed at `since` or later."""
+    """The conditions on tasks; changed at `since` or later."""
 
     context_id: str = ""
     state: TaskState | None = None
