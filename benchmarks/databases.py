@@ -23,6 +23,16 @@ COPIED = (
     *("embeddings", "documents", "postings", "terms"),
 )
 
+# Tables by what they hold; all others are "other".
+KINDS = {
+    "texts": ("episodes", "turns", "forgotten"),
+    "memories": ("memories", "citations", "memory_counts", "decisions"),
+    "vectors": ("embeddings",),
+    "words": ("documents", "postings", "terms"),
+    "audit": ("tool_call_records", "tool_call_details", "audit_details"),
+}
+OTHER = "other"
+
 _numbers = itertools.count()
 
 
@@ -159,6 +169,28 @@ def settle(database: Path | str) -> None:
     if isinstance(database, str):
         with psycopg.connect(database, autocommit=True) as raw:
             raw.execute("VACUUM ANALYZE")
+
+
+def space(database: Path | str) -> dict[str, int]:
+    """Bytes on disk by kind, tables with their indexes."""
+    if isinstance(database, str):
+        with psycopg.connect(database, autocommit=True) as raw:
+            raw.execute("VACUUM FULL")
+            rows = raw.execute(
+                "SELECT relname, pg_total_relation_size(relid) FROM pg_stat_user_tables"
+            ).fetchall()
+    else:
+        with closing(sqlite3.connect(database)) as lite:
+            lite.execute("VACUUM")
+            rows = lite.execute(
+                "SELECT COALESCE(m.tbl_name, s.name), sum(s.pgsize) FROM dbstat s "
+                "LEFT JOIN sqlite_master m ON m.name = s.name GROUP BY 1"
+            ).fetchall()
+    kind_of = {table: kind for kind, tables in KINDS.items() for table in tables}
+    found = dict.fromkeys([*KINDS, OTHER], 0)
+    for table, count in rows:
+        found[kind_of.get(table, OTHER)] += count
+    return found
 
 
 def fsync_ms(database: Path | str) -> float | None:

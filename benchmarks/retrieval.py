@@ -7,13 +7,13 @@ go through the same service as those of every protocol.
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.databases import scratch, settings
+from benchmarks.databases import scratch, settings, space
 from benchmarks.fill import Say, tenant
 from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.retrieval_data import UNANSWERABLE, DataSet, Question, Session, read
@@ -125,9 +125,10 @@ class Result:
     answers: tuple[Answer, ...]
     elsewhere: tuple[float, ...]
     degraded: str | None
+    space: Mapping[str, int] = field(default_factory=dict)
 
     def report(self) -> Report:
-        rows = [*self._categories(), *self._unanswerable()]
+        rows = [*self._categories(), *self._unanswerable(), *self._space()]
         checks = []
         if self.options.default and set(self.corpora) == set(TUNED_ON):
             mean = 100 * self._estimates(self._answers_in(ALL))["R@10"].mean
@@ -153,6 +154,13 @@ class Result:
             len(a.delivered & set(a.question.gold)) / len(set(a.question.gold)) for a in asked
         ]
         return estimates([{"delivered": share} for share in shares])["delivered"]
+
+    def _space(self) -> Iterator[Row]:
+        text = self.stored["bytes"]
+        shares: dict[str, Figure] = {kind: count / text for kind, count in self.space.items()}
+        if shares:
+            total = sum(self.space.values()) / text
+            yield Row("bytes in the database per byte of text", "", {"all": total, **shares})
 
     def _answers_in(self, category: str) -> list[Answer]:
         asked = [answer for answer in self.answers if answer.question.gold]
@@ -254,9 +262,10 @@ async def retrieval(engine: str, options: Options, say: Say) -> Result:
             model = built.embedder.model if built.embedder else "none"
             if again := built.services.recall.reranking:
                 model = f"{model}, re-ranker {again.reranker.name}"
-    return Result(
-        *(engine, options, data.corpora, model, query, stored, answers, elsewhere, degraded)
-    )
+        return Result(
+            *(engine, options, data.corpora, model, query, stored, answers, elsewhere, degraded),
+            space(database),
+        )
 
 
 class _Clock:
@@ -321,6 +330,7 @@ class _Conversations:
         visible = _within(in_turns, [turn.span for turn in shown])
         for name, count in {
             "docs": len(said),
+            "bytes": len(episode.text.encode()),
             "turns": len(episode.turns),
             "passages": len(visible_passages(episode)),
             "docs without a turn": len(said) - len(in_turns),

@@ -22,7 +22,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.namespace import Namespace, namespace
 from recall_server.services.search.search import POOL_MIN
-from recall_server.storage.index.vector_cache import Floats
+from recall_server.storage.index.vector_cache import Floats, unpacked
 
 SEED = 20260302
 NEIGHBOUR = 1_000
@@ -222,8 +222,7 @@ async def _tenth(built: Application, owner: Namespace, model: str, asked: Floats
             rows = await tx.bound.fetch(
                 "vectors_at", model=model, slots=list(range(start, start + PAGE))
             )
-            vectors = np.frombuffer(b"".join(row["vector"] for row in rows), dtype="<f4")
-            cosines = asked @ vectors.reshape(len(rows), -1).T
+            cosines = asked @ unpacked(rows).T
             both = np.concatenate([best, cosines], axis=1)
             best = -np.partition(-both, NEAREST - 1, axis=1)[:, :NEAREST]
     return [float(cosine) for cosine in best.min(axis=1)]

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from recall_server.services.erasure.leak_scan import WINDOW, LeakPatterns, Scan, scan_for
 from recall_server.storage.store import Store
 
-FLOAT_BYTES = 4
-PART_BYTES = 4 * FLOAT_BYTES
+FLOAT_BYTES = 2
+PART_BYTES = 8 * FLOAT_BYTES
 
 
 async def scan_vectors(store: Store, vectors: Sequence[bytes]) -> Scan:
-    """Search for any four consecutive numbers of float32 vectors as they are stored."""
+    """Search for any eight consecutive numbers of vectors as they are stored."""
     parts = {
         part.lower(): (number, "vector")
         for number, vector in enumerate(vectors)

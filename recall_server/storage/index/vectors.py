@@ -23,6 +23,9 @@ from recall_server.storage.index.vector_cache import (
     code,
     code_chars,
     cosines_to,
+    packed,
+    stored_bytes,
+    unpacked,
 )
 from recall_server.storage.index.words import Statistics
 
@@ -52,7 +55,7 @@ class Vectors:
                 {
                     "model": model,
                     "item_id": item_id,
-                    "vector": vector.astype("<f4").tobytes(),
+                    "vector": packed(vector),
                     "code": code(vector),
                 }
                 for item_id, vector in vectors.items()
@@ -89,7 +92,7 @@ class Vectors:
     async def get(self, model: str, ids: Sequence[str]) -> dict[str, Floats]:
         """The stored vectors of those of `ids` that have one."""
         rows = await self._bound.fetch("vectors_of", model=model, ids=list(ids)) if ids else []
-        return {row["item_id"]: np.frombuffer(row["vector"], dtype="<f4") for row in rows}
+        return {row["item_id"]: unpacked([row])[0] for row in rows}
 
     async def lacking(self, model: str, ids: Sequence[str]) -> list[str]:
         """Those of `ids` that have no vector of the model."""
@@ -229,12 +232,12 @@ class Searched:
         if cache.stored is not None:
             documents = cache.codes.documents(positions).astype(np.int64)
             return documents, cache.stored.at_positions(positions)
-        if not len(positions):
-            return np.zeros(0, np.int64), np.zeros((0, cache.dimensions), np.float32)
-        read = await self._bound.fetch(
-            "vectors_at", model=self._model, slots=cache.codes.slots(positions).tolist()
+        slots = cache.codes.slots(positions).tolist()
+        read = (
+            await self._bound.fetch("vectors_at", model=self._model, slots=slots) if slots else []
         )
-        read = [row for row in read if len(row["vector"]) == 4 * cache.dimensions]
-        slots = np.array([row["document"] for row in read], np.int64)
-        joined = np.frombuffer(b"".join(row["vector"] for row in read), dtype="<f4")
-        return slots, joined.reshape(len(read), cache.dimensions)
+        size = stored_bytes(cache.dimensions)
+        read = [row for row in read if len(row["vector"]) == size]
+        if not read:
+            return np.zeros(0, np.int64), np.zeros((0, cache.dimensions), np.float32)
+        return np.array([row["document"] for row in read], np.int64), unpacked(read)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recall_server.domain.search.ranking import best
-from recall_server.storage.index.vector_cache import EXACT_UP_TO, Floats, VectorCache, code
+from recall_server.storage.index.vector_cache import EXACT_UP_TO, Floats, VectorCache, code, packed
 
 DIMENSIONS = 100  # not a multiple of 64: the signs are padded
 MANY = EXACT_UP_TO + 1_000
@@ -28,7 +28,7 @@ def matrix(rows: Floats, order: list[int] | None = None) -> VectorCache:
 
 def change(i: int, vector: Floats, slot: int) -> dict[str, object]:
     return {
-        "vector": vector.astype("<f4").tobytes(),
+        "vector": packed(vector),
         "code": code(vector),
         "slot": slot,
         "document": i,
