@@ -1,7 +1,7 @@
 """The reads of a search, their limits, and the contents of its index."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Element, Forgets, Value, Without
+from tests.sabotage.changes import Argument, Element, Forgets, Value, Without
 from tests.sabotage.queries import Unfiltered, Unscoped
 
 BREAKAGES = (
@@ -84,6 +84,24 @@ BREAKAGES = (
         Without("indexing", "renew"),
         (
             "tests/integration/search/test_search.py::test_an_older_index_is_made_anew_when_a_server_starts[sqlite]",
+        ),
+    ),
+    Breakage(
+        "noise-takes-a-place",
+        "that noise is left out before places are kept for other sources",
+        "recall_server.domain.search.calibration:NOISE_BELOW",
+        Value("0.0"),
+        (
+            "tests/integration/search/test_scores.py::test_a_text_answers_alone_where_the_others_say_nothing_of_it[sqlite]",
+        ),
+    ),
+    Breakage(
+        "evidence-of-what-is-not-shown",
+        "that evidence goes by the hits that are shown",
+        "recall_server.services.search.recall:_finalized",
+        Argument("evidence", 0, "candidates.best"),
+        (
+            "tests/integration/search/test_scores.py::test_evidence_goes_by_the_hits_that_are_shown[sqlite]",
         ),
     ),
     Breakage(

@@ -52,6 +52,15 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "later-but-fetched",
+        "that what a tool fetched never goes above what a person said",
+        "recall_server.domain.search.currency:_trust",
+        Body("return 0"),
+        (
+            "tests/integration/search/test_current_first.py::test_what_a_tool_fetched_never_goes_above_what_a_person_said[sqlite]",
+        ),
+    ),
+    Breakage(
         "purged-but-not-restored",
         "that what gave way to a lie holds again",
         "recall_server.services.erasure.purge_source:Sources._take_back",
