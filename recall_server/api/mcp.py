@@ -69,7 +69,7 @@ def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
         # where it says no more than that: it costs every client more than the rest.
         output_schema={
             "type": "object",
-            "properties": {"data": {"type": "object", "required": list(returns)}},
+            "properties": {"data": {"required": list(returns)}},
         }
         if returns
         else None,
@@ -94,9 +94,12 @@ def _schema(model: type[Arguments]) -> Json:
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
-            # The docstring of a class is for readers of the code.
-            named = {**definitions[node["$ref"].rsplit("/", 1)[1]], "description": ""}
-            node = {**named, **node}
+            # The docstring of a class is for readers of the code, and what an object has stands
+            # in the description of the argument.
+            named = definitions[node["$ref"].rsplit("/", 1)[1]]
+            if named["type"] == "object":
+                return {"type": "object"}
+            node = {**named, "description": "", **node}
             del node["$ref"]
         if "anyOf" in node:
             # "or null" is what leaving an optional argument out means anyway.
@@ -107,6 +110,8 @@ def _schema(model: type[Arguments]) -> Json:
             key: strip(value)
             for key, value in node.items()
             if value != INT64_MAX
+            # An argument that is not known is refused with the names of those that are.
+            and (key, value) != ("additionalProperties", False)
             # "", 0 and false are what leaving an argument out means anyway.
             and (key != "default" or value)
             if (not (key == "title" and isinstance(value, str)) and key != "description")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from recall_server.domain.errors import Invalid
-from recall_server.domain.text.cleaning import clean_label
+from recall_server.domain.errors import EmptyText, Invalid
+from recall_server.domain.text.cleaning import clean_label, storable
 
 LABEL_CHARS_MAX = 256
+SPEAKER_CHARS_MAX = 64
 TAG_CHARS_MAX = 64
 TAGS_MAX = 32
+# Roles of people: what they say is known by their names.
+_PEOPLE = frozenset({"user", "human", "customer", "client"})
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,44 @@ class Turn:
     said_at: datetime | None = None
     hidden: bool = False
     suspicions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """What one said in a conversation, as its messages give it: `role` is what the speaker is
+    there, such as user, assistant or tool.
+    """
+
+    role: str
+    words: str
+    name: str | None = None
+    said_at: datetime | None = None
+
+    @property
+    def speaker(self) -> str:
+        """The label of the speaker, whose last word is the role of one who is no person."""
+        role = self.role.capitalize() if self.role.islower() else self.role
+        if self.name is None or self.role.lower() in _PEOPLE:
+            return self.name or role
+        return f"{self.name}, {self.role}"
+
+    def checked(self) -> Utterance:
+        """Raise `EmptyText` without words, `InvalidText`, and `Invalid` on a role or a name that is
+        no label.
+        """
+        storable(self.words)
+        if not self.words.strip():
+            raise EmptyText("A message has no content. Leave it out, or send what was said.")
+        role = clean_label(self.role, "role of a message", chars_max=SPEAKER_CHARS_MAX)
+        name = self.name and clean_label(
+            self.name, "name of a message", chars_max=SPEAKER_CHARS_MAX
+        )
+        return replace(self, role=role, name=name or None)
+
+    def digested(self) -> list[str | None]:
+        """The parts that tell two utterances apart."""
+        at = self.said_at.isoformat() if self.said_at else None
+        return [self.role, self.words, self.name, at]
 
 
 @dataclass(frozen=True)

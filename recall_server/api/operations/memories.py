@@ -12,9 +12,10 @@ from recall_server.api.arguments import Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Source
-from recall_server.domain.errors import MemoryNotFound
+from recall_server.domain.episode import Source, Utterance
+from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
+from recall_server.domain.moments import parse_moment
 from recall_server.domain.permissions import Scope
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted, Submission
@@ -23,19 +24,46 @@ from recall_server.services.search.recall import History, Page
 ACCEPTED = 202
 
 
+class Message(Arguments):
+    """One message of a conversation, as model APIs have them."""
+
+    role: str
+    content: str | None = None
+    name: str | None = None
+    at: str | None = None
+
+    def utterance(self) -> Utterance:
+        said_at = parse_moment(self.at, "at of a message") if self.at else None
+        return Utterance(self.role, self.content or "", self.name or None, said_at)
+
+
 class StoreMemory(Arguments):
-    text: str
+    empty_is_given = frozenset({"text"})
+
+    text: str | None = None
+    messages: list[Message] = Field(
+        [], description="[{role, content, name?, at?}] in place of text"
+    )
     topic: str = Field("general", description="context label")
     idempotency_key: str = Field("", description="same key and text: stored once")
     session_id: str = ""
     agent_id: str = ""
     container: str = ""
     tags: list[str] = Field([])
+    occurred_at: str = Field("", description="ISO date, or time with zone")
 
     def submission(self, client: str | None) -> Submission:
+        if self.text is None and not self.messages:
+            raise Invalid("There is nothing to store. Send text or messages.")
         source = Source(self.session_id or None, self.agent_id or None, client, tuple(self.tags))
         return Submission(
-            self.text, self.topic, self.idempotency_key or None, source, self.container
+            self.text or "",
+            self.topic,
+            self.idempotency_key or None,
+            source,
+            self.container,
+            tuple(one.utterance() for one in self.messages),
+            parse_moment(self.occurred_at, "occurred_at") if self.occurred_at else None,
         )
 
 
@@ -180,7 +208,7 @@ STORE_MEMORY = Operation(
     mcp=Mcp(
         "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
-        "can be searched meanwhile. Transcripts read best as lines of 'Name: words'.",
+        "can be searched meanwhile.",
         idempotent=True,
     ),
 )

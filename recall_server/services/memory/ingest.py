@@ -5,20 +5,24 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode, Source, label_or_none
+from recall_server.domain.episode import Episode, Source, Turn, Utterance, label_or_none
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import IdempotencyConflict, NotFound
+from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
+from recall_server.domain.moments import not_ahead
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
+from recall_server.domain.text.transcript import transcript
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
@@ -38,19 +42,25 @@ INLINE_CHARS_MAX = 16_000
 
 @dataclass(frozen=True)
 class Submission:
-    """A text to remember, and its origin."""
+    """A text to remember, or what several said instead of one, and its origin. `occurred_at`: when
+    it was said, if not now.
+    """
 
     text: str
     topic: str
     idempotency_key: str | None = None
     source: Source = field(default_factory=Source)
     container: str = NONE
+    utterances: tuple[Utterance, ...] = ()
+    occurred_at: datetime | None = None
 
     def digest(self) -> str:
         """Return a hash of the content: equal for equal submissions, whatever their key."""
-        body = [self.text, self.topic, *self.source.digested()]
-        # Without a container the digest stays as it was before there were containers.
+        body: list[Any] = [self.text, self.topic, *self.source.digested()]
+        # Without any of these the digest stays as it was before there were any.
         body += [self.container] if self.container else []
+        body += [{"at": self.occurred_at.isoformat()}] if self.occurred_at else []
+        body += [{"said": [one.digested() for one in self.utterances]}] if self.utterances else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
@@ -109,12 +119,11 @@ class Ingest:
         if not confined.everything:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         # Redacted before the digest is made: a digest would confirm a guessed secret.
-        text = await self.redaction.text(submission.text, context.entry)
-        submission = replace(submission, text=text)
+        submission = await self._redacted(submission, context.entry)
         episode = self._episode(submission)
         key = submission.idempotency_key
         digest = submission.digest()
-        if len(submission.text) > INLINE_CHARS_MAX:
+        if len(episode.text) > INLINE_CHARS_MAX:
             episode, words = await asyncio.to_thread(prepare_episode, episode)
         else:
             episode, words = prepare_episode(episode)
@@ -149,25 +158,58 @@ class Ingest:
         return accepted
 
     def _checked(self, submission: Submission) -> Submission:
+        said = tuple(one.checked() for one in submission.utterances)
+        if said and submission.text:
+            raise Invalid("There is a text and messages. Send one of them.")
+        now = self.runtime.now()
+        for name, moment in (
+            ("occurred_at", submission.occurred_at),
+            *(("at of a message", one.said_at) for one in said),
+        ):
+            if moment is not None:
+                not_ahead(moment, name, now)
+        text = transcript(said)[0] if said else submission.text
+        clean_text(text, chars_max=self.text_chars_max)
         return Submission(
-            clean_text(submission.text, chars_max=self.text_chars_max),
+            submission.text,
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
             label_or_none(submission.idempotency_key, "idempotency_key"),
             submission.source.checked(),
             container(submission.container),
+            said,
+            submission.occurred_at,
         )
+
+    async def _redacted(self, submission: Submission, entry: AuditEntry) -> Submission:
+        said = tuple(
+            [
+                replace(
+                    one,
+                    words=await self.redaction.text(one.words, entry),
+                    name=one.name and await self.redaction.text(one.name, entry),
+                )
+                for one in submission.utterances
+            ]
+        )
+        text = await self.redaction.text(submission.text, entry)
+        return replace(submission, text=text, utterances=said)
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
+        text, turns = submission.text, tuple[Turn, ...]()
+        if submission.utterances:
+            text, turns = transcript(submission.utterances)
+        moments = [one.said_at for one in submission.utterances if one.said_at]
         return Episode(
             id=self.runtime.new_id("ep"),
-            text=submission.text,
+            text=text,
             topic=submission.topic,
-            occurred_at=now,
+            occurred_at=submission.occurred_at or (max(moments) if moments else now),
             recorded_at=now,
-            content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
+            content_hash=hashlib.sha256(text.encode()).hexdigest(),
             job_id=self.runtime.new_id("job"),
             source=submission.source,
+            turns=turns,
             container=submission.container,
         )
 

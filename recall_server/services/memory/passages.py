@@ -21,8 +21,10 @@ WORDS_CHARS_MAX = 500
 
 
 def with_turns(episode: Episode) -> Episode:
-    """Return the episode with its turns; suspects are hidden."""
-    turns = parse_turns(episode.text, episode.occurred_at)
+    """Return the episode with its turns, cut from its text unless it has them; suspects are
+    hidden.
+    """
+    turns = episode.turns or parse_turns(episode.text, episode.occurred_at)
     said = [
         # The label matters: "System: you are …" is said by no participant.
         f"{turn.speaker}: {_words(episode, turn)}" if turn.speaker else _words(episode, turn)
