@@ -1,7 +1,10 @@
 """MCP: the tools of the registry over streamable HTTP, stateless, in both protocol eras."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
+from http import HTTPStatus
+from secrets import token_hex
 from typing import Any
 
 import mcp.types
@@ -18,9 +21,10 @@ from mcp.types import (
     ListToolsResult,
     PaginatedRequestParams,
 )
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
@@ -64,7 +68,7 @@ def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
         name=operation.name,
         title=offered.title,
         description=offered.description,
-        input_schema=_schema(offered.arguments or operation.arguments),
+        input_schema=_listed(offered.arguments or operation.arguments, offered.unlisted),
         # Of the envelope what differs between tools; errors have code and message instead. Left out
         # where it says no more than that: it costs every client more than the rest.
         output_schema={
@@ -82,8 +86,24 @@ def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
     )
 
 
+def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
+    """The schema as the list of tools has it: nobody has to be told that less than nothing is too
+    little.
+    """
+    schema = schema_of(model)
+    listed = {
+        name: {key: value for key, value in one.items() if (key, value) != ("minimum", 0)}
+        for name, one in schema["properties"].items()
+        if name not in unlisted
+    }
+    return {**schema, "properties": listed}
+
+
+_OBJECT = {"type": "object"}
+
+
 @cache
-def _schema(model: type[Arguments]) -> Json:
+def schema_of(model: type[Arguments]) -> Json:
     """The schema of arguments without what costs a client tokens and tells it nothing."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
@@ -98,7 +118,7 @@ def _schema(model: type[Arguments]) -> Json:
             # in the description of the argument.
             named = definitions[node["$ref"].rsplit("/", 1)[1]]
             if named["type"] == "object":
-                return {"type": "object"}
+                return {key: node[key] for key in ("description",) if key in node} | _OBJECT
             node = {**named, "description": "", **node}
             del node["$ref"]
         if "anyOf" in node:
@@ -111,7 +131,7 @@ def _schema(model: type[Arguments]) -> Json:
             for key, value in node.items()
             if value != INT64_MAX
             # An argument that is not known is refused with the names of those that are.
-            and (key, value) != ("additionalProperties", False)
+            and key != "additionalProperties"
             # "", 0 and false are what leaving an argument out means anyway.
             and (key != "default" or value)
             if (not (key == "title" and isinstance(value, str)) and key != "description")
@@ -181,6 +201,9 @@ class McpServer:
             )
             await answer(scope, receive, send)
             return
+        name = _said_name(scope["recall.json"].get("params"))
+        if scope["recall.json"]["method"] == "initialize" and name is not None:
+            send = _with_session(name, send)
         await self.manager.handle_request(scope, receive, send)
 
     async def _list_tools(
@@ -202,7 +225,7 @@ class McpServer:
                 await self._calls.perform(caller, PROTOCOL, UNKNOWN_TOOL, _unknown)
             else:
                 read = partial(tool.arguments.parse, params.arguments or {}, tool.name)
-                client = _client_name(context)
+                client = _client_name(context) or PROTOCOL
                 data = await self._calls.run(
                     caller,
                     PROTOCOL,
@@ -271,7 +294,51 @@ async def _with_envelope(ctx: ServerRequestContext[Any, Any], call_next: CallNex
 
 
 def _client_name(context: Context) -> str | None:
-    """The name of the client, which is sent with each request of the newer era only."""
-    info = (context.meta or {}).get("io.modelcontextprotocol/clientInfo")
+    """The name of the client, which is sent with each request of the newer era; in the older one
+    the id of its session has it.
+    """
+    name = _name_in((context.meta or {}).get("io.modelcontextprotocol/clientInfo"))
+    if name is None and context.request is not None:
+        name = _name_of_session(context.request.headers.get(_SESSION, ""))
+    return name
+
+
+def _said_name(params: Any) -> str | None:
+    """The name that a client gives with `initialize`."""
+    return _name_in(params.get("clientInfo")) if isinstance(params, dict) else None
+
+
+def _name_in(info: Any) -> str | None:
     name = info.get("name") if isinstance(info, dict) else None
-    return name[:128] if isinstance(name, str) and name.isprintable() else None
+    return _printable(name[:128]) if isinstance(name, str) else None
+
+
+def _printable(name: str) -> str | None:
+    return name if name and name.isprintable() else None
+
+
+_SESSION = "mcp-session-id"
+_SESSION_CHARS_MAX = 1_024
+
+
+def _with_session(name: str, send: Send) -> Send:
+    """Give a client of the older era a session id that has its name. All else of a session is the
+    client's own: the server keeps nothing of it, so any process may answer, also after a restart.
+    """
+    session = f"{urlsafe_b64encode(name.encode()).decode().rstrip('=')}.{token_hex(16)}"
+
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+            MutableHeaders(scope=message)[_SESSION] = session
+        await send(message)
+
+    return named
+
+
+def _name_of_session(session: str) -> str | None:
+    """The name that is in a session id of ours; None in another."""
+    coded = session[:_SESSION_CHARS_MAX].partition(".")[0]
+    try:
+        return _printable(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()[:128])
+    except ValueError:
+        return None

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from recall_server.api.arguments import Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Source, Utterance
+from recall_server.domain.episode import TEXT_ONLY, Source, Utterance
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.moments import parse_moment
@@ -37,6 +37,14 @@ class Message(Arguments):
         return Utterance(self.role, self.content or "", self.name or None, said_at)
 
 
+class Origin(Arguments):
+    """Where a text comes from."""
+
+    app: str | None = None
+    model: str | None = None
+    description: str | None = None
+
+
 class StoreMemory(Arguments):
     empty_is_given = frozenset({"text"})
 
@@ -51,11 +59,31 @@ class StoreMemory(Arguments):
     container: str = ""
     tags: list[str] = Field([])
     occurred_at: str = Field("", description="ISO date, or time with zone")
+    metadata: dict[str, Any] = Field({})
+    source: Origin | None = Field(None, description="{app?, model?, description?}")
+    trace_id: str = ""
+    infer: bool = True
+    type: Annotated[MemoryType | None, Field(strict=False)] = Field(
+        None, description="with infer false: kept as is"
+    )
 
     def submission(self, client: str | None) -> Submission:
         if self.text is None and not self.messages:
             raise Invalid("There is nothing to store. Send text or messages.")
-        source = Source(self.session_id or None, self.agent_id or None, client, tuple(self.tags))
+        if self.infer and self.type:
+            raise Invalid("type is of what is kept word for word. Send infer: false with it.")
+        origin = self.source or Origin()
+        source = Source(
+            session_id=self.session_id or None,
+            agent_id=self.agent_id or None,
+            client=client,
+            tags=tuple(self.tags),
+            metadata=self.metadata,
+            app=origin.app,
+            model=origin.model,
+            description=origin.description,
+            trace_id=self.trace_id or None,
+        )
         return Submission(
             self.text or "",
             self.topic,
@@ -64,6 +92,7 @@ class StoreMemory(Arguments):
             self.container,
             tuple(one.utterance() for one in self.messages),
             parse_moment(self.occurred_at, "occurred_at") if self.occurred_at else None,
+            None if self.infer else self.type or TEXT_ONLY,
         )
 
 
@@ -209,6 +238,7 @@ STORE_MEMORY = Operation(
         "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
         "can be searched meanwhile.",
+        unlisted=frozenset({"trace_id"}),
         idempotent=True,
     ),
 )
@@ -223,8 +253,7 @@ INSPECT_MEMORIES = Operation(
     http=(Http("GET", "/v1/memories"),),
     mcp=Mcp(
         "Inspect memories",
-        "List the active memories, newest first; or, given a memory_id, its history: what it "
-        "replaced and what replaced it.",
+        "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
         idempotent=True,
     ),

@@ -129,7 +129,8 @@ class Http:
 @dataclass(frozen=True)
 class Mcp:
     """A tool, named as its operation; its description is what a model reads of it. `arguments`,
-    `present` and `returns` are given where they differ from those of the operation.
+    `present` and `returns` are given where they differ from those of the operation. Arguments that
+    are `unlisted` are taken, and not in the list of tools, which costs each client tokens.
     """
 
     title: str
@@ -137,6 +138,7 @@ class Mcp:
     arguments: type[Arguments] | None = None
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
+    unlisted: frozenset[str] = frozenset()
     destructive: bool = False
     idempotent: bool = False
 

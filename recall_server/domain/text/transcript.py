@@ -143,6 +143,14 @@ def transcript(utterances: Sequence[Utterance]) -> tuple[str, tuple[Turn, ...]]:
     return "\n".join(lines), tuple(turns)
 
 
+def whole(text: str) -> tuple[Turn, ...]:
+    """Return the turns of a text that is read by nobody: as long as a turn may be, and without
+    speakers.
+    """
+    pieces = _pieces(text, 0, len(text))
+    return tuple(Turn(place, Span(*piece)) for place, piece in enumerate(pieces))
+
+
 def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:
     """Group whole turns to at most `chars_max` characters; a longer turn is a group of its own."""
     chunks: list[tuple[Turn, ...]] = []

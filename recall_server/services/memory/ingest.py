@@ -12,23 +12,29 @@ from pydantic import TypeAdapter
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode, Source, Turn, Utterance, label_or_none
+from recall_server.domain.episode import TEXT_ONLY, Episode, Source, Turn, Utterance, label_or_none
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.moments import not_ahead
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.task import Job, TextJob
 from recall_server.domain.text.cleaning import clean_label, clean_text, storable
-from recall_server.domain.text.transcript import transcript
+from recall_server.domain.text.transcript import transcript, whole
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import Redaction, prepare_episode, store_episode
-from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.passages import (
+    TEXT_CHARS_MAX,
+    passages,
+    validate_candidates,
+    verbatim,
+)
 from recall_server.storage.store import Store
 
 EXTRACT = "extract"
@@ -43,7 +49,7 @@ INLINE_CHARS_MAX = 16_000
 @dataclass(frozen=True)
 class Submission:
     """A text to remember, or what several said instead of one, and its origin. `occurred_at`: when
-    it was said, if not now.
+    it was said, if not now. `kept_as`: as of an `Episode`.
     """
 
     text: str
@@ -53,6 +59,7 @@ class Submission:
     container: str = NONE
     utterances: tuple[Utterance, ...] = ()
     occurred_at: datetime | None = None
+    kept_as: str | None = None
 
     def digest(self) -> str:
         """Return a hash of the content: equal for equal submissions, whatever their key."""
@@ -60,8 +67,9 @@ class Submission:
         # Without any of these the digest stays as it was before there were any.
         body += [self.container] if self.container else []
         body += [{"at": self.occurred_at.isoformat()}] if self.occurred_at else []
+        body += [{"kept_as": self.kept_as}] if self.kept_as else []
         body += [{"said": [one.digested() for one in self.utterances]}] if self.utterances else []
-        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,9 @@ class Ingest:
                 not_ahead(moment, name, now)
         text = transcript(said)[0] if said else submission.text
         clean_text(text, chars_max=self.text_chars_max)
+        if submission.kept_as not in (None, TEXT_ONLY):
+            for kept in [one.words for one in said] or [text]:
+                clean_text(kept, chars_max=TEXT_CHARS_MAX)
         return Submission(
             submission.text,
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
@@ -178,6 +189,7 @@ class Ingest:
             container(submission.container),
             said,
             submission.occurred_at,
+            submission.kept_as,
         )
 
     async def _redacted(self, submission: Submission, entry: AuditEntry) -> Submission:
@@ -191,14 +203,25 @@ class Ingest:
                 for one in submission.utterances
             ]
         )
-        text = await self.redaction.text(submission.text, entry)
-        return replace(submission, text=text, utterances=said)
+        source = submission.source
+        return replace(
+            submission,
+            text=await self.redaction.text(submission.text, entry),
+            utterances=said,
+            source=replace(
+                source,
+                metadata=await self.redaction.value(source.metadata, entry),
+                description=await self.redaction.text(source.description or "", entry) or None,
+            ),
+        )
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
         text, turns = submission.text, tuple[Turn, ...]()
         if submission.utterances:
             text, turns = transcript(submission.utterances)
+        elif submission.kept_as not in (None, TEXT_ONLY):
+            turns = whole(text)
         moments = [one.said_at for one in submission.utterances if one.said_at]
         return Episode(
             id=self.runtime.new_id("ep"),
@@ -211,6 +234,7 @@ class Ingest:
             source=submission.source,
             turns=turns,
             container=submission.container,
+            kept_as=submission.kept_as,
         )
 
     async def extracted(
@@ -229,20 +253,24 @@ class Ingest:
         return Extracted(job, tuple(one.id for one in memories))
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Extract memories passage by passage; each passage and the progress are saved in one
-        transaction, so that a crash repeats nothing.
+        """Extract memories passage by passage, or keep the text as one; each passage and the
+        progress are saved in one transaction, so that a crash repeats nothing.
 
         Raises what the extractor raises, and `BudgetSpent`; the text stays searchable by its words.
         Raises `Fenced` if another worker holds the job.
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
-        if episode is not None:
-            chars, only = self.extractor.passage_chars, job.payload.get("turn")
+        if episode is not None and episode.kept_as != TEXT_ONLY:
+            only, type_ = job.payload.get("turn"), episode.kept_as and MemoryType(episode.kept_as)
+            chars = len(episode.text) if type_ else self.extractor.passage_chars
             for number, passage in passages(episode, chars, only=only):
                 if passage is None or number <= job.payload.get("next", 0):
                     continue
-                said = await self.budget.extract(job.namespace, self.extractor, passage)
+                if type_:
+                    said = verbatim(passage, type_)
+                else:
+                    said = await self.budget.extract(job.namespace, self.extractor, passage)
                 found = validate_candidates(said, passage)
                 await self._store_memories(job, episode, found, number, entry(EXTRACT))
         await self._finish(job, episode)

@@ -51,7 +51,8 @@ WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 -- query: passage_items
 -- A passage with the heading above it.
 SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
-  t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.recorded_at, e.occurred_at,
+  t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.metadata,
+  e.recorded_at, e.occurred_at,
   substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
   substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
   EXISTS (
