@@ -1,11 +1,12 @@
 """Memories: store a text, list, get, forget and restore."""
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
@@ -16,7 +17,7 @@ from recall_server.domain.episode import TEXT_ONLY, Source, Utterance
 from recall_server.domain.errors import Invalid, MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.moments import parse_moment
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted, Submission
 from recall_server.services.search.recall import History, Page
@@ -33,8 +34,12 @@ class Message(Arguments):
     at: str | None = None
 
     def utterance(self) -> Utterance:
-        said_at = parse_moment(self.at, "at of a message") if self.at else None
+        said_at = _moment(self.at, "at of a message")
         return Utterance(self.role, self.content or "", self.name or None, said_at)
+
+
+def _moment(text: str | None, name: str) -> datetime | None:
+    return parse_moment(text, name) if text else None
 
 
 class Origin(Arguments):
@@ -91,9 +96,17 @@ class StoreMemory(Arguments):
             source,
             self.container,
             tuple(one.utterance() for one in self.messages),
-            parse_moment(self.occurred_at, "occurred_at") if self.occurred_at else None,
+            _moment(self.occurred_at, "occurred_at"),
             None if self.infer else self.type or TEXT_ONLY,
         )
+
+
+def _object(value: Any) -> Any:
+    """An object, of which a query has the JSON."""
+    try:
+        return json.loads(value, parse_constant=str) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
 
 
 class Filtered(Arguments):
@@ -101,10 +114,23 @@ class Filtered(Arguments):
 
     container: str = ""
     tags: list[str] = Field([])  # all of them
+    metadata: Annotated[dict[str, Any], BeforeValidator(_object)] = Field(
+        {}, description="names with their values, all of them"
+    )
+    said_after: str = Field("", description="ISO date, or time with zone")
+    said_before: str = ""
 
     def context(self, call: Call) -> Context:
         """The context of the call, with the part of its access scope that is asked for."""
-        return replace(call.context, scope=call.context.scope.inside(self.within(), self.tags))
+        return replace(call.context, scope=self.narrowed(call.context.scope))
+
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        """The part of an access scope that is asked for."""
+        return scope.inside(self.within(), self.tags).filtered(
+            metadata=self.metadata,
+            said_after=_moment(self.said_after, "said_after"),
+            said_before=_moment(self.said_before, "said_before"),
+        )
 
     def within(self) -> Collection[str] | None:
         """The containers that are asked for; None for any."""
@@ -238,7 +264,7 @@ STORE_MEMORY = Operation(
         "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
         "can be searched meanwhile.",
-        unlisted=frozenset({"trace_id"}),
+        unlisted=frozenset({"source", "trace_id"}),
         idempotent=True,
     ),
 )
@@ -255,6 +281,7 @@ INSPECT_MEMORIES = Operation(
         "Inspect memories",
         "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
+        unlisted=frozenset({"metadata", "said_after", "said_before"}),
         idempotent=True,
     ),
     read_only=True,

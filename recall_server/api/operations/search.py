@@ -8,7 +8,8 @@ from pydantic import Field
 from recall_server.api import presenters
 from recall_server.api.operations.memories import Filtered
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Mcp, Operation
-from recall_server.domain.permissions import Scope
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.auth.access import CONTAINERS_MAX
 from recall_server.services.search.recall import Found
@@ -16,6 +17,8 @@ from recall_server.services.search.recall import Found
 
 class SearchMemories(Filtered):
     query: str
+    topic: str = ""
+    type: Annotated[MemoryType | None, Field(strict=False)] = None
     limit: int = Field(20, ge=1, le=50)
     recency_weight: float = Field(0.3, ge=0, le=1)
     mmr_lambda: float = Field(0.5, ge=0, le=1, description="0 diverse, 1 relevance only")
@@ -24,6 +27,9 @@ class SearchMemories(Filtered):
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
     explain: bool = Field(default=False, description="add scores and the cited words")
+
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        return super().narrowed(scope).filtered(topic=self.topic, type_=self.type)
 
     def to_query(self) -> Query:
         return Query(
@@ -68,6 +74,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely not among them; 'degraded' says what was missing.",
         SearchMemories,
+        unlisted=frozenset({"metadata", "type"}),
         idempotent=True,
     ),
     cli="recall search",

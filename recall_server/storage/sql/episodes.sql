@@ -65,7 +65,7 @@ JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE d.namespace = :namespace AND d.slot IN (
     SELECT slot FROM documents
     WHERE namespace = :namespace AND item_id IN (:ids...) AND findable)
-  AND {{untyped_scope:e}}
+  AND {{turn_scope:e}}
 
 -- query: superseded_words
 -- any scope: of texts that were read by their access scope before
@@ -94,4 +94,4 @@ SELECT t.id, t.episode_id, t.speaker, t.span_start,
   ) AS has_forgotten
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
-  AND {{untyped_scope:e}}
+  AND {{turn_scope:e}}
