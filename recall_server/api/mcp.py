@@ -40,12 +40,13 @@ from recall_server.domain.security.screening import screen
 
 
 class Tool:
-    """One operation as a tool; what clients see of it is made once."""
+    """One operation as a tool, or an alias of one; what clients see of it is made once."""
 
-    def __init__(self, operation: Operation, offered: Mcp) -> None:
+    def __init__(self, operation: Operation, offered: Mcp, alias: str | None = None) -> None:
         self.operation = operation
-        self.name = operation.name
-        self.arguments = offered.arguments or operation.arguments
+        self.name = alias or operation.name
+        own = offered.arguments or operation.arguments
+        self.arguments = offered.aliases[alias] if alias else own
         self.present = offered.present or operation.present
         self.shown = _described(operation, offered)
 
@@ -59,6 +60,13 @@ def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
         for suspicion in screen(tool.shown.model_dump_json()):
             raise Invalid(f"The description of {tool.name} {suspicion}.")
     return tools
+
+
+def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
+    """The tools that are called by the names of other servers, and not listed."""
+    return tuple(
+        Tool(one, one.mcp, alias) for one in operations if one.mcp for alias in one.mcp.aliases
+    )
 
 
 def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
@@ -158,7 +166,10 @@ class McpServer:
 
     def __init__(self, calls: Calls, operations: Iterable[Operation], body_bytes_max: int) -> None:
         self._calls = calls
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools_of(operations)}
+        self._listed = tools_of(operations)
+        self._tools: Mapping[str, Tool] = {
+            tool.name: tool for tool in (*self._listed, *aliases_of(operations))
+        }
         server: Server[dict[str, Any]] = Server(
             "recall",
             version=__version__,
@@ -213,7 +224,7 @@ class McpServer:
         assert context.request is not None
         rights = caller_of(context.request.scope).rights
         return ListToolsResult(
-            tools=[one.shown for one in self._tools.values() if one.operation.allowed(rights)]
+            tools=[one.shown for one in self._listed if one.operation.allowed(rights)]
         )
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:

@@ -189,7 +189,7 @@ FAULTS: tuple[tuple[Json, str, str], ...] = (
         "INVALID_ARGUMENT",
         "future",
     ),
-    ({"text": "x", "messages": CONVERSATION}, "INVALID_ARGUMENT", "one of them"),
+    ({"text": "x", "messages": CONVERSATION}, "INVALID_ARGUMENT", "one of text"),
     ({"text": "x", "occurred_at": _ahead(1.1)}, "INVALID_ARGUMENT", "future"),
     ({"text": "x", "occurred_at": "2024-01-20T10:00:00"}, "INVALID_ARGUMENT", "zone"),
     ({"text": "x", "metadata": {"a": "b" * 4_097}}, "INVALID_ARGUMENT", "4096 bytes"),

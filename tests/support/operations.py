@@ -29,6 +29,7 @@ BODIES: dict[str, Json] = {
     "/a2a": {"skill": "consolidate_memories", "input": {"text": "Ann: I ski.", "topic": "sport"}},
     "/v1/memories": {"text": "x"},
     "/v1/process": {"text": "x"},
+    "/ingest": {"user_msg": "x"},
     "/v1/tokens": {"scopes": ["memory:read"]},
     "/v1/conflicts": {"id": "x", "choice": "keep_new"},
 }

@@ -11,94 +11,23 @@ from pydantic import BeforeValidator, Field
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
+from recall_server.api.operations.intake import (
+    AddMemory,
+    ProcessTurn,
+    RecordInteraction,
+    StoreMemory,
+    moment_given,
+)
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
-from recall_server.domain.episode import TEXT_ONLY, Source, Utterance
-from recall_server.domain.errors import Invalid, MemoryNotFound
+from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
-from recall_server.domain.moments import parse_moment
 from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.services.erasure.erase import Erased
-from recall_server.services.memory.ingest import Accepted, Submission
+from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
 
 ACCEPTED = 202
-
-
-class Message(Arguments):
-    """One message of a conversation, as model APIs have them."""
-
-    role: str
-    content: str | None = None
-    name: str | None = None
-    at: str | None = None
-
-    def utterance(self) -> Utterance:
-        said_at = _moment(self.at, "at of a message")
-        return Utterance(self.role, self.content or "", self.name or None, said_at)
-
-
-def _moment(text: str | None, name: str) -> datetime | None:
-    return parse_moment(text, name) if text else None
-
-
-class Origin(Arguments):
-    """Where a text comes from."""
-
-    app: str | None = None
-    model: str | None = None
-    description: str | None = None
-
-
-class StoreMemory(Arguments):
-    empty_is_given = frozenset({"text"})
-
-    text: str | None = None
-    messages: list[Message] = Field(
-        [], description="[{role, content, name?, at?}] in place of text"
-    )
-    topic: str = Field("general", description="context label")
-    idempotency_key: str = Field("", description="same key and text: stored once")
-    session_id: str = ""
-    agent_id: str = ""
-    container: str = ""
-    tags: list[str] = Field([])
-    occurred_at: str = Field("", description="ISO date, or time with zone")
-    metadata: dict[str, Any] = Field({})
-    source: Origin | None = Field(None, description="{app?, model?, description?}")
-    trace_id: str = ""
-    infer: bool = True
-    type: Annotated[MemoryType | None, Field(strict=False)] = Field(
-        None, description="with infer false: kept as is"
-    )
-
-    def submission(self, client: str | None) -> Submission:
-        if self.text is None and not self.messages:
-            raise Invalid("There is nothing to store. Send text or messages.")
-        if self.infer and self.type:
-            raise Invalid("type is of what is kept word for word. Send infer: false with it.")
-        origin = self.source or Origin()
-        source = Source(
-            session_id=self.session_id or None,
-            agent_id=self.agent_id or None,
-            client=client,
-            tags=tuple(self.tags),
-            metadata=self.metadata,
-            app=origin.app,
-            model=origin.model,
-            description=origin.description,
-            trace_id=self.trace_id or None,
-        )
-        return Submission(
-            self.text or "",
-            self.topic,
-            self.idempotency_key or None,
-            source,
-            self.container,
-            tuple(one.utterance() for one in self.messages),
-            _moment(self.occurred_at, "occurred_at"),
-            None if self.infer else self.type or TEXT_ONLY,
-        )
 
 
 def _object(value: Any) -> Any:
@@ -128,8 +57,8 @@ class Filtered(Arguments):
         """The part of an access scope that is asked for."""
         return scope.inside(self.within(), self.tags).filtered(
             metadata=self.metadata,
-            said_after=_moment(self.said_after, "said_after"),
-            said_before=_moment(self.said_before, "said_before"),
+            said_after=moment_given(self.said_after, "said_after"),
+            said_before=moment_given(self.said_before, "said_before"),
         )
 
     def within(self) -> Collection[str] | None:
@@ -164,18 +93,18 @@ class Stored:
     at: datetime
 
 
-async def store(call: Call, given: StoreMemory) -> Stored:
-    accepted = await call.services.ingest.remember(call.context, given.submission(call.client))
+async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
+    accepted = await call.services.ingest.remember(call.context, given.submission(call))
     return Stored(accepted, call.entry.started_at)
 
 
-def _queued(stored: Stored, _: StoreMemory) -> Json:
+def _queued(stored: Stored, _: Arguments) -> Json:
     if stored.accepted.cached:
         return {"queued": False, "cached": True, "job_id": stored.accepted.job_id}
     return {"queued": True, "job_id": stored.accepted.job_id}
 
 
-def _processed(stored: Stored, _: StoreMemory) -> Json:
+def _processed(stored: Stored, _: Arguments) -> Json:
     """As aCMF answers; no user is ever created, since a namespace exists by its tokens."""
     accepted = stored.accepted
     return {
@@ -256,15 +185,18 @@ STORE_MEMORY = Operation(
             "POST",
             "/v1/process",
             ACCEPTED,
+            ProcessTurn,
             present=_processed,
             returns=("accepted", "job_id", "created_user", "created_containers", "accepted_at"),
         ),
+        Http("POST", "/ingest", ACCEPTED, RecordInteraction),
     ),
     mcp=Mcp(
         "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
         "can be searched meanwhile.",
-        unlisted=frozenset({"source", "trace_id"}),
+        unlisted=frozenset({"source", "trace_id", "user_message", "assistant_response"}),
+        aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
         idempotent=True,
     ),
 )

@@ -130,7 +130,8 @@ class Http:
 class Mcp:
     """A tool, named as its operation; its description is what a model reads of it. `arguments`,
     `present` and `returns` are given where they differ from those of the operation. Arguments that
-    are `unlisted` are taken, and not in the list of tools, which costs each client tokens.
+    are `unlisted` are taken, and not in the list of tools, which costs each client tokens; so are
+    `aliases`, the names that other servers have for it, with the arguments that they take.
     """
 
     title: str
@@ -139,6 +140,7 @@ class Mcp:
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
     unlisted: frozenset[str] = frozenset()
+    aliases: Mapping[str, type[Arguments]] = field(default_factory=dict)
     destructive: bool = False
     idempotent: bool = False
 
