@@ -189,6 +189,12 @@ FAULTS: tuple[tuple[Json, str, str], ...] = (
         "INVALID_ARGUMENT",
         "future",
     ),
+    ({"messages": [{"role": "user", "content": "x"}] * 1_001}, "INVALID_ARGUMENT", "1000"),
+    (
+        {"messages": [{"role": "user", "content": "x" * 200_000}] * 2},
+        "TEXT_TOO_LONG",
+        "400013 characters",
+    ),
     ({"text": "x", "messages": CONVERSATION}, "INVALID_ARGUMENT", "one of text"),
     ({"text": "x", "occurred_at": _ahead(1.1)}, "INVALID_ARGUMENT", "future"),
     ({"text": "x", "occurred_at": "2024-01-20T10:00:00"}, "INVALID_ARGUMENT", "zone"),

@@ -22,7 +22,7 @@ from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.task import Job, TextJob
-from recall_server.domain.text.cleaning import clean_label, clean_text, storable
+from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
@@ -35,6 +35,7 @@ from recall_server.services.memory.passages import (
     validate_candidates,
     verbatim,
 )
+from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store
 
 EXTRACT = "extract"
@@ -42,6 +43,7 @@ EXTRACT = "extract"
 _ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 TOPIC_CHARS_MAX = 128
+MESSAGES_MAX = 1_000
 # Parsing a longer text would delay other callers.
 INLINE_CHARS_MAX = 16_000
 
@@ -60,6 +62,12 @@ class Submission:
     utterances: tuple[Utterance, ...] = ()
     occurred_at: datetime | None = None
     kept_as: str | None = None
+
+    @property
+    def chars(self) -> int:
+        """The characters of the text, or of that which is made of the utterances."""
+        lines = sum(len(one.speaker) + len(one.words) + 3 for one in self.utterances)
+        return lines - 1 if lines else len(self.text)
 
     def digest(self) -> str:
         """Return a hash of the content: equal for equal submissions, whatever their key."""
@@ -128,13 +136,12 @@ class Ingest:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         # Redacted before the digest is made: a digest would confirm a guessed secret.
         submission = await self._redacted(submission, context.entry)
-        episode = self._episode(submission)
         key = submission.idempotency_key
         digest = submission.digest()
-        if len(episode.text) > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(prepare_episode, episode)
+        if submission.chars > INLINE_CHARS_MAX:
+            episode, words = await asyncio.to_thread(self._prepared, submission)
         else:
-            episode, words = prepare_episode(episode)
+            episode, words = self._prepared(submission)
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             if await store_episode(tx, episode, words, self.digests, key=key, digest=digest):
                 await tx.jobs.add(
@@ -166,9 +173,15 @@ class Ingest:
         return accepted
 
     def _checked(self, submission: Submission) -> Submission:
-        said = tuple(one.checked() for one in submission.utterances)
+        said = submission.utterances
         if said and submission.text:
             raise Invalid("There is a text and messages. Send one of them.")
+        if len(said) > MESSAGES_MAX:
+            raise Invalid(
+                f"There are {len(said)} messages; at most {MESSAGES_MAX} are taken at once. Send "
+                "them in parts with the same session_id."
+            )
+        said = tuple(one.checked() for one in said)
         now = self.runtime.now()
         for name, moment in (
             ("occurred_at", submission.occurred_at),
@@ -176,11 +189,13 @@ class Ingest:
         ):
             if moment is not None:
                 not_ahead(moment, name, now)
-        text = transcript(said)[0] if said else submission.text
-        clean_text(text, chars_max=self.text_chars_max)
+        if said:
+            not_too_long(submission.chars, self.text_chars_max)
+        else:
+            clean_text(submission.text, chars_max=self.text_chars_max)
         if submission.kept_as not in (None, TEXT_ONLY):
-            for kept in [one.words for one in said] or [text]:
-                clean_text(kept, chars_max=TEXT_CHARS_MAX)
+            for kept in [one.words for one in said] or [submission.text]:
+                not_too_long(len(kept.strip()), TEXT_CHARS_MAX)
         return Submission(
             submission.text,
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
@@ -214,6 +229,9 @@ class Ingest:
                 description=await self.redaction.text(source.description or "", entry) or None,
             ),
         )
+
+    def _prepared(self, submission: Submission) -> tuple[Episode, Postings]:
+        return prepare_episode(self._episode(submission))
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
