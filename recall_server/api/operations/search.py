@@ -17,8 +17,6 @@ from recall_server.services.search.recall import Found
 
 class SearchMemories(Filtered):
     query: str
-    topic: str = ""
-    type: Annotated[MemoryType | None, Field(strict=False)] = None
     limit: int = Field(20, ge=1, le=50)
     recency_weight: float = Field(0.3, ge=0, le=1)
     mmr_lambda: float = Field(0.5, ge=0, le=1, description="0 diverse, 1 relevance only")
@@ -27,6 +25,8 @@ class SearchMemories(Filtered):
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
     explain: bool = Field(default=False, description="add scores and the cited words")
+    topic: str = ""
+    type: Annotated[MemoryType | None, Field(strict=False)] = None
 
     def narrowed(self, scope: AccessScope) -> AccessScope:
         return super().narrowed(scope).filtered(topic=self.topic, type_=self.type)
