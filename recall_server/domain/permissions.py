@@ -16,9 +16,9 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.namespace import container as checked_container
 from recall_server.domain.text.cleaning import storable
 
-# Nothing was said before the first, or after the last.
-DAWN = datetime.min.replace(tzinfo=UTC)
-DUSK = datetime.max.replace(tzinfo=UTC)
+# Of what is said no moment is before the first or behind the second.
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Scope(StrEnum):
@@ -66,8 +66,8 @@ class AccessScope:
             and _part(self.containers, other.containers)
             and self.tags >= other.tags
             and self.metadata >= other.metadata
-            and (self.said_after or DAWN) >= (other.said_after or DAWN)
-            and (self.said_before or DUSK) <= (other.said_before or DUSK)
+            and (self.said_after or EARLIEST) >= (other.said_after or EARLIEST)
+            and (self.said_before or LATEST) <= (other.said_before or LATEST)
         )
 
     def writer(self, topic: str, agent_id: str | None) -> str | None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import DAWN, DUSK, FULL_ACCESS, AccessScope
+from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
 from recall_server.storage.tables import registry
 
@@ -238,8 +238,8 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
         "any_metadata": not access_scope.metadata,
         "metadata": Document({name: json.loads(value) for name, value in access_scope.metadata}),
         "any_time": access_scope.said_after is None and access_scope.said_before is None,
-        "said_after": access_scope.said_after or DAWN,
-        "said_before": access_scope.said_before or DUSK,
+        "said_after": access_scope.said_after or EARLIEST,
+        "said_before": access_scope.said_before or LATEST,
     }
 
 
