@@ -435,3 +435,25 @@ async def test_the_same_text_to_be_kept_otherwise_is_another_submission(
     ]
 
     assert [one.json()["code"] for one in refused] == ["IDEMPOTENCY_CONFLICT"] * 3
+
+
+async def test_an_erasure_of_a_subject_takes_its_name_out_of_all_that_came_with_a_text(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    given: Json = {
+        "text": "Ben: I prefer tea.",
+        "metadata": {"who": ["Anna"], "Anna": 1},
+        "source": {"app": "Anna's editor", "model": "m", "description": "by Anna"},
+        "trace_id": "anna-1",
+    }
+    await stored(http, **given)
+    await running.extract()
+    erased = await http.post("/v1/erasure", json={"subject": "Anna"})
+    await running.extract()
+
+    file = (await http.get("/v1/export")).content
+    lines = records(file, "episode", "memory")
+    assert erased.status_code == 200, erased.text
+    assert len(lines) == 2
+    assert "anna" not in str(lines).lower()
+    assert [one["metadata"] for one in lines] == [{"who": ["████"], "████": 1}] * 2
