@@ -57,6 +57,12 @@ class AccessScope:
     def everything(self) -> bool:
         return self == FULL_ACCESS
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether a search has narrowed it by what limits no token."""
+        times = (self.said_after, self.said_before)
+        return bool(self.tags or self.metadata) or any(one is not None for one in times)
+
     def within(self, other: AccessScope) -> bool:
         """Whether nothing is in this access scope that is not in `other`."""
         return (
