@@ -16,7 +16,7 @@ from recall_server.api import (
     listener,  # noqa: F401  # define their own codes
     problems,
 )
-from recall_server.api.mcp import Tool, tools_of
+from recall_server.api.mcp import Tool, schema_of, tools_of
 from recall_server.api.middleware import request_validation  # noqa: F401  # the same
 from recall_server.api.operations import OPERATIONS
 from recall_server.api.operations.operation import Http, Operation
@@ -127,7 +127,7 @@ def _tool(tool: Tool) -> str:
         scope += f", with `erase` {scope_of(erasing)}"
     description = offered.description
     about = f"## {tool.name}\n\n{description}\n\nScope: {scope}. Hints: {', '.join(hints)}.\n"
-    schema = tool.shown.input_schema
+    schema = schema_of(tool.arguments)
     required = schema.get("required", [])
     rows = [
         (

@@ -77,6 +77,10 @@ class Arguments(BaseModel):
         if not place:
             return f"Send a JSON object. It may have {known}."
         field = str(place[0])
+        if len(place) > 1:
+            # Names further down may be those of what was sent.
+            inner = f"{field}[{place[1]}]" if isinstance(place[1], int) else field
+            return f"{inner}: {'A field in it is not known' if kind == 'extra_forbidden' else why}."
         if kind != "extra_forbidden":
             return f"{field}: {why}."
         # Only what could be the name of an argument is worth repeating, and safe to.

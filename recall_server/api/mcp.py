@@ -1,7 +1,10 @@
 """MCP: the tools of the registry over streamable HTTP, stateless, in both protocol eras."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
+from http import HTTPStatus
+from secrets import token_hex
 from typing import Any
 
 import mcp.types
@@ -18,9 +21,10 @@ from mcp.types import (
     ListToolsResult,
     PaginatedRequestParams,
 )
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from recall_server import __version__
 from recall_server.api import presenters
@@ -36,12 +40,13 @@ from recall_server.domain.security.screening import screen
 
 
 class Tool:
-    """One operation as a tool; what clients see of it is made once."""
+    """One operation as a tool, or an alias of one; what clients see of it is made once."""
 
-    def __init__(self, operation: Operation, offered: Mcp) -> None:
+    def __init__(self, operation: Operation, offered: Mcp, alias: str | None = None) -> None:
         self.operation = operation
-        self.name = operation.name
-        self.arguments = offered.arguments or operation.arguments
+        self.name = alias or operation.name
+        own = offered.arguments or operation.arguments
+        self.arguments = offered.aliases[alias] if alias else own
         self.present = offered.present or operation.present
         self.shown = _described(operation, offered)
 
@@ -57,6 +62,13 @@ def tools_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
     return tools
 
 
+def aliases_of(operations: Iterable[Operation]) -> tuple[Tool, ...]:
+    """The tools that are called by the names of other servers, and not listed."""
+    return tuple(
+        Tool(one, one.mcp, alias) for one in operations if one.mcp for alias in one.mcp.aliases
+    )
+
+
 def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
     """The tool as clients see it; all hints are stated, as their defaults assume the worst."""
     returns = operation.returns if offered.returns is None else offered.returns
@@ -64,12 +76,12 @@ def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
         name=operation.name,
         title=offered.title,
         description=offered.description,
-        input_schema=_schema(offered.arguments or operation.arguments),
+        input_schema=_listed(offered.arguments or operation.arguments, offered.unlisted),
         # Of the envelope what differs between tools; errors have code and message instead. Left out
         # where it says no more than that: it costs every client more than the rest.
         output_schema={
             "type": "object",
-            "properties": {"data": {"type": "object", "required": list(returns)}},
+            "properties": {"data": {"required": list(returns)}},
         }
         if returns
         else None,
@@ -82,8 +94,24 @@ def _described(operation: Operation, offered: Mcp) -> mcp.types.Tool:
     )
 
 
+def _listed(model: type[Arguments], unlisted: frozenset[str]) -> Json:
+    """The schema as the list of tools has it: nobody has to be told that less than nothing is too
+    little.
+    """
+    schema = schema_of(model)
+    listed = {
+        name: {key: value for key, value in one.items() if (key, value) != ("minimum", 0)}
+        for name, one in schema["properties"].items()
+        if name not in unlisted
+    }
+    return {**schema, "properties": listed}
+
+
+_OBJECT = {"type": "object"}
+
+
 @cache
-def _schema(model: type[Arguments]) -> Json:
+def schema_of(model: type[Arguments]) -> Json:
     """The schema of arguments without what costs a client tokens and tells it nothing."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
@@ -94,9 +122,12 @@ def _schema(model: type[Arguments]) -> Json:
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
-            # The docstring of a class is for readers of the code.
-            named = {**definitions[node["$ref"].rsplit("/", 1)[1]], "description": ""}
-            node = {**named, **node}
+            # The docstring of a class is for readers of the code, and what an object has stands
+            # in the description of the argument.
+            named = definitions[node["$ref"].rsplit("/", 1)[1]]
+            if named["type"] == "object":
+                return {key: node[key] for key in ("description",) if key in node} | _OBJECT
+            node = {**named, "description": "", **node}
             del node["$ref"]
         if "anyOf" in node:
             # "or null" is what leaving an optional argument out means anyway.
@@ -107,6 +138,8 @@ def _schema(model: type[Arguments]) -> Json:
             key: strip(value)
             for key, value in node.items()
             if value != INT64_MAX
+            # An argument that is not known is refused with the names of those that are.
+            and key != "additionalProperties"
             # "", 0 and false are what leaving an argument out means anyway.
             and (key != "default" or value)
             if (not (key == "title" and isinstance(value, str)) and key != "description")
@@ -133,7 +166,10 @@ class McpServer:
 
     def __init__(self, calls: Calls, operations: Iterable[Operation], body_bytes_max: int) -> None:
         self._calls = calls
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools_of(operations)}
+        self._listed = tools_of(operations)
+        self._tools: Mapping[str, Tool] = {
+            tool.name: tool for tool in (*self._listed, *aliases_of(operations))
+        }
         server: Server[dict[str, Any]] = Server(
             "recall",
             version=__version__,
@@ -176,6 +212,9 @@ class McpServer:
             )
             await answer(scope, receive, send)
             return
+        name = _said_name(scope["recall.json"].get("params"))
+        if scope["recall.json"]["method"] == "initialize" and name is not None:
+            send = _with_session(name, send)
         await self.manager.handle_request(scope, receive, send)
 
     async def _list_tools(
@@ -185,7 +224,7 @@ class McpServer:
         assert context.request is not None
         rights = caller_of(context.request.scope).rights
         return ListToolsResult(
-            tools=[one.shown for one in self._tools.values() if one.operation.allowed(rights)]
+            tools=[one.shown for one in self._listed if one.operation.allowed(rights)]
         )
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
@@ -197,7 +236,7 @@ class McpServer:
                 await self._calls.perform(caller, PROTOCOL, UNKNOWN_TOOL, _unknown)
             else:
                 read = partial(tool.arguments.parse, params.arguments or {}, tool.name)
-                client = _client_name(context)
+                client = _client_name(context) or PROTOCOL
                 data = await self._calls.run(
                     caller,
                     PROTOCOL,
@@ -266,7 +305,51 @@ async def _with_envelope(ctx: ServerRequestContext[Any, Any], call_next: CallNex
 
 
 def _client_name(context: Context) -> str | None:
-    """The name of the client, which is sent with each request of the newer era only."""
-    info = (context.meta or {}).get("io.modelcontextprotocol/clientInfo")
+    """The name of the client, which is sent with each request of the newer era; in the older one
+    the id of its session has it.
+    """
+    name = _name_in((context.meta or {}).get("io.modelcontextprotocol/clientInfo"))
+    if name is None and context.request is not None:
+        name = _name_of_session(context.request.headers.get(_SESSION, ""))
+    return name
+
+
+def _said_name(params: Any) -> str | None:
+    """The name that a client gives with `initialize`."""
+    return _name_in(params.get("clientInfo")) if isinstance(params, dict) else None
+
+
+def _name_in(info: Any) -> str | None:
     name = info.get("name") if isinstance(info, dict) else None
-    return name[:128] if isinstance(name, str) and name.isprintable() else None
+    return _printable(name[:128]) if isinstance(name, str) else None
+
+
+def _printable(name: str) -> str | None:
+    return name if name and name.isprintable() else None
+
+
+_SESSION = "mcp-session-id"
+_SESSION_CHARS_MAX = 1_024
+
+
+def _with_session(name: str, send: Send) -> Send:
+    """Give a client of the older era a session id that has its name. All else of a session is the
+    client's own: the server keeps nothing of it, so any process may answer, also after a restart.
+    """
+    session = f"{urlsafe_b64encode(name.encode()).decode().rstrip('=')}.{token_hex(16)}"
+
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+            MutableHeaders(scope=message)[_SESSION] = session
+        await send(message)
+
+    return named
+
+
+def _name_of_session(session: str) -> str | None:
+    """The name that is in a session id of ours; None in another."""
+    coded = session[:_SESSION_CHARS_MAX].partition(".")[0]
+    try:
+        return _printable(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()[:128])
+    except ValueError:
+        return None

@@ -84,6 +84,7 @@ def hit(one: Hit, *, explain: bool) -> Json:
             "rerank": scores.rerank,
         }
         shown["source"] = citation(item.citation)
+        shown["metadata"] = dict(item.metadata)
     return shown
 
 
@@ -94,6 +95,7 @@ def memory(one: Memory) -> Json:
         "topic": one.topic,
         "container": one.container or None,
         "tags": list(one.source.tags),
+        "metadata": dict(one.source.metadata),
         "type": one.type,
         "status": one.status,
         "entity": one.fact.entity if one.fact else None,

@@ -21,9 +21,10 @@ from recall_server.cli.shared import (
 )
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid
+from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS
-from recall_server.domain.query import Query, SearchMode
+from recall_server.domain.query import SearchMode
 
 LIMIT_MAX = 50
 
@@ -38,6 +39,17 @@ def search(  # noqa: PLR0917  # options, each by its name
     tag: Annotated[
         list[str] | None, typer.Option(help="Only what has this tag; repeatable: all of them.")
     ] = None,
+    topic: Annotated[str, typer.Option(help="Only this topic.", show_default=False)] = "",
+    type_: Annotated[
+        MemoryType | None, typer.Option("--type", help="Only memories of this type.")
+    ] = None,
+    metadata: Annotated[
+        str, typer.Option(metavar="JSON", help="Only what has these values.", show_default=False)
+    ] = "",
+    said_after: Annotated[
+        str, typer.Option(help="A date, or a time with its zone.", show_default=False)
+    ] = "",
+    said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
     db: Db = None,
@@ -46,13 +58,27 @@ def search(  # noqa: PLR0917  # options, each by its name
     """Search a namespace; the best hits come first."""
 
     async def act(built: Application) -> None:
+        given = operations.search.SearchContainers.parse(
+            {
+                "query": query,
+                "containers": container or None,
+                "tags": tag or [],
+                "topic": topic,
+                "type": type_,
+                "metadata": metadata,
+                "said_after": said_after,
+                "said_before": said_before,
+                "limit": limit,
+                "mode": mode,
+            },
+            "recall search",
+        )
         ns = await existing(built, name)
         entry = built.services.audit.begin(
             ns, operations.search.SEARCH_MEMORIES.name, PROTOCOL, None, read_only=True
         )
-        context = Context(entry, FULL_ACCESS.inside(container or None, tag or ()))
-        asked = Query(query, limit=limit, mode=mode)
-        found = await built.services.recall.search(context, asked, cite=as_json)
+        context = Context(entry, given.narrowed(FULL_ACCESS))
+        found = await built.services.recall.search(context, given.to_query(), cite=as_json)
         await built.services.audit.note(entry)
         # What is shown is in the audit log before.
         await built.services.audit.reads.flush()

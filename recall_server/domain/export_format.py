@@ -62,6 +62,12 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _storable_object(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if "\\u0000" in json.dumps(value):
+        raise ValueError("NUL cannot be kept")
+    return value
+
+
 def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
@@ -75,6 +81,7 @@ def _id(prefix: str) -> Any:
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(spelled)]
 Text = Annotated[str, AfterValidator(_storable)]
+Metadata = Annotated[dict[str, JsonValue], AfterValidator(_storable_object)]
 Label = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_one_line)]
 ContainerName = Annotated[str, Field(max_length=128), AfterValidator(_one_line)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
@@ -162,7 +169,7 @@ class Episode(_Strict):
     source_model: Text | None
     source_description: Text | None
     tags: list[Text] | None
-    metadata: dict[str, JsonValue] | None
+    metadata: Metadata | None
     occurred_at: Moment
     recorded_at: Moment
     expired_at: Moment | None
@@ -173,14 +180,15 @@ class Episode(_Strict):
     turns: list[Turn]
     # Exports from before there were any have none.
     container: ContainerName = NONE
+    source_app: Text | None = None
+    trace_id: Text | None = None
+    kept_as: MemoryType | Literal["text"] | None = None
     forgotten: list[Forgotten] = []
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if hashlib.sha256(self.text.encode()).hexdigest() != self.content_hash:
             raise ValueError("the text is not the one that its content_hash was made of")
-        if "\\u0000" in json.dumps(self.metadata):
-            raise ValueError("NUL cannot be kept")
         position = -1
         for turn in self.turns:
             if turn.position <= position or not turn.start < turn.end <= len(self.text):
@@ -237,6 +245,7 @@ class Memory(_Strict):
     decisions: list[Decided]
     container: ContainerName = NONE
     tags: list[Text] | None = None
+    metadata: Metadata | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

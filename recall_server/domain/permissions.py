@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from recall_server.domain.episode import checked_tags
-from recall_server.domain.errors import InsufficientScope, OutsideAccessScope
+from recall_server.domain.episode import checked_metadata, checked_tags
+from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.namespace import container as checked_container
+from recall_server.domain.text.cleaning import storable
+
+# Of what is said no moment is before the first or behind the second.
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Scope(StrEnum):
@@ -34,7 +40,8 @@ DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.FORGET, Scope.CONSOLI
 @dataclass(frozen=True)
 class AccessScope:
     """A part of a namespace: these topics, these types, this agent's, these containers; None stands
-    for any. And only what has all of these tags.
+    for any. And only what has all of these tags and metadata (names with their values as JSON), and
+    was said at `said_after` or later, and before `said_before`.
     """
 
     topics: frozenset[str] | None = None
@@ -42,10 +49,19 @@ class AccessScope:
     agent_id: str | None = None
     containers: frozenset[str] | None = None
     tags: frozenset[str] = frozenset()
+    metadata: frozenset[tuple[str, str]] = frozenset()
+    said_after: datetime | None = None
+    said_before: datetime | None = None
 
     @property
     def everything(self) -> bool:
         return self == FULL_ACCESS
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether a search has narrowed it by what limits no token."""
+        times = (self.said_after, self.said_before)
+        return bool(self.tags or self.metadata) or any(one is not None for one in times)
 
     def within(self, other: AccessScope) -> bool:
         """Whether nothing is in this access scope that is not in `other`."""
@@ -55,6 +71,9 @@ class AccessScope:
             and other.agent_id in (None, self.agent_id)
             and _part(self.containers, other.containers)
             and self.tags >= other.tags
+            and self.metadata >= other.metadata
+            and (self.said_after or EARLIEST) >= (other.said_after or EARLIEST)
+            and (self.said_before or LATEST) <= (other.said_before or LATEST)
         )
 
     def writer(self, topic: str, agent_id: str | None) -> str | None:
@@ -105,6 +124,33 @@ class AccessScope:
             named = frozenset(map(checked_container, containers))
             inside = named if inside is None else inside & named
         return replace(self, containers=inside, tags=self.tags.union(checked_tags(tags)))
+
+    def filtered(
+        self,
+        *,
+        topic: str = "",
+        type_: MemoryType | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        said_after: datetime | None = None,
+        said_before: datetime | None = None,
+    ) -> AccessScope:
+        """The part of this access scope that is about this topic, of this type, has these values
+        among its metadata, and was said then. Raises `Invalid`.
+        """
+        topics, types = self.topics, self.types
+        if topic:
+            storable(topic)
+            topics = frozenset({topic}) if topics is None else topics & {topic}
+        if type_ is not None:
+            types = frozenset({type_}) if types is None else types & {type_}
+        return replace(
+            self,
+            topics=topics,
+            types=types,
+            metadata=self.metadata | _pairs(metadata or {}),
+            said_after=max(filter(None, (self.said_after, said_after)), default=None),
+            said_before=min(filter(None, (self.said_before, said_before)), default=None),
+        )
 
     def confined(self, topic: str, container: str) -> AccessScope:
         """The access scope of work on behalf of such a token, once it is about `topic` in
@@ -203,6 +249,13 @@ class TokenInfo:
         if self.not_before is not None and self.created_at < self.not_before:
             return Refusal.TOO_OLD
         return Refusal.USED_UP if self.uses_left == 0 else None
+
+
+def _pairs(metadata: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    checked = checked_metadata(metadata)
+    if any(isinstance(value, Mapping | list) for value in checked.values()):
+        raise Invalid("metadata filters by texts, numbers, true, false and null. Name one of them.")
+    return frozenset((name, json.dumps(value)) for name, value in checked.items())
 
 
 def _part(mine: frozenset[Any] | None, theirs: frozenset[Any] | None) -> bool:

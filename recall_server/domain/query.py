@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recall_server.domain.episode import Citation
 from recall_server.domain.memory import MemoryType, searchable
@@ -38,6 +38,7 @@ class Item(NamedTuple):
     attribute: str | None = None
     container: str = ""
     tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = MappingProxyType({})
     superseded_by: str | None = None
     valid_until: datetime | None = None
     agent_id: str | None = None

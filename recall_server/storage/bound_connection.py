@@ -1,5 +1,6 @@
 """Through which tables run their named queries: an open transaction, or none around each query."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import FULL_ACCESS, AccessScope
-from recall_server.storage.driver import Connection, Driver, Engine, Params, Row
+from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
+from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
 from recall_server.storage.tables import registry
 
 _ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -25,18 +26,30 @@ _CLOSED = "@container NOT IN (SELECT container FROM closed_containers WHERE name
 _TYPED = "(:any_type OR @type IN (:types...))"
 _LABELS = f"""(:any_topic OR @topic IN (:topics...)) AND (:any_agent OR @agent_id = :agent)
   AND (:any_container OR @container IN (:containers...)) AND {_CLOSED}"""
-_TAGGED = "(:any_tags OR @tags HAS ALL (:tags...))"
+
+
+def _said_at(moment: str) -> str:
+    return f"(:any_time OR ({moment} >= :said_after AND {moment} < :said_before))"
+
+
+_FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
+  AND (:any_metadata OR @metadata HOLDS (:metadata))"""
+# Of these limits the kept counts know nothing.
+_UNCOUNTED = ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time"
+_UNTYPED = f":any_type AND {_LABELS} AND {_FILTERED}"
 _FRAGMENTS = {
-    "scope": f"{_TYPED} AND {_LABELS} AND {_TAGGED}",
-    "untyped_scope": f":any_type AND {_LABELS} AND {_TAGGED}",
+    "scope": f"{_TYPED} AND {_LABELS} AND {_FILTERED} AND {_said_at('@said_at')}",
+    # Of a text as a whole, and of one of its turns, which is `t`.
+    "untyped_scope": f"{_UNTYPED} AND {_said_at('@occurred_at')}",
+    "turn_scope": f"{_UNTYPED} AND {_said_at('COALESCE(t.said_at, @occurred_at)')}",
     "task_scope": f":any_type AND {_LABELS}",
-    # Of these limits the kept counts know nothing.
-    "counted_scope": "(:any_agent AND :any_container AND :any_tags)",
-    "no_limit": "(:any_topic AND :any_type AND :any_agent AND :any_container AND :any_tags)",
+    "counted_scope": f"({_UNCOUNTED})",
+    "no_limit": f"(:any_topic AND :any_type AND {_UNCOUNTED})",
 }
 # Parameters, and what is skipped between them: strings, comments, casts.
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|--[^\n]*|::\w+|(?P<has>[a-z_.]+) HAS ALL \(:(?P<all>[a-z_]+)\.\.\.\)"
+    r"|(?P<holds>[a-z_.]+) HOLDS \(:(?P<pairs>[a-z_]+)\)"
     r"|IN \(:(?P<list>[a-z_]+)\.\.\.\)|:(?P<name>[a-z_][a-z0-9_]*)|%"
 )
 
@@ -48,6 +61,16 @@ _ALL: Mapping[Engine, str] = {
         " EXCEPT SELECT value FROM json_each({column}))"
     ),
     "postgres": "{column} ?& CAST(%({name})s AS text[])",
+}
+
+
+# Whether a JSON object has all names of another with their values, which are neither objects nor
+# lists.
+_PAIRS = """SELECT key, CASE WHEN type IN ('integer', 'real') THEN 'number' ELSE type END, value
+ FROM json_each({})"""
+_HOLDS: Mapping[Engine, str] = {
+    "sqlite": f"NOT EXISTS ({_PAIRS.format(':{name}')} EXCEPT {_PAIRS.format('{column}')})",
+    "postgres": "{column} @> %({name})s",
 }
 
 
@@ -122,7 +145,8 @@ def _expanded(match: re.Match[str]) -> str:
 
 
 def _parameters(sql: str) -> set[str]:
-    found = (match["name"] or match["list"] or match["all"] for match in _TOKEN.finditer(sql))
+    groups = ("name", "list", "all", "pairs")
+    found = (match[group] for match in _TOKEN.finditer(sql) for group in groups)
     return {name for name in found if name}
 
 
@@ -130,6 +154,8 @@ def _spelled(sql: str, engine: Engine) -> str:
     def spell(match: re.Match[str]) -> str:
         if match["all"]:
             return _ALL[engine].format(column=match["has"], name=match["all"])
+        if match["pairs"]:
+            return _HOLDS[engine].format(column=match["holds"], name=match["pairs"])
         if engine == "sqlite":
             taken = match["list"]
             return f"IN (SELECT value FROM json_each(:{taken}))" if taken else match[0]
@@ -209,6 +235,11 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
         "containers": sorted(access_scope.containers or ()),
         "any_tags": not access_scope.tags,
         "tags": sorted(access_scope.tags),
+        "any_metadata": not access_scope.metadata,
+        "metadata": Document({name: json.loads(value) for name, value in access_scope.metadata}),
+        "any_time": access_scope.said_after is None and access_scope.said_before is None,
+        "said_after": access_scope.said_after or EARLIEST,
+        "said_before": access_scope.said_before or LATEST,
     }
 
 

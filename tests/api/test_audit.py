@@ -47,7 +47,7 @@ async def test_a_token_reads_the_book_of_its_own_namespace(running: Running) -> 
         ("error", "MEMORY_NOT_FOUND"),
         ("ok", None),
     ]
-    assert first[1]["details"] == {"topic": "birds"}
+    assert first[1]["details"] == {"topic": "birds", "client": "mcp"}
     assert not {"mac", "namespace", "salt"} & set(first[0])
     assert _operations(theirs) == ["create_token"]
     assert [record["seq"] for record in theirs] == [1]

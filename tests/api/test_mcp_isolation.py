@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 
 import httpx2
@@ -89,7 +90,7 @@ async def test_a_session_id_opens_nothing(running: Running, modern: bool) -> Non
     async with running.http(alice.token) as http:
         headers, body = request("initialize", hello, modern=False)
         greeted = await http.post("/mcp", headers=headers, json=body)
-    session = {"Mcp-Session-Id": greeted.headers.get("Mcp-Session-Id", "session-of-alice")}
+    session = {"Mcp-Session-Id": greeted.headers["Mcp-Session-Id"]}
 
     async with running.http(bob.token) as http:
         seen = await _call(http, "inspect_memories", {}, session, modern=modern)
@@ -98,7 +99,8 @@ async def test_a_session_id_opens_nothing(running: Running, modern: bool) -> Non
             for method in ("GET", "DELETE")
         ]
 
-    assert "Mcp-Session-Id" not in greeted.headers
+    # It has nothing but the name that the client gave itself.
+    assert urlsafe_b64decode(session["Mcp-Session-Id"].partition(".")[0] + "=") == b"alice"
     assert bob.word in seen.text
     assert alice.word not in seen.text
     assert refused == [405, 405]

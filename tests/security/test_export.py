@@ -17,6 +17,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain import export_format
 from recall_server.domain.context import Context
+from recall_server.domain.episode import Turn
 from recall_server.domain.errors import (
     ExportBusy,
     ExportDamaged,
@@ -313,9 +314,9 @@ async def test_what_must_not_come_back_is_kept_out_with_all_that_rests_on_it(
     """The seam through which every text goes before it is written."""
     seen: list[str] = []
 
-    async def erased(_: Transaction, texts: Sequence[str]) -> set[int]:
-        seen.extend(texts)
-        return {place for place, text in enumerate(texts) if "Porto" in text}
+    async def erased(_: Transaction, texts: Sequence[tuple[str, Sequence[Turn]]]) -> set[int]:
+        seen.extend(text for text, _ in texts)
+        return {place for place, (text, _) in enumerate(texts) if "Porto" in text}
 
     async with open_app() as built:
         await lived(built)

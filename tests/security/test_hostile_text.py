@@ -19,7 +19,7 @@ from recall_server.cli.commands import app
 from recall_server.cli.shared import echo, print_table
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Citation, Span
+from recall_server.domain.episode import Citation, Source, Span, Utterance
 from recall_server.domain.errors import NotFound, Stale
 from recall_server.domain.extraction import Candidate, Extraction
 from recall_server.domain.memory import Fact, Memory, MemoryType
@@ -28,6 +28,7 @@ from recall_server.domain.query import Query
 from recall_server.domain.security.screening import Held
 from recall_server.domain.task import Mode, Outcome, Request
 from recall_server.integrations.extraction.extractor import Passage
+from recall_server.services.memory.ingest import Submission
 from recall_server.services.memory.quarantine import Suspects
 from tests.support.application import Open, settings_for
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
@@ -241,6 +242,23 @@ async def test_a_secret_is_written_over_before_anything_is_kept(open_app: Open) 
                 assert "[secret: github pat]" in kept
                 assert all(c["masked"] == 2 for c in await counted(application, "store_memory"))
                 assert await found(application, "deploy")
+
+
+async def test_a_secret_is_written_over_in_messages_and_what_comes_with_them(
+    open_app: Open,
+) -> None:
+    said = (Utterance("user", f"Deploy with {KEY}, please.", name="Ana"),)
+    source = Source(metadata={"env": {"token": KEY}}, description=f"by {KEY}")
+    async with open_app(mask_secrets=True) as application:
+        await enter(application)
+        await application.services.ingest.remember(
+            context(application), Submission("", "life", source=source, utterances=said)
+        )
+        kept = await everything(application, "episodes", "postings", "turns")
+        (counts,) = await counted(application, "store_memory")
+
+    assert KEY not in kept
+    assert counts["masked"] == 3
 
 
 def test_the_command_line_shows_escapes(capsys: pytest.CaptureFixture[str]) -> None:

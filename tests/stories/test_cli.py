@@ -81,12 +81,18 @@ def test_an_operator_searches_in_a_container_and_makes_a_token_for_it(url: str) 
     found = recall("search", "alice", "heron", "--container", "projects/red", "--db", url)
     wrong = recall("search", "alice", "heron", "--container", "a room", "--db", url)
     nobody = recall("search", "nobody", "heron", "--db", url)
+    filters = ("--topic", "birds", "--type", "fact", "--metadata", '{"project": "red"}',
+               "--said-after", "2024-01-01")  # fmt: skip
+    narrowed = recall("search", "alice", "heron", *filters, "--db", url)
+    undated = recall("search", "alice", "heron", "--said-before", "noon", "--db", url)
     held = recall("quarantine", "list", "nobody", "--db", url)
 
     assert made["containers"] == ["", "projects/red"]
     assert re.search(r"containers +,projects/red", shown.out)
     assert (found.code, found.out) == (0, "Nothing is found.\n")
-    assert (wrong.code, nobody.code, held.code) == (2, 2, 2)
+    assert (narrowed.code, narrowed.out) == (0, "Nothing is found.\n")
+    assert (wrong.code, nobody.code, held.code, undated.code) == (2, 2, 2, 2)
+    assert "said_before must be a date" in undated.err
     assert "A container is 1 to 128 characters" in wrong.err
     for said in (nobody, held):
         assert "There is no such namespace" in said.err

@@ -213,6 +213,7 @@ WITHOUT_ID = {
     "a2a GetExtendedAgentCard",
     "GET /a2a/v1/extendedAgentCard",
     "POST /v1/process",
+    "POST /ingest",
     "POST /v1/memories",
     "GET /v1/memories",
     "POST /v1/search",

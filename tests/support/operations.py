@@ -27,6 +27,9 @@ PUBLIC = {
 SHARED = {"/mcp", "/a2a", "/a2a/"}
 BODIES: dict[str, Json] = {
     "/a2a": {"skill": "consolidate_memories", "input": {"text": "Ann: I ski.", "topic": "sport"}},
+    "/v1/memories": {"text": "x"},
+    "/v1/process": {"text": "x"},
+    "/ingest": {"user_msg": "x"},
     "/v1/tokens": {"scopes": ["memory:read"]},
     "/v1/conflicts": {"id": "x", "choice": "keep_new"},
 }
@@ -63,7 +66,8 @@ def operations(running: Running) -> list[Operation]:
 def _tools() -> list[Operation]:
     found = []
     for tool in TOOLS:
-        given = dict.fromkeys(tool.shown.input_schema.get("required", ()), "x")
+        needed = ["text"] if tool.name == "store_memory" else []
+        given = dict.fromkeys([*tool.shown.input_schema.get("required", ()), *needed], "x")
         headers, body = request("tools/call", {"name": tool.name, "arguments": given}, modern=False)
         found.append(
             Operation(

@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.client import ConnectMode
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import Implementation
 
 from recall_server.api.app import create_app
 from recall_server.application import Application
@@ -69,12 +70,15 @@ class Running:
         )
 
     @asynccontextmanager
-    async def client(self, token: str, era: ConnectMode) -> AsyncIterator[Client]:
+    async def client(
+        self, token: str, era: ConnectMode, *, name: str = "test"
+    ) -> AsyncIterator[Client]:
         async with (
             self.http(token) as http,
             Client(
                 streamable_http_client(self.url, http_client=http),
                 mode=era,
+                client_info=Implementation(name=name, version="1"),
                 read_timeout_seconds=WITHIN_S,
             ) as client,
         ):

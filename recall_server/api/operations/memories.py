@@ -1,42 +1,41 @@
 """Memories: store a text, list, get, forget and restore."""
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
+from recall_server.api.operations.intake import (
+    AddMemory,
+    ProcessTurn,
+    RecordInteraction,
+    StoreMemory,
+    moment_given,
+)
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
-from recall_server.domain.episode import Source
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
-from recall_server.domain.permissions import Scope
+from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.services.erasure.erase import Erased
-from recall_server.services.memory.ingest import Accepted, Submission
+from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
 
 ACCEPTED = 202
 
 
-class StoreMemory(Arguments):
-    text: str
-    topic: str = Field("general", description="context label")
-    idempotency_key: str = Field("", description="same key and text: stored once")
-    session_id: str = ""
-    agent_id: str = ""
-    container: str = ""
-    tags: list[str] = Field([])
-
-    def submission(self, client: str | None) -> Submission:
-        source = Source(self.session_id or None, self.agent_id or None, client, tuple(self.tags))
-        return Submission(
-            self.text, self.topic, self.idempotency_key or None, source, self.container
-        )
+def _object(value: Any) -> Any:
+    """An object, of which a query has the JSON."""
+    try:
+        return json.loads(value, parse_constant=str) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
 
 
 class Filtered(Arguments):
@@ -44,10 +43,23 @@ class Filtered(Arguments):
 
     container: str = ""
     tags: list[str] = Field([])  # all of them
+    metadata: Annotated[dict[str, Any], BeforeValidator(_object)] = Field(
+        {}, description="names with their values, all of them"
+    )
+    said_after: str = Field("", description="ISO date, or time with zone")
+    said_before: str = ""
 
     def context(self, call: Call) -> Context:
         """The context of the call, with the part of its access scope that is asked for."""
-        return replace(call.context, scope=call.context.scope.inside(self.within(), self.tags))
+        return replace(call.context, scope=self.narrowed(call.context.scope))
+
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        """The part of an access scope that is asked for."""
+        return scope.inside(self.within(), self.tags).filtered(
+            metadata=self.metadata,
+            said_after=moment_given(self.said_after, "said_after"),
+            said_before=moment_given(self.said_before, "said_before"),
+        )
 
     def within(self) -> Collection[str] | None:
         """The containers that are asked for; None for any."""
@@ -81,18 +93,18 @@ class Stored:
     at: datetime
 
 
-async def store(call: Call, given: StoreMemory) -> Stored:
-    accepted = await call.services.ingest.remember(call.context, given.submission(call.client))
+async def store(call: Call, given: StoreMemory | RecordInteraction | AddMemory) -> Stored:
+    accepted = await call.services.ingest.remember(call.context, given.submission(call))
     return Stored(accepted, call.entry.started_at)
 
 
-def _queued(stored: Stored, _: StoreMemory) -> Json:
+def _queued(stored: Stored, _: Arguments) -> Json:
     if stored.accepted.cached:
         return {"queued": False, "cached": True, "job_id": stored.accepted.job_id}
     return {"queued": True, "job_id": stored.accepted.job_id}
 
 
-def _processed(stored: Stored, _: StoreMemory) -> Json:
+def _processed(stored: Stored, _: Arguments) -> Json:
     """As aCMF answers; no user is ever created, since a namespace exists by its tokens."""
     accepted = stored.accepted
     return {
@@ -173,14 +185,18 @@ STORE_MEMORY = Operation(
             "POST",
             "/v1/process",
             ACCEPTED,
+            ProcessTurn,
             present=_processed,
             returns=("accepted", "job_id", "created_user", "created_containers", "accepted_at"),
         ),
+        Http("POST", "/ingest", ACCEPTED, RecordInteraction),
     ),
     mcp=Mcp(
         "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
-        "can be searched meanwhile. Transcripts read best as lines of 'Name: words'.",
+        "can be searched meanwhile.",
+        unlisted=frozenset({"source", "trace_id", "user_message", "assistant_response"}),
+        aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
         idempotent=True,
     ),
 )
@@ -195,9 +211,9 @@ INSPECT_MEMORIES = Operation(
     http=(Http("GET", "/v1/memories"),),
     mcp=Mcp(
         "Inspect memories",
-        "List the active memories, newest first; or, given a memory_id, its history: what it "
-        "replaced and what replaced it.",
+        "List the active memories, newest first; or the history of the one with memory_id.",
         InspectMemories,
+        unlisted=frozenset({"metadata", "said_after", "said_before"}),
         idempotent=True,
     ),
     read_only=True,

@@ -129,7 +129,9 @@ class Http:
 @dataclass(frozen=True)
 class Mcp:
     """A tool, named as its operation; its description is what a model reads of it. `arguments`,
-    `present` and `returns` are given where they differ from those of the operation.
+    `present` and `returns` are given where they differ from those of the operation. Arguments that
+    are `unlisted` are taken, and not in the list of tools, which costs each client tokens; so are
+    `aliases`, the names that other servers have for it, with the arguments that they take.
     """
 
     title: str
@@ -137,6 +139,8 @@ class Mcp:
     arguments: type[Arguments] | None = None
     present: Presenter | None = None
     returns: tuple[str, ...] | None = None
+    unlisted: frozenset[str] = frozenset()
+    aliases: Mapping[str, type[Arguments]] = field(default_factory=dict)
     destructive: bool = False
     idempotent: bool = False
 

@@ -8,7 +8,8 @@ from pydantic import Field
 from recall_server.api import presenters
 from recall_server.api.operations.memories import Filtered
 from recall_server.api.operations.operation import INT64_MAX, Call, Http, Mcp, Operation
-from recall_server.domain.permissions import Scope
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.permissions import AccessScope, Scope
 from recall_server.domain.query import Query, SearchMode
 from recall_server.services.auth.access import CONTAINERS_MAX
 from recall_server.services.search.recall import Found
@@ -24,6 +25,11 @@ class SearchMemories(Filtered):
     mode: Annotated[SearchMode, Field(strict=False)] = SearchMode.HYBRID
     neighbours: int = Field(0, ge=0, le=5, description="turns shown around each")
     explain: bool = Field(default=False, description="add scores and the cited words")
+    topic: str = ""
+    type: Annotated[MemoryType | None, Field(strict=False)] = None
+
+    def narrowed(self, scope: AccessScope) -> AccessScope:
+        return super().narrowed(scope).filtered(topic=self.topic, type_=self.type)
 
     def to_query(self) -> Query:
         asked = "score_threshold" in self.model_fields_set
@@ -69,6 +75,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
+        unlisted=frozenset({"metadata", "type"}),
         idempotent=True,
     ),
     cli="recall search",

@@ -20,12 +20,17 @@ def clean_text(text: str, *, chars_max: int) -> str:
     storable(text)
     if not text.strip():
         raise EmptyText
-    if len(text) > chars_max:
+    not_too_long(len(text), chars_max)
+    return text
+
+
+def not_too_long(chars: int, chars_max: int) -> None:
+    """Raise `TextTooLong` on more than `chars_max` characters."""
+    if chars > chars_max:
         raise TextTooLong(
-            f"The text has {len(text)} characters; at most {chars_max} are taken at once. "
+            f"The text has {chars} characters; at most {chars_max} are taken at once. "
             "Send it in parts."
         )
-    return text
 
 
 def clean_label(text: str, name: str, *, chars_max: int) -> str:

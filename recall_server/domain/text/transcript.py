@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from recall_server.domain.episode import Span, Turn
+from recall_server.domain.episode import Span, Turn, Utterance
 
 TURN_CHARS_MAX = 1_200
 _HEADING_CHARS_MAX = 120
@@ -123,6 +123,32 @@ def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
         for first, last in _pieces(text, start, end):
             turns.append(Turn(len(turns), Span(first, last), speaker, session, said_at))
     return tuple(turns)
+
+
+def transcript(utterances: Sequence[Utterance]) -> tuple[str, tuple[Turn, ...]]:
+    """Return what several said as one text of lines "Name: words", and its turns: these follow from
+    the utterances, whatever their words look like. One without a time has that of the one before.
+    """
+    lines: list[str] = []
+    turns: list[Turn] = []
+    start, said_at = 0, None
+    for one in utterances:
+        label = f"{one.speaker}: "
+        lines.append(label + one.words)
+        said_at = one.said_at or said_at
+        for first, last in _pieces(one.words, 0, len(one.words)):
+            span = Span(start + len(label) + first, start + len(label) + last)
+            turns.append(Turn(len(turns), span, one.speaker, None, said_at))
+        start += len(lines[-1]) + 1
+    return "\n".join(lines), tuple(turns)
+
+
+def whole(text: str) -> tuple[Turn, ...]:
+    """Return the turns of a text that is read by nobody: as long as a turn may be, and without
+    speakers.
+    """
+    pieces = _pieces(text, 0, len(text))
+    return tuple(Turn(place, Span(*piece)) for place, piece in enumerate(pieces))
 
 
 def chunk(turns: Sequence[Turn], chars_max: int) -> list[tuple[Turn, ...]]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.episode import Episode, turn_id
+from recall_server.domain.episode import Episode, Turn, turn_id
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import ErasedContent
 from recall_server.domain.search.index_entry import findable_passages
@@ -116,11 +116,16 @@ async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> 
     await tx.erasures.refuse(text_digests, ErasedContent())
 
 
-async def find_erased(tx: Transaction, texts: Sequence[str], *, digests: Digests) -> set[int]:
-    """Return the indexes of the texts that `refuse_erased` would refuse."""
+async def find_erased(
+    tx: Transaction, texts: Sequence[tuple[str, Sequence[Turn]]], *, digests: Digests
+) -> set[int]:
+    """Return the indexes of the texts, each with the turns that it is known to have, that
+    `refuse_erased` would refuse.
+    """
     assert tx.bound.namespace is not None
     text_digests = [
-        set(digests.of_text(tx.bound.namespace, text, parse_turns(text, EPOCH))) for text in texts
+        set(digests.of_text(tx.bound.namespace, text, (*turns, *parse_turns(text, EPOCH))))
+        for text, turns in texts
     ]
     gone = await tx.erasures.erased(sorted(set().union(*text_digests)))
     return {index for index, one in enumerate(text_digests) if one & gone}

@@ -5,27 +5,37 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import Episode, Source, label_or_none
+from recall_server.domain.episode import TEXT_ONLY, Episode, Source, Turn, Utterance, label_or_none
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import IdempotencyConflict, NotFound
+from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
+from recall_server.domain.memory import MemoryType
+from recall_server.domain.moments import not_ahead
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
 from recall_server.domain.task import Job, TextJob
-from recall_server.domain.text.cleaning import clean_label, clean_text, storable
+from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_long, storable
+from recall_server.domain.text.transcript import transcript, whole
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import Redaction, prepare_episode, store_episode
-from recall_server.services.memory.passages import passages, validate_candidates
+from recall_server.services.memory.passages import (
+    TEXT_CHARS_MAX,
+    passages,
+    validate_candidates,
+    verbatim,
+)
+from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store
 
 EXTRACT = "extract"
@@ -33,26 +43,41 @@ EXTRACT = "extract"
 _ACCESS_SCOPE = TypeAdapter(AccessScope)
 
 TOPIC_CHARS_MAX = 128
+MESSAGES_MAX = 1_000
 # Parsing a longer text would delay other callers.
 INLINE_CHARS_MAX = 16_000
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A text to remember, and its origin."""
+    """A text to remember, or what several said instead of one, and its origin. `occurred_at`: when
+    it was said, if not now. `kept_as`: as of an `Episode`.
+    """
 
     text: str
     topic: str
     idempotency_key: str | None = None
     source: Source = field(default_factory=Source)
     container: str = NONE
+    utterances: tuple[Utterance, ...] = ()
+    occurred_at: datetime | None = None
+    kept_as: str | None = None
+
+    @property
+    def chars(self) -> int:
+        """The characters of the text, or of that which is made of the utterances."""
+        lines = sum(len(one.speaker) + len(one.words) + 3 for one in self.utterances)
+        return lines - 1 if lines else len(self.text)
 
     def digest(self) -> str:
         """Return a hash of the content: equal for equal submissions, whatever their key."""
-        body = [self.text, self.topic, *self.source.digested()]
-        # Without a container the digest stays as it was before there were containers.
+        body: list[Any] = [self.text, self.topic, *self.source.digested()]
+        # Without any of these the digest stays as it was before there were any.
         body += [self.container] if self.container else []
-        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        body += [{"at": self.occurred_at.isoformat()}] if self.occurred_at else []
+        body += [{"kept_as": self.kept_as}] if self.kept_as else []
+        body += [{"said": [one.digested() for one in self.utterances]}] if self.utterances else []
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -110,15 +135,13 @@ class Ingest:
         if not confined.everything:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         # Redacted before the digest is made: a digest would confirm a guessed secret.
-        text = await self.redaction.text(submission.text, context.entry)
-        submission = replace(submission, text=text)
-        episode = self._episode(submission)
+        submission = await self._redacted(submission, context.entry)
         key = submission.idempotency_key
         digest = submission.digest()
-        if len(submission.text) > INLINE_CHARS_MAX:
-            episode, words = await asyncio.to_thread(prepare_episode, episode)
+        if submission.chars > INLINE_CHARS_MAX:
+            episode, words = await asyncio.to_thread(self._prepared, submission)
         else:
-            episode, words = prepare_episode(episode)
+            episode, words = self._prepared(submission)
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
             if await store_episode(tx, episode, words, self.digests, key=key, digest=digest):
                 await tx.jobs.add(
@@ -150,26 +173,86 @@ class Ingest:
         return accepted
 
     def _checked(self, submission: Submission) -> Submission:
+        said = submission.utterances
+        if said and submission.text:
+            raise Invalid("There is a text and messages. Send one of them.")
+        if len(said) > MESSAGES_MAX:
+            raise Invalid(
+                f"There are {len(said)} messages; at most {MESSAGES_MAX} are taken at once. Send "
+                "them in parts with the same session_id."
+            )
+        said = tuple(one.checked() for one in said)
+        now = self.runtime.now()
+        for name, moment in (
+            ("occurred_at", submission.occurred_at),
+            *(("at of a message", one.said_at) for one in said),
+        ):
+            if moment is not None:
+                not_ahead(moment, name, now)
+        if said:
+            not_too_long(submission.chars, self.text_chars_max)
+        else:
+            clean_text(submission.text, chars_max=self.text_chars_max)
+        if submission.kept_as not in (None, TEXT_ONLY):
+            for kept in [one.words for one in said] or [submission.text]:
+                not_too_long(len(kept.strip()), TEXT_CHARS_MAX)
         return Submission(
-            clean_text(submission.text, chars_max=self.text_chars_max),
+            submission.text,
             clean_label(submission.topic, "topic", chars_max=TOPIC_CHARS_MAX),
             label_or_none(submission.idempotency_key, "idempotency_key"),
             submission.source.checked(),
             container(submission.container),
+            said,
+            submission.occurred_at,
+            submission.kept_as,
         )
+
+    async def _redacted(self, submission: Submission, entry: AuditEntry) -> Submission:
+        said = tuple(
+            [
+                replace(
+                    one,
+                    words=await self.redaction.text(one.words, entry),
+                    name=one.name and await self.redaction.text(one.name, entry),
+                )
+                for one in submission.utterances
+            ]
+        )
+        source = submission.source
+        return replace(
+            submission,
+            text=await self.redaction.text(submission.text, entry),
+            utterances=said,
+            source=replace(
+                source,
+                metadata=await self.redaction.value(source.metadata, entry),
+                description=await self.redaction.text(source.description or "", entry) or None,
+            ),
+        )
+
+    def _prepared(self, submission: Submission) -> tuple[Episode, Postings]:
+        return prepare_episode(self._episode(submission))
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
+        text, turns = submission.text, tuple[Turn, ...]()
+        if submission.utterances:
+            text, turns = transcript(submission.utterances)
+        elif submission.kept_as not in (None, TEXT_ONLY):
+            turns = whole(text)
+        moments = [one.said_at for one in submission.utterances if one.said_at]
         return Episode(
             id=self.runtime.new_id("ep"),
-            text=submission.text,
+            text=text,
             topic=submission.topic,
-            occurred_at=now,
+            occurred_at=submission.occurred_at or (max(moments) if moments else now),
             recorded_at=now,
-            content_hash=hashlib.sha256(submission.text.encode()).hexdigest(),
+            content_hash=hashlib.sha256(text.encode()).hexdigest(),
             job_id=self.runtime.new_id("job"),
             source=submission.source,
+            turns=turns,
             container=submission.container,
+            kept_as=submission.kept_as,
         )
 
     async def extracted(
@@ -188,8 +271,8 @@ class Ingest:
         return Extracted(job, tuple(one.id for one in memories))
 
     async def extract(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Extract memories passage by passage; each passage and the progress are saved in one
-        transaction, so that a crash repeats nothing.
+        """Extract memories passage by passage, or keep the text as one; each passage and the
+        progress are saved in one transaction, so that a crash repeats nothing.
 
         Raises what the extractor raises, and `BudgetSpent`; the text stays searchable by its words.
         Raises `Fenced` if another worker holds the job.
@@ -197,12 +280,16 @@ class Ingest:
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
         fault = job.payload.get("fault")
-        if episode is not None:
-            chars, only = self.extractor.passage_chars, job.payload.get("turn")
+        if episode is not None and episode.kept_as != TEXT_ONLY:
+            only, type_ = job.payload.get("turn"), episode.kept_as and MemoryType(episode.kept_as)
+            chars = len(episode.text) if type_ else self.extractor.passage_chars
             for number, passage in passages(episode, chars, only=only):
                 if passage is None or number <= job.payload.get("next", 0):
                     continue
-                said = await self.budget.extract(job.namespace, self.extractor, passage)
+                if type_:
+                    said = verbatim(passage, type_)
+                else:
+                    said = await self.budget.extract(job.namespace, self.extractor, passage)
                 found = validate_candidates(said, passage)
                 fault = found.fault or fault
                 progress = {"next": number, **({"fault": fault} if fault else {})}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from recall_server.domain.episode import Episode, Span, Turn
 from recall_server.domain.errors import RecallError
 from recall_server.domain.extraction import Candidate, Extraction
+from recall_server.domain.memory import MemoryType, importance
 from recall_server.domain.security.screening import orders, suspects, suspicions
 from recall_server.domain.text.cleaning import clean_text, storable
 from recall_server.domain.text.transcript import chunk, parse_turns
@@ -16,13 +17,17 @@ from recall_server.integrations.extraction.extractor import Passage, candidates_
 
 # Extractors promise `candidates_max`; a short passage may give so many all the same.
 CANDIDATES_MIN = 20
+# The extractor's name of a memory that is what somebody handed in.
+VERBATIM = "verbatim"
 TEXT_CHARS_MAX = 2_000
 WORDS_CHARS_MAX = 500
 
 
 def with_turns(episode: Episode) -> Episode:
-    """Return the episode with its turns; suspects are hidden."""
-    turns = parse_turns(episode.text, episode.occurred_at)
+    """Return the episode with its turns, cut from its text unless it has them; suspects are
+    hidden.
+    """
+    turns = episode.turns or parse_turns(episode.text, episode.occurred_at)
     said = [
         # The label matters: "System: you are …" is said by no participant.
         f"{turn.speaker}: {_words(episode, turn)}" if turn.speaker else _words(episode, turn)
@@ -74,6 +79,21 @@ def validate_candidates(extraction: Extraction, passage: Passage) -> Extraction:
     kept = kept[: max(CANDIDATES_MIN, candidates_max(passage))]
     rejected = extraction.rejected + len(extraction.candidates) - len(kept)
     return replace(extraction, candidates=tuple(kept), rejected=rejected)
+
+
+def verbatim(passage: Passage, type_: MemoryType) -> Extraction:
+    """Return the visible turns as candidates, word for word: those with nothing but blanks between
+    as one.
+    """
+    spans: list[Span] = []
+    for turn in passage.turns:
+        if spans and not passage.text[spans[-1].end : turn.span.start].strip():
+            spans[-1] = Span(spans[-1].start, turn.span.end)
+        else:
+            spans.append(turn.span)
+    texts = [(passage.text[span.start : span.end], span) for span in spans]
+    found = [Candidate(text, type_, span, importance=importance(text)) for text, span in texts]
+    return Extraction(tuple(found), VERBATIM)
 
 
 def _valid(candidate: Candidate, passage: Passage) -> bool:

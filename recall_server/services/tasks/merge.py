@@ -5,6 +5,7 @@ no model: it shows drafts, and applying the plan has them written.
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from recall_server.domain.attributes import is_single_valued
 from recall_server.domain.errors import PlanOutdated
@@ -159,9 +160,19 @@ def _canonical(
         importance=max(source.importance for source in sources),
         confidence=max(source.confidence for source in sources),
         reinforcements=corroborated,
-        source=replace(newest.source, tags=tuple(sorted(tags))),
+        source=replace(newest.source, tags=tuple(sorted(tags)), metadata=_shared(sources)),
         extractor=proposal.by,
     )
+
+
+def _shared(sources: Sequence[Memory]) -> dict[str, Any]:
+    """Return the metadata that all of these have."""
+    first, *others = (source.source.metadata for source in sources)
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
 
 
 def _leading_fact(sources: Sequence[Memory]) -> Fact | None:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Citation, Span
+from recall_server.domain.episode import Citation, Span, Turn
 from recall_server.domain.errors import (
     BeingErased,
     ExportDamaged,
@@ -37,8 +37,10 @@ BATCH_LINES = 200
 BATCH_BYTES = 2_000_000
 NAMED_MAX = 100
 
-Refused = Callable[[Transaction, Sequence[str]], Awaitable[set[int]]]
-"""Which of these texts must not be taken in, by their places, as seen in this transaction."""
+Refused = Callable[[Transaction, Sequence[tuple[str, Sequence[Turn]]]], Awaitable[set[int]]]
+"""Which of these texts, with their turns, must not be taken in, by their places, as seen in this
+transaction.
+"""
 
 # The fields of a line that never change once it is here. The others may have changed since.
 _FIXED_OF_EPISODE = {"text", "content_hash", "topic", "container", "occurred_at", "recorded_at"}
@@ -60,6 +62,12 @@ class Numbered:
     def fixed(self) -> dict[str, Any]:
         names = _FIXED_OF_EPISODE if isinstance(self.line, Episode) else _FIXED_OF_MEMORY
         return self.line.model_dump(mode="json", include=names)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns of an episode: those that were messages cannot be told from its text."""
+        given = self.line.turns if isinstance(self.line, Episode) else []
+        return [Turn(one.position, Span(one.start, one.end)) for one in given]
 
     def same_as(self, known: Mapping[str, Any]) -> bool:
         return all(known[name] == value for name, value in self.fixed.items())
@@ -210,7 +218,7 @@ class Import:
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
             # The one place that every text passes on its way in.
-            refused = await self.refused(tx, [one.line.text for one in batch])
+            refused = await self.refused(tx, [(one.line.text, one.turns) for one in batch])
             report.refused += len(refused)
             for place in refused:
                 report.leave_out(batch[place], "it was erased")

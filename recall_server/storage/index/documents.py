@@ -228,7 +228,9 @@ class Documents:
         self._scopes[scope] = max(before, min(upto, len(flags) - 1)), flags
         self._scopes.move_to_end(scope)
         while len(self._scopes) > SCOPES_MAX:
-            self._scopes.popitem(last=False)
+            # A filter may be another with each search; what tokens may see is asked for again.
+            oldest = next((one for one in self._scopes if one.narrowed), next(iter(self._scopes)))
+            del self._scopes[oldest]
         return flags
 
 

@@ -16,7 +16,7 @@ FROM (
   SELECT f.slot FROM fresh f CROSS JOIN turns t
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace AND t.id = f.turn_id
-    AND {{untyped_scope:e}}
+    AND {{turn_scope:e}}
 )
 -- in: postgres
 WITH fresh AS MATERIALIZED (
@@ -33,7 +33,7 @@ FROM (
   SELECT f.slot FROM fresh f JOIN turns t ON t.id = f.turn_id
   JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
   WHERE t.namespace = :namespace
-    AND {{untyped_scope:e}}
+    AND {{turn_scope:e}}
 ) AS in_scope
 
 -- query: job_counts_in_reach

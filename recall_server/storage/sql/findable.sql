@@ -89,4 +89,4 @@ SELECT w.slot, w.item_id, FALSE, e.recorded_at, COALESCE(t.said_at, e.occurred_a
 FROM wanted w
 JOIN turns t ON t.namespace = :namespace AND t.id = w.turn_id
 JOIN episodes e ON e.namespace = :namespace AND e.id = t.episode_id
-WHERE {{untyped_scope:e}}
+WHERE {{turn_scope:e}}

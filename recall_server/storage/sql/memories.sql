@@ -76,8 +76,8 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 -- query: memory_items
 -- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
 -- be read.
-SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.attribute, m.recorded_at, m.valid_from,
-  m.valid_until, m.superseded_by, m.said_at, m.importance, m.access_count, m.agent_id,
+SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
+  m.valid_from, m.valid_until, m.superseded_by, m.said_at, m.importance, m.access_count, m.agent_id,
   c.episode_id, c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said,

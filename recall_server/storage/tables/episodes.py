@@ -117,9 +117,22 @@ class Episodes(BoundTable):
             recorded_at=moment(row["recorded_at"]),
             content_hash=row["content_hash"],
             job_id=row["job_id"],
-            source=Source(row["session_id"], row["agent_id"], row["source"], tags(row)),
+            source=Source(
+                session_id=row["session_id"],
+                agent_id=row["agent_id"],
+                client=row["source"],
+                tags=tags(row),
+                metadata=metadata(row),
+                app=row["source_app"],
+                model=row["source_model"],
+                description=row["source_description"],
+                name=row["name"],
+                group_id=row["group_id"],
+                trace_id=row["trace_id"],
+            ),
             turns=tuple(_turn(turn) for turn in turns),
             container=row["container"],
+            kept_as=row["kept_as"],
             forgotten=tuple(forgotten.get(episode_id, ())),
         )
 
@@ -203,15 +216,18 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "text": episode.text,
         "content_hash": episode.content_hash,
         "topic": episode.topic,
-        "name": None,
+        "name": episode.source.name,
         "session_id": episode.source.session_id,
         "agent_id": episode.source.agent_id,
-        "group_id": None,
+        "group_id": episode.source.group_id,
         "source": episode.source.client,
-        "source_model": None,
-        "source_description": None,
+        "source_app": episode.source.app,
+        "source_model": episode.source.model,
+        "source_description": episode.source.description,
+        "trace_id": episode.source.trace_id,
         "tags": Document(list(episode.source.tags)) if episode.source.tags else None,
-        "metadata": None,
+        "metadata": Document(episode.source.metadata) if episode.source.metadata else None,
+        "kept_as": episode.kept_as,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
         "expired_at": None,
@@ -222,6 +238,12 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
 def tags(row: Row) -> tuple[str, ...]:
     """The tags of a text or a memory."""
     return tuple(document(row["tags"]) or ())
+
+
+def metadata(row: Row) -> Mapping[str, Any]:
+    """The metadata of a text or a memory."""
+    found: Mapping[str, Any] = document(row["metadata"]) or {}
+    return found
 
 
 def _turn(row: Row) -> Turn:
@@ -264,6 +286,7 @@ def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
         access_count=row["access_count"],
         container=row["container"],
         tags=tags(row),
+        metadata=metadata(row),
         superseded_by=superseded["superseded_by"] if superseded else None,
         valid_until=moment_or_none(superseded["until"]) if superseded else None,
         agent_id=row["agent_id"],

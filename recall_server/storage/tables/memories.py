@@ -13,7 +13,7 @@ from recall_server.domain.security.trust import Witness, least_trusted
 from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
-from recall_server.storage.tables.episodes import Episodes, tags
+from recall_server.storage.tables.episodes import Episodes, metadata, tags
 
 CORRECTION_REACH = 200
 LINEAGE_DEPTH = 100
@@ -53,6 +53,7 @@ class Memories(BoundTable):
             extractor=memory.extractor,
             container=memory.container,
             tags=Document(list(memory.source.tags)) if memory.source.tags else None,
+            metadata=Document(memory.source.metadata) if memory.source.metadata else None,
         )
         await self.cite(memory.id, memory.citation)
 
@@ -276,6 +277,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         attribute=row["attribute"],
         container=row["container"],
         tags=tags(row),
+        metadata=metadata(row),
         superseded_by=row["superseded_by"],
         valid_until=moment_or_none(row["valid_until"]),
         agent_id=row["agent_id"],
@@ -309,7 +311,7 @@ def _memory(row: Row) -> Memory:
         reinforcements=row["reinforcements"],
         access_count=row["access_count"],
         last_accessed_at=moment_or_none(row["last_accessed_at"]),
-        source=Source(row["session_id"], row["agent_id"], tags=tags(row)),
+        source=Source(row["session_id"], row["agent_id"], tags=tags(row), metadata=metadata(row)),
         extractor=row["extractor"],
         container=row["container"],
     )

@@ -152,14 +152,14 @@ TABLES = (
         "memories",
         goes_with=((Part.MEMORY, "id"),),
         words=_words("text topic container entity attribute value"),
-        labels=_words("session_id agent_id tags"),
+        labels=_words("session_id agent_id tags metadata"),
         scoped=True,
         exported="memory",
         columns=_words(
             "text type topic entity attribute value negated:bool status said_at:time"
             " valid_from:time valid_until:time recorded_at:time retired_at:time superseded_by"
             " importance confidence reinforcements access_count last_accessed_at:time session_id"
-            " agent_id extractor container tags:document"
+            " agent_id extractor container tags:document metadata:document"
         ),
         derived=("entity_key", "attribute_key"),
     ),
@@ -200,8 +200,8 @@ TABLES = (
         goes_with=((Part.EPISODE, "id"),),
         redacted=_words("text content_hash idempotency_key request_digest"),
         labels=_words(
-            "topic name session_id agent_id group_id source source_model source_description tags"
-            " metadata container"
+            "topic name session_id agent_id group_id source source_app source_model"
+            " source_description trace_id tags metadata container"
         ),
         batch_rows=20,
         once="idempotency_key",
@@ -210,7 +210,8 @@ TABLES = (
         columns=_words(
             "text content_hash topic name session_id agent_id group_id source source_model"
             " source_description tags:document metadata:document occurred_at:time recorded_at:time"
-            " expired_at:time idempotency_key request_digest job_id container"
+            " expired_at:time idempotency_key request_digest job_id container source_app trace_id"
+            " kept_as"
         ),
     ),
     Table(

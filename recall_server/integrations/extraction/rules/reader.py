@@ -52,6 +52,7 @@ _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
 _SILENT = re.compile(r"(?:assistant|ai|bot|model|system|tool|claude|chatgpt|gpt|gemini|copilot)\b")
+_SILENT_ROLES = frozenset(["assistant", "bot", "agent", "tool", "function", "system"])
 _USERS = frozenset(["user", "human", "me", "customer", "client", "you"])
 _GENERIC = re.compile(
     r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
@@ -242,7 +243,7 @@ class _Reader:
         if named and named[1][0].isalpha():
             return Speaker(named[1], named[1])
         words = label.lower().split()
-        if _SILENT.match(label.lower()) or words[-1] in ("assistant", "bot", "agent"):
+        if _SILENT.match(label.lower()) or words[-1] in _SILENT_ROLES:
             return None
         if words[0] in ("customer", "client"):
             return Speaker("user", f"The {words[0]}" if self.language.name == "en" else label)

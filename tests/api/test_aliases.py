@@ -1,0 +1,224 @@
+"""The bodies and names under which the clients of other servers hand texts in."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from recall_server.api.mcp import aliases_of
+from recall_server.api.operations import OPERATIONS
+from recall_server.domain.permissions import Rights, Scope
+from recall_server.services.auth.access import TokenRequest
+from tests.support.limited_tokens import Json, data, told
+from tests.support.server import Running
+from tests.support.transfer import records
+
+TURN: Json = {
+    "user_message": "Remember that I prefer pytest over unittest.",
+    "assistant_response": "Understood. I'll keep that in mind.",
+    "occurred_at": "2026-02-16T10:00:00Z",
+    "user_message_id": "msg-u-1",
+    "assistant_message_id": "msg-a-1",
+}
+PROCESS: Json = {
+    "user_id": "alice",
+    "containers": [{"id": "thread-abc", "type": "thread"}],
+    "scope_policy": {"write_user": "auto", "write_global": "auto", "write_container": True},
+    "turn": TURN,
+    "metadata": {"app": "host", "source": "chat", "model": "m-1", "trace_id": "t-1", "lang": "en"},
+}
+INGEST: Json = {
+    "namespace": "alice",
+    "session_id": "demo-session",
+    "user_msg": "We decided to use Postgres with pgvector for memory.",
+    "ai_msg": "I will remember that.",
+}
+ADD: Json = {
+    "content": "Ann: I live in Lisbon.",
+    "name": "a note",
+    "source": "editor",
+    "source_model": "m-1",
+    "source_description": "notes of a meeting",
+    "group_id": "default",
+    "tags": ["red"],
+    "valid_at": "2024-05-08",
+    "metadata": {"project": "red"},
+}
+READING = TokenRequest(Rights(frozenset({Scope.READ})))
+
+
+@pytest.fixture
+async def http(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
+    async with running.http(await running.token()) as client:
+        yield client
+
+
+def called(tool: str) -> Json:
+    params = {"name": tool, "arguments": ADD}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
+async def only_episode(http: httpx2.AsyncClient) -> Json:
+    (episode,) = records((await http.get("/v1/export")).content, "episode")
+    return dict(episode)
+
+
+def said(episode: Json) -> list[tuple[str, str]]:
+    return [
+        (one["speaker"], episode["text"][one["start"] : one["end"]]) for one in episode["turns"]
+    ]
+
+
+async def test_acmf_hands_in_a_turn(running: Running, http: httpx2.AsyncClient) -> None:
+    answer = await http.post("/v1/process", json=PROCESS)
+    await running.extract()
+
+    assert answer.status_code == 202, answer.text
+    found = answer.json()
+    assert (found["accepted"], found["created_user"]) == (True, False)
+    assert found["created_containers"] == ["thread-abc"]
+    episode = await only_episode(http)
+    assert said(episode) == [
+        ("User", TURN["user_message"]),
+        ("Assistant", TURN["assistant_response"]),
+    ]
+    assert episode["occurred_at"].startswith("2026-02-16T10:00:00")
+    assert episode["container"] == "thread-abc"
+    assert [episode[name] for name in ("source_app", "source_model", "source_description")] == [
+        *("host", "m-1", "chat")
+    ]
+    assert episode["trace_id"] == "t-1"
+    assert episode["metadata"] == {
+        "lang": "en",
+        "user_message_id": "msg-u-1",
+        "assistant_message_id": "msg-a-1",
+    }
+    [memory] = (await http.get("/v1/memories")).json()["memories"]
+    assert "pytest" in memory["text"]
+
+
+async def test_camillo_hands_in_an_interaction(running: Running, http: httpx2.AsyncClient) -> None:
+    answer = await http.post("/ingest", json=INGEST)
+    again = await data(http, "record_interaction", user_msg="I prefer tea.")
+    await running.extract()
+
+    assert (answer.status_code, again["queued"]) == (202, True)
+    found = records((await http.get("/v1/export")).content, "episode")
+    second, first = sorted(found, key=lambda one: len(one["text"]))
+    assert said(first) == [("User", INGEST["user_msg"]), ("Assistant", INGEST["ai_msg"])]
+    assert said(second) == [("User", "I prefer tea.")]
+    assert (first["session_id"], first["source"], second["source"]) == (
+        *("demo-session", "http", "mcp"),
+    )
+
+
+async def test_engram_adds_an_episode(running: Running, http: httpx2.AsyncClient) -> None:
+    stored = await data(http, "add_memory", **ADD)
+    await running.extract()
+
+    job = (await http.get(f"/v1/jobs/{stored['job_id']}")).json()
+    episode = await only_episode(http)
+    names = ("name", "source_app", "source_model", "source_description", "group_id", "tags")
+    assert [episode[name] for name in names] == [
+        *("a note", "editor", "m-1", "notes of a meeting", "default", ["red"])
+    ]
+    assert (episode["text"], episode["metadata"]) == (ADD["content"], ADD["metadata"])
+    assert episode["occurred_at"].startswith("2024-05-08")
+    assert len(job["memory_ids"]) == 1
+
+
+async def test_an_episode_is_added_without_extraction_where_that_is_asked_for(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    await data(http, "add_memory", content="Ann: I live in Lisbon.", infer=False)
+    await running.extract()
+
+    assert (await http.get("/v1/memories")).json()["total"] == 0
+
+
+async def test_two_sides_of_a_turn_are_two_messages_everywhere(http: httpx2.AsyncClient) -> None:
+    given = {"user_message": "I prefer tea.", "assistant_response": "Noted."}
+    jobs = [
+        (await http.post(path, json=given | {"idempotency_key": "k"})).json()["job_id"]
+        for path in ("/v1/memories", "/v1/process")
+    ]
+    over_mcp = await data(http, "store_memory", **given, idempotency_key="k")
+
+    assert {*jobs, over_mcp["job_id"]} == {jobs[0]}
+    assert said(await only_episode(http)) == [("User", "I prefer tea."), ("Assistant", "Noted.")]
+
+
+@pytest.mark.parametrize("owner", ["bob", "nobody", "ALICE", "../alice"])
+async def test_nobody_names_another_namespace_and_learns_whether_there_is_one(
+    running: Running, http: httpx2.AsyncClient, owner: str
+) -> None:
+    await running.token("bob")
+    answers = [
+        await http.post("/v1/process", json=PROCESS | {"user_id": owner}),
+        await http.post("/ingest", json=INGEST | {"namespace": owner}),
+    ]
+    over_mcp = await told(http, "record_interaction", **(INGEST | {"namespace": owner}))
+
+    assert [one.status_code for one in answers] == [403, 403]
+    assert {*(one.json()["code"] for one in answers), over_mcp["code"]} == {"NAMESPACE_NOT_ALLOWED"}
+    assert answers[1].json()["detail"] == over_mcp["message"]
+    assert owner not in over_mcp["message"]
+    assert records((await http.get("/v1/export")).content, "episode") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "says"),
+    [
+        ("/v1/process", PROCESS | {"containers": [{"id": "a"}, {"id": "b"}]}, "containers"),
+        ("/v1/process", PROCESS | {"container": "a"}, "one of container"),
+        ("/v1/process", PROCESS | {"scope_policy": {"write_container": False}}, "scope_policy"),
+        ("/v1/process", PROCESS | {"text": "x"}, "one of text"),
+        ("/v1/process", PROCESS | {"turn": {}}, "nothing to store"),
+        ("/v1/process", PROCESS | {"turn": {"said": "x"}}, "turn"),
+        ("/v1/process", PROCESS | {"metadata": {"app": 1}}, "app of metadata"),
+        ("/ingest", {"namespace": "alice"}, "nothing to store"),
+        ("/ingest", INGEST | {"text": "x"}, "not known to POST /ingest"),
+        ("/ingest", INGEST | {"session_id": 7}, "session_id"),
+    ],
+)
+async def test_a_body_that_does_not_fit_is_refused_by_its_own_names(
+    http: httpx2.AsyncClient, path: str, given: Json, says: str
+) -> None:
+    answer = await http.post(path, json=given)
+
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["code"] == "INVALID_ARGUMENT"
+    assert says in answer.json()["detail"]
+
+
+async def test_a_tool_of_another_server_is_refused_by_its_own_names(
+    http: httpx2.AsyncClient,
+) -> None:
+    undated = await told(http, "add_memory", **(ADD | {"valid_at": "now"}))
+    empty = await told(http, "add_memory", name="x")
+
+    assert {undated["code"], empty["code"]} == {"INVALID_ARGUMENT"}
+    assert "valid_at must be" in undated["message"]
+    assert "content" in empty["message"]
+
+
+async def test_an_alias_is_called_and_not_listed(http: httpx2.AsyncClient) -> None:
+    listed = await http.post(
+        "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    )
+    names = {one["name"] for one in listed.json()["result"]["tools"]}
+    aliases = {one.name for one in aliases_of(OPERATIONS)}
+
+    assert aliases == {"add_memory", "record_interaction"}
+    assert not names & aliases
+
+
+async def test_an_alias_needs_the_scope_of_its_operation(running: Running) -> None:
+    async with running.http(await running.token("alice", READING)) as http:
+        answers: list[Any] = [
+            (await http.post("/ingest", json=INGEST)).json()["code"],
+            (await http.post("/mcp", json=called("add_memory"))).json()["error"]["data"]["code"],
+        ]
+
+    assert answers == ["INSUFFICIENT_SCOPE"] * 2

@@ -1,0 +1,159 @@
+"""Filters of searches and lists: metadata, when it was said, topic and type."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.limited_tokens import Json, limited, told
+from tests.support.server import Running
+
+# Each with its topic, its metadata and when it was said.
+TEXTS: tuple[tuple[str, str, Json, str], ...] = (
+    ("heron", "birds", {"project": "red", "lines": 3, "done": True}, "2021-05-08"),
+    ("otter", "river", {"project": "red", "lines": 3.5, "done": None}, "2022-05-08"),
+    ("stork", "birds", {"project": ["red"], "lines": "3", "more": {"a": 1}}, "2023-05-08"),
+    ("quail", "birds", {}, "2024-05-08T10:00:00Z"),
+)
+FILTERS: tuple[tuple[Json, set[str]], ...] = (
+    ({"metadata": {"project": "red"}}, {"heron", "otter"}),
+    ({"metadata": {"project": "Red"}}, set()),
+    ({"metadata": {"lines": 3}}, {"heron"}),
+    ({"metadata": {"lines": 3.0}}, {"heron"}),
+    ({"metadata": {"lines": "3"}}, {"stork"}),
+    ({"metadata": {"done": True}}, {"heron"}),
+    ({"metadata": {"done": 1}}, set()),
+    ({"metadata": {"done": None}}, {"otter"}),
+    ({"metadata": {"project": "red", "lines": 3.5}}, {"otter"}),
+    ({"metadata": {'it\'s "odd"': "x"}}, set()),
+    ({"said_after": "2022-05-08"}, {"otter", "stork", "quail"}),
+    ({"said_before": "2022-05-08"}, {"heron"}),
+    ({"said_after": "2022-05-08", "said_before": "2024-05-08T10:00:00Z"}, {"otter", "stork"}),
+    ({"said_after": "2024-05-08T11:59:00+02:00"}, {"quail"}),
+    ({"said_after": "9999-12-31", "said_before": "0001-01-01"}, set()),
+    ({"topic": "birds"}, {"heron", "stork", "quail"}),
+    ({"topic": "birds", "said_before": "2022-01-01", "metadata": {"project": "red"}}, {"heron"}),
+)
+
+
+@pytest.fixture
+async def ann(running: Running) -> AsyncIterator[httpx2.AsyncClient]:
+    """Of each text a memory, and a turn that no memory is made of."""
+    async with running.http(await running.token()) as http:
+        for word, topic, metadata, said in TEXTS:
+            given: Json = {"text": f"Ann: I prefer the {word}.\nAnn: The {word} is tall?"}
+            given |= {"topic": topic, "metadata": metadata, "occurred_at": said}
+            stored = await http.post("/v1/memories", json=given)
+            assert stored.status_code == 202, stored.text
+        await running.extract()
+        yield http
+
+
+async def search(http: httpx2.AsyncClient, **given: Any) -> list[Json]:
+    query = " ".join(word for word, *_ in TEXTS)
+    answer = await http.post("/v1/search", json={"query": query, "limit": 50, **given})
+    assert answer.status_code == 200, answer.text
+    found: list[Json] = answer.json()["results"]
+    return found
+
+
+def words(texts: list[str]) -> set[str]:
+    return {word for word, *_ in TEXTS for text in texts if word in text}
+
+
+async def test_a_search_finds_memories_and_passages_that_pass_all_filters(
+    ann: httpx2.AsyncClient,
+) -> None:
+    for given, expected in FILTERS:
+        found = await search(ann, **given)
+        for kind in (True, False):
+            texts = [one["text"] for one in found if (one["type"] == "episode") is kind]
+            assert words(texts) == expected, (given, kind)
+
+
+async def test_a_list_has_the_memories_that_pass_all_filters(ann: httpx2.AsyncClient) -> None:
+    for given, expected in FILTERS:
+        page = (await told(ann, "inspect_memories", **given))["data"]
+        assert words([one["text"] for one in page["memories"]]) == expected, given
+        assert page["total"] == len(page["memories"]) == len(expected), given
+
+
+async def test_a_query_has_metadata_as_json(ann: httpx2.AsyncClient) -> None:
+    given = {"metadata": '{"project": "red", "lines": 3}', "said_before": "2022-01-01"}
+    page = (await ann.get("/v1/memories", params=given)).json()
+
+    assert words([one["text"] for one in page["memories"]]) == {"heron"}
+
+
+async def test_a_search_for_a_type_finds_memories_only(ann: httpx2.AsyncClient) -> None:
+    preferences = await search(ann, type="preference")
+
+    assert {one["type"] for one in preferences} == {"preference"}
+    assert words([one["text"] for one in preferences]) == {word for word, *_ in TEXTS}
+    assert await search(ann, type="decision") == []
+
+
+async def test_a_filter_goes_by_when_a_turn_was_said(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    said = [
+        {"role": "user", "content": "I prefer the heron by day.", "at": "2019-02-03"},
+        {"role": "user", "content": "I prefer the heron by night.", "at": "2020-02-03"},
+    ]
+    await ann.post("/v1/memories", json={"messages": said})
+    await running.extract()
+
+    found = await search(ann, said_before="2020-01-01")
+    assert found
+    assert all("by day" in one["text"] for one in found)
+
+
+async def test_a_filter_never_widens_what_a_token_may_see(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    token = await running.token("alice", limited(topics=frozenset({"river"})))
+    async with running.http(token) as http:
+        assert await search(http, topic="birds") == []
+        assert words([one["text"] for one in await search(http, topic="river")]) == {"otter"}
+
+
+async def test_a_new_text_is_found_by_a_filter_that_was_used_before(
+    running: Running, ann: httpx2.AsyncClient
+) -> None:
+    before = await search(ann, metadata={"project": "red"})
+    given = {"text": "Ann: I prefer the stork.", "metadata": {"project": "red"}}
+    await ann.post("/v1/memories", json=given)
+    await running.extract()
+
+    assert len(await search(ann, metadata={"project": "red"})) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"metadata": {"a": [1]}}, "texts, numbers"),
+        ({"metadata": {"a": {}}}, "texts, numbers"),
+        ({"metadata": {"a": "b" * 4_097}}, "4096 bytes"),
+        ({"metadata": "{"}, "metadata"),
+        ({"metadata": '{"a": NaN}'}, ""),
+        ({"metadata": "[" * 10_000}, "metadata"),
+        ({"said_after": "yesterday"}, "said_after must be"),
+        ({"said_before": "2024-05-08T10:00:00"}, "zone"),
+        ({"type": "wish"}, "type"),
+    ],
+)
+async def test_a_filter_that_nothing_can_pass_is_refused_alike_on_every_protocol(
+    running: Running, given: Json, says: str
+) -> None:
+    async with running.http(await running.token()) as http:
+        over_http = (await http.post("/v1/search", json={"query": "x", **given})).json()
+        over_mcp = await told(http, "search_memories", query="x", **given)
+        listed = await told(http, "inspect_memories", **given)
+
+    if says:
+        assert [over_mcp["code"], listed["code"]] == ["INVALID_ARGUMENT"] * 2
+        assert over_http["detail"] == over_mcp["message"] == listed["message"]
+        assert says in over_mcp["message"]
+    else:
+        assert over_http["results"] == []
