@@ -10,7 +10,6 @@ import pytest
 from tests.support.processes import Server, new_token
 
 README = Path(__file__).parents[2] / "README.md"
-FACT = "fact - Ana moved from Porto to Lisbon."
 
 
 @pytest.mark.slow
@@ -37,7 +36,7 @@ async def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> 
             return output.decode()
 
         async with asyncio.timeout(30):
-            while lines[-1:] != [FACT]:
+            while lines[-1:] != said.splitlines()[-1:]:
                 lines += (await printed()).splitlines()
 
     assert list(dict.fromkeys(lines)) in (said.splitlines(), said.splitlines()[1:])
