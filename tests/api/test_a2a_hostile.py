@@ -1,4 +1,4 @@
-"""Nothing that is sent to the A2A door breaks it, slips through it, or comes out of it again."""
+"""Nothing that is sent over A2A breaks it, slips through it, or comes out of it again."""
 
 from collections.abc import AsyncIterator
 from typing import Any

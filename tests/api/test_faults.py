@@ -1,4 +1,4 @@
-"""What callers, the book and the log see when something breaks inside: enough, and no more."""
+"""What callers, the audit log and the log see when something breaks inside: enough, and no more."""
 
 import asyncio
 import json
@@ -145,7 +145,7 @@ async def test_a_read_is_not_answered_while_reads_cannot_be_recorded(
 async def test_a_write_that_cannot_be_entered_in_the_book_does_not_happen(
     running: Running, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The table of the book is gone, as after a mistake of an operator: a real error of the engine,
+    """The table of the audit log is gone, as after an operator's mistake: an error of the engine,
     which is also what its own line runs into.
     """
     token = await running.token()

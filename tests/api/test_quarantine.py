@@ -1,4 +1,4 @@
-"""What is held back, over HTTP; and that nothing leaves by a door that acts on a terminal."""
+"""What is held back, over HTTP; and that nothing leaves over HTTP that acts on a terminal."""
 
 import json
 

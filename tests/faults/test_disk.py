@@ -245,7 +245,7 @@ async def test_a_backup_as_the_documents_say_is_whole_and_a_copy_of_the_file_is_
 
 
 async def test_an_index_of_the_journal_that_is_lost_is_made_again(database: Path) -> None:
-    """Of -shm. (A journal that is lost is told by a checkpoint of the book:
+    """Of -shm. (A journal that is lost is told by a checkpoint of the audit log:
     tests/security/test_audit.py.)
     """
     token = (await new_token(database, ALICE))["token"]

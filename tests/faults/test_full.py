@@ -32,7 +32,7 @@ async def done(running: Running, statements: tuple[str, ...]) -> None:
 
 
 async def test_a_full_disk_is_told_as_what_it_is(serve: Serve) -> None:
-    """507 on the plain doors, a code of its own on all of them."""
+    """507 on the HTTP routes, a code of its own on all of them."""
     headers, store = request(
         "tools/call", {"name": "store_memory", "arguments": {"text": TEXT * 5_000}}, modern=False
     )

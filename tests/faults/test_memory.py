@@ -26,7 +26,7 @@ def used_bytes(process: Process) -> int:
 async def test_without_the_memory_for_a_body_it_is_refused_and_the_server_lives(
     database: Path | str,
 ) -> None:
-    """On each door, again and again; and with the memory it is read."""
+    """On each protocol, again and again; and with the memory it is read."""
     token = (await new_token(database, ALICE))["token"]
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     async with (

@@ -65,7 +65,7 @@ async def test_a_query_whose_caller_has_gone_is_not_gone_on_with(
 
 
 async def test_a_call_that_asks_too_much_of_the_database_is_told_so(serve: Serve) -> None:
-    """On each kind of door: 503 and a code, and the next call is served."""
+    """On each kind of protocol: 503 and a code, and the next call is served."""
     headers, body = request("tools/call", {"name": "inspect_memories"}, modern=False)
     async with serve(query_s=0.1) as running, running.http(await running.token()) as http:
         store = running.application.store

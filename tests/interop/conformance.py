@@ -2,7 +2,7 @@
 
 Most scenarios call tools, resources and prompts that no memory server has. So each revision of
 the protocol is run on both: our server, with a baseline of what it lacks, proves its own answers;
-the fixture, behind the same wall, guard and door, proves everything between it and the client,
+the fixture, behind the same middleware, proves everything between it and the client,
 once as we serve and once streaming, which shows that nothing but our choice of plain JSON is in
 the way of it.
 """

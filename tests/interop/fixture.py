@@ -1,6 +1,6 @@
 """The server that the conformance suite is written for: its tools, resources and prompts.
 
-It takes the place of our MCP server behind our wall, guard and door, so that the suite can test
+It takes the place of our MCP server behind our middleware, so that the suite can test
 those. What each part must do is told by the suite's scenarios.
 """
 

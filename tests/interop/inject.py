@@ -62,9 +62,9 @@ async def _token(built: Application) -> str:
 
 
 def _door(app: Any) -> McpServer:
-    """The MCP door behind the outer wall and the guard, as the composition root built them."""
+    """The MCP endpoint behind the middleware, as the composition root built them."""
     while not hasattr(app, "routes"):
         app = app._app
-    doors = [route.endpoint for route in app.routes if route.path == "/mcp"]
-    assert isinstance(doors[0], McpServer)
-    return doors[0]
+    endpoints = [route.endpoint for route in app.routes if route.path == "/mcp"]
+    assert isinstance(endpoints[0], McpServer)
+    return endpoints[0]

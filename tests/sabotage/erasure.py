@@ -90,7 +90,7 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         ),
     ),
     Breakage(
-        "doors-open-while-emptied",
+        "gate-open-while-emptied",
         "the refusal of tokens for a namespace that is being emptied",
         "recall_server.services.auth.access:Access.issue",
         Never("BeingErased"),

@@ -137,7 +137,7 @@ def test_whatever_is_done_to_the_book_is_named(
     sound = recall(database, "audit", "verify", "--checkpoints", kept)
     before = export(database, tmp_path / "before.jsonl")
     intact = recall(None, "audit", "verify", before, "--checkpoints", kept)
-    # The reads above are in the book too: it goes on from here as it was.
+    # The reads above are in the audit log too: it goes on from here as it was.
     truncate(database, RECORDS)
 
     tamper.do(database)

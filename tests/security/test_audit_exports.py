@@ -1,4 +1,4 @@
-"""An export of the book, tampered with on its way, and who is trusted."""
+"""An export of the audit log, tampered with on its way, and who is trusted."""
 
 import errno
 import json
@@ -41,7 +41,7 @@ pytestmark = [
     on_sqlite,
 ]
 
-# Ten of the book, and the one that the export leaves.
+# Ten of the audit log, and the one that the export leaves.
 RECORDS = 11
 Lines = list[Record]
 

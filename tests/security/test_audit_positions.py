@@ -37,7 +37,7 @@ async def test_fifty_changes_at_once_in_two_processes_make_one_chain(
 
 
 async def test_a_change_whose_token_is_revoked_meanwhile_is_refused(open_app: Open) -> None:
-    """Behind the lock every revocation is seen that is in the book."""
+    """Behind the lock every revocation is seen that is in the audit log."""
     async with open_app() as built:
         await enter(built, ALICE)
         (token,) = await built.services.access.tokens(ALICE)

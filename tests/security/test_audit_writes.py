@@ -1,4 +1,4 @@
-"""How the book is written: with the effect or not at all, one after the
+"""How the audit log is written: with the effect or not at all, one after the
 other, and never again touched.
 """
 

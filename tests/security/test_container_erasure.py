@@ -207,7 +207,7 @@ async def test_a_limited_token_erases_its_own_container_only(open_app: Open) -> 
 
 
 async def test_the_doors_erase_a_container_for_those_who_may(running: Running) -> None:
-    """Scopes, limits, holds, and the line in the book."""
+    """Scopes, limits, holds, and the line in the audit log."""
     access_scope = AccessScope(containers=frozenset({RED}))
     may = TokenRequest(Rights(DEFAULT_SCOPES | {Scope.ERASE}, access_scope))
     may_not = TokenRequest(Rights(DEFAULT_SCOPES, access_scope))

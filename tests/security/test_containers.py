@@ -361,7 +361,7 @@ async def test_a_child_is_limited_to_rooms_of_its_parent_and_whoami_tells_it(
     assert (await ann.get("/v1/whoami")).json()["containers"] is None
 
 
-# --- the other doors ---
+# --- the other protocols ---
 
 
 async def test_a_container_is_made_by_being_named(running: Running) -> None:

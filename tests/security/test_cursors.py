@@ -25,7 +25,7 @@ GARBAGE = ("x", "A" * 200, "\u00e9", "A" * 5_000, "=", " ")
 
 @dataclass(frozen=True)
 class Listing:
-    """A list of a door: how it is asked for, with a cursor or without, and its next cursor."""
+    """A list of a protocol: how it is asked for, with a cursor or without, and its next cursor."""
 
     ask: Callable[..., Awaitable[httpx2.Response]]
     next: Callable[[Any], str]

@@ -1,4 +1,4 @@
-"""Erasing through the doors, as a caller whose token dies with it."""
+"""Erasing through the protocols, as a caller whose token dies with it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

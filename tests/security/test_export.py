@@ -140,7 +140,7 @@ async def test_it_has_all_of_the_namespace_and_nothing_of_another(open_app: Open
         alices, bobs = await exported(built), await exported(built, BOB)
 
     assert b"bobcanary" not in alices
-    assert b"secretcanary" not in alices  # nor what opens her webhook's door
+    assert b"secretcanary" not in alices  # nor what opens her webhook's address
     assert b"https://hooks.example.com/in" in alices
     assert bobs.count(b"bobcanary") > 2
     assert {e["kind"] for e in records(bobs)} >= {"episode", "memory", "audit"}

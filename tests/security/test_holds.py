@@ -1,4 +1,4 @@
-"""What must be kept is not erased, and who tried is in the book."""
+"""What must be kept is not erased, and who tried is in the audit log."""
 
 import asyncio
 import json
@@ -87,7 +87,7 @@ async def test_a_hold_needs_a_namespace_and_a_reason(open_app: Open) -> None:
 
 
 async def test_whoever_asks_is_told_with_409_and_the_book_knows(running: Running) -> None:
-    """At every door that erases."""
+    """At every protocol that erases."""
     token = await running.token()
     async with running.http(token) as http, running.client(token, LEGACY) as client:
         await hold(running.application)

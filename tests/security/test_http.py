@@ -38,7 +38,7 @@ def stats(token: str) -> tuple[list[str], bytes]:
 
 @on_sqlite
 async def test_one_of_two_lengths_is_a_lie(serve: Serve) -> None:
-    """On every door: one answer, and the connection is closed."""
+    """On every protocol: one answer, and the connection is closed."""
     async with serve() as running:
         token = await running.token()
         lines, body = stats(token)
@@ -261,7 +261,7 @@ async def test_an_unknown_verb_is_not_taken_for_another(serve: Serve, method: st
 
 @on_sqlite
 async def test_a_page_of_another_origin_gets_nowhere(serve: Serve) -> None:
-    """On every door."""
+    """On every protocol."""
     async with (
         serve(allowed_origins="https://app.example") as running,
         running.http(await running.token()) as http,

@@ -1,4 +1,4 @@
-"""The wall between tenants at every door: what is another's is as if it had never been."""
+"""The wall between tenants at every protocol: what is another's is as if it had never been."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -52,7 +52,7 @@ async def replicas(database: Path | str, open_app: Open) -> AsyncIterator[list[R
 
 @on_sqlite
 async def test_every_operation_of_every_door_is_held_to_the_wall(running: Running) -> None:
-    """A new door without a case of its own fails here."""
+    """A new protocol without a case of its own fails here."""
     asked = {one.name: one for one in operations(running)}
 
     assert set(asked) == {*CASES, *WITHOUT_ID}
@@ -112,7 +112,7 @@ async def test_anothers_id_is_answered_like_one_that_never_was(
 async def test_what_takes_no_id_tells_nothing_of_another(
     replicas: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither words, ids nor counts, at any door, though the server has
+    """Neither words, ids nor counts, at any protocol, though the server has
     just answered Alice the same; and no cache may keep any of it.
     """
     monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for

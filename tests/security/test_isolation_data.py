@@ -57,7 +57,7 @@ def _house(name: str) -> str:
 async def test_names_that_look_alike_are_strangers(
     running: Running, neighbours: dict[str, httpx2.AsyncClient]
 ) -> None:
-    """Searching, listing, exporting and reading the book meet one name exactly."""
+    """Searching, listing, exporting and reading the audit log meet one name exactly."""
     for name, http in neighbours.items():
         found = await call(http, "search_memories", query="favourite house", limit=50)
         listed = await call(http, "inspect_memories", limit=50)

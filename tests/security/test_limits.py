@@ -40,17 +40,17 @@ class Gate(HashEmbedder):
             await self._came.wait_for(lambda: self._count >= count)
 
 
-@pytest.mark.parametrize("door", ROUTES)
+@pytest.mark.parametrize("protocol", ROUTES)
 async def test_a_token_may_make_so_many_calls_a_minute(
-    serve: Serve, clock: Clock, door: str
+    serve: Serve, clock: Clock, protocol: str
 ) -> None:
     async with serve(token_calls_per_minute=3) as running:
         alice, second, bob = [await running.token(name) for name in ("alice", "alice", "bob")]
-        taken = [(await called(running, alice, door))[0] for _ in range(3)]
-        status, headers, body = await called(running, alice, door)
-        others = [(await called(running, token, door))[0] for token in (second, bob)]
+        taken = [(await called(running, alice, protocol))[0] for _ in range(3)]
+        status, headers, body = await called(running, alice, protocol)
+        others = [(await called(running, token, protocol))[0] for token in (second, bob)]
         clock.pass_(timedelta(seconds=int(headers["retry-after"])))
-        after = (await called(running, alice, door))[0]
+        after = (await called(running, alice, protocol))[0]
 
     assert taken == [200, 200, 200]
     assert (status, body["code"]) == (429, "RATE_LIMITED")

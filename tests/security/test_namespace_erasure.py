@@ -129,7 +129,7 @@ async def test_others_write_between_the_batches(
 
 @pytest.mark.slow
 async def test_work_under_way_brings_nothing_back(open_app: Open) -> None:
-    """An extraction is fenced off by the closing of the doors, and what is stored
+    """An extraction is fenced off by the closing of the namespace, and what is stored
     at that moment is emptied with the rest.
     """
     rng = random.Random(20260301)

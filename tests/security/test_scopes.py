@@ -79,7 +79,7 @@ async def _check(one: Operation, http: object, scope: Scope) -> None:
 
 
 async def test_what_is_refused_changes_nothing_and_stands_in_the_book(running: Running) -> None:
-    """No rows but the line in the book."""
+    """No rows but the line in the audit log."""
     alice = namespace("alice")
     token, info = await running.issued("alice", TokenRequest(Rights(frozenset({Scope.READ}))))
     headers, body = request(

@@ -28,14 +28,14 @@ async def test_a_statement_that_names_no_tenant_sees_one_only(
         submission = Submission("Ben: I live in Porto.", "life")
         await application.services.ingest.remember(context(application, BOB), submission)
         driver = application.store.driver
-        doors = (
+        protocols = (
             driver.transaction(namespace=ALICE, write=False),
             driver.transaction(namespace=ALICE, write=True),
             driver.transaction(namespace=ALICE, write=True, erasing=True),
             driver.snapshot(ALICE),
         )
-        for door in doors:
-            async with door as connection:
+        for protocol in protocols:
+            async with protocol as connection:
                 for table in tables:
                     rows = await connection.fetch(said.format(table), {})
                     assert [row["namespace"] for row in rows] == [ALICE], table
@@ -84,9 +84,9 @@ async def test_no_query_of_memories_finds_anothers_by_its_id(open_app: Open) -> 
         seen = {}
         for tenant in (ALICE, BOB):
             async with application.store.transaction(tenant, write=False) as tx:
-                shelf, ids = tx.memories, [bobs.id]
-                by_ids = (shelf.get, shelf.active, shelf.items, shelf.citations)
+                memories, ids = tx.memories, [bobs.id]
+                by_ids = (memories.get, memories.active, memories.items, memories.citations)
                 seen[tenant] = [len(await read(ids)) for read in by_ids]
-                seen[tenant].append(len(await shelf.lineage(bobs.id)))
+                seen[tenant].append(len(await memories.lineage(bobs.id)))
 
     assert seen == {ALICE: [0] * 5, BOB: [1] * 5}

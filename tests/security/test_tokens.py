@@ -66,7 +66,7 @@ async def _lines(running: Running, operation: str) -> list[Json]:
 
 
 async def test_whatever_the_reason_a_refusal_reads_the_same(running: Running, clock: Clock) -> None:
-    """Who shows it learns nothing; the log and the book know why."""
+    """Who shows it learns nothing; the log and the audit log know why."""
     revoked, info = await running.issued("alice")
     expired = await running.token("alice", TokenRequest(expires_in=SECOND))
     used_up = await running.token("alice", TokenRequest(uses=1))

@@ -162,7 +162,7 @@ def moved(seq: int, digest: str) -> str:
 
 
 def stolen(database: Database) -> bytes:
-    """The key of the book, as a thief of the server's key has it."""
+    """The key of the audit log, as a thief of the server's key has it."""
 
     async def act(built: Application) -> bytes:
         return built.key.derive(PURPOSE)

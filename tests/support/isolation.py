@@ -243,7 +243,7 @@ class Alice:
 
 
 async def furnished(running: Running) -> Alice:
-    """Alice's, through the doors, as a client would."""
+    """Alice's, through the protocols, as a client would."""
     token, bob = await running.token("alice", ALL), await running.token("bob", ALL)
     ids: dict[str, str] = {"subject": "Quentin", "container": "projects/red"}
     async with running.http(token) as http:

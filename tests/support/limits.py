@@ -11,9 +11,9 @@ ROUTES = {"mcp": TOOLS, "a2a": TASKS}
 SEARCH: Call = ("/mcp", "tools/call", {"name": "search_memories", "arguments": {"query": "tea"}})
 
 
-async def called(running: Running, token: str, door: str = "mcp") -> tuple[int, Json, Json]:
+async def called(running: Running, token: str, protocol: str = "mcp") -> tuple[int, Json, Json]:
     """Status, headers and body of one call."""
-    path, method, params = ROUTES.get(door, SEARCH)
+    path, method, params = ROUTES.get(protocol, SEARCH)
     headers, body = request(method, params, modern=False)
     async with running.http(token) as http:
         answer = await http.post(path, json=body, headers={**headers, "A2A-Version": "1.0"})

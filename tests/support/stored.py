@@ -44,7 +44,7 @@ async def done(store: Store) -> bool:
 
 
 async def applied(store: Store) -> Counter[str]:
-    """How often the book says that each job was applied."""
+    """How often the audit log says that each job was applied."""
     lines = await select(
         store, "SELECT ids FROM tool_call_records WHERE operation IN ('extract', 'embed')"
     )
