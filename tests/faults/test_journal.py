@@ -42,7 +42,7 @@ async def write(application: Application, pieces: int) -> None:
 
 async def test_a_snapshot_that_is_held_too_long_is_let_go(open_app: Open) -> None:
     """Whether it is read from or not; and a second one is as good as ever."""
-    async with open_app(export_s=0.2) as application, asyncio.timeout(WITHIN_S):
+    async with open_app(export_s=1.0) as application, asyncio.timeout(WITHIN_S):
         await enter(application)
         await remember(application, TEXT)
 

@@ -37,9 +37,10 @@ def held(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str
 
 
 def unit(count: int, seed: int) -> Floats:
+    """As they are read again, with half precision."""
     made = np.random.default_rng(seed).standard_normal((count, DIMENSIONS)).astype(np.float32)
     rows: Floats = made / np.linalg.norm(made, axis=1, keepdims=True)
-    return rows
+    return vector_cache.unpacked([{"vector": vector_cache.packed(row)} for row in rows])
 
 
 async def put(store: Store, rows: Floats, first: int = 0) -> None:
