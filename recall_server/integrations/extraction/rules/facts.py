@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
-from recall_server.integrations.extraction.rules.language import Table, table
+from recall_server.integrations.extraction.rules.language import Table, table, times
 
 _SUBJECT_WORDS_MAX = 5
 _VALUE = (
@@ -17,6 +17,8 @@ _VALUE = (
 )
 _NAME = r"(?P<v>[A-ZÀ-Þ][\w'’-]{1,30}(?: [A-ZÀ-Þ][\w'’-]{1,30}){0,2})"
 _PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
+# Their values are times themselves, or instructions that name one.
+_TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
 _MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
 _REST = re.compile(r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) ")
 
@@ -88,6 +90,18 @@ def _rows(name: str) -> tuple[_Row, ...]:
         literals = _literals(written) if language.spaced else ()
         rows.append(_Row(attribute, compiled, anchored, "not" in flags, literals))
     return tuple(rows)
+
+
+@cache
+def _time(name: str) -> re.Pattern[str]:
+    """Return the pattern of the time behind a value, or before it where words have no blanks."""
+    language = table(name)
+    time = language.data["facts"]["time"]
+    for hole in ("months", "weekdays", "numbers"):
+        time = time.replace(f"{{{hole}}}", f"(?i:{language.data[hole].replace(' ', '|')})")
+    if language.spaced:
+        return re.compile(rf",?[ ](?:{time}|{times(name).pattern})(?!\w).*")
+    return re.compile(rf"^(?:(?:{time}|{times(name).pattern})[はにのから、]*)+|(?:已经)?(?:{time})$")
 
 
 @cache
@@ -173,6 +187,8 @@ def _found(
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
     value = (parts.get("v") or "").strip(" \"'“”*_`")
+    if row.attribute not in _TIMED:
+        value = _time(language.name).sub("", value)
     first = value.split(" ")[0].lower()
     if language.name == "en":
         value = _MY.sub(lambda match: "them" if match[0].lower() == "me" else "their", value)
@@ -227,4 +243,6 @@ def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | 
 def corrected(found: Found, text: str, language: Table) -> Found:
     """Add the value that "X, not Y" replaces."""
     match = re.search(language.data["instead"], text)
-    return replace(found, replaces=match["o"].strip()) if match and not found.replaces else found
+    if match is None or found.replaces or found.fact.value not in text[: match.start()][-80:]:
+        return found
+    return replace(found, replaces=match["o"].strip())

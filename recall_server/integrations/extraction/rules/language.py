@@ -139,7 +139,11 @@ def times(name: str) -> re.Pattern[str]:
 
 @cache
 def _function_words() -> dict[str, frozenset[str]]:
-    own = {name: frozenset(table(name).data["detect"].split()) for name in LANGUAGES[:4]}
+    lists = ("detect", "months", "weekdays")
+    own = {
+        name: frozenset(" ".join(table(name).data[one] for one in lists).split())
+        for name in LANGUAGES[:4]
+    }
     return own | {name: frozenset(words.split()) for name, words in _OTHERS.items()}
 
 
