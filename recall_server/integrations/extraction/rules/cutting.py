@@ -169,6 +169,8 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
     if not word or dot + 1 != end:
         return False
     last = word[0].lower().lstrip("([\"'")
+    if last in table.data["counted"].split():
+        return text[end : end + 2].strip().isdigit()
     if last in table.data["abbreviations"].split() or (len(last) == 1 and last.isalpha()):
         return bool(text[end : end + 3].strip())
     ordinal = table.name == "de" and last.isdigit() and len(last) <= 2

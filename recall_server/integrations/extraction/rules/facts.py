@@ -165,7 +165,7 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
         for whom, at in _subjects(said, start, subject):
             for row in _rows(language.name):
                 match = row.pattern.match(said, at) if row.anchored else None
-                if match:
+                if match and (whom or not start or language.has("words.first", said[:start])):
                     return _found(row, match, whom, speaker, language)
     return None
 
@@ -225,10 +225,11 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
         return speaker.entity
     if re.fullmatch(facts["we"], whom, re.IGNORECASE):
         return "team"
-    owned = re.match(rf"(?:{facts['my']}) ?", whom, re.IGNORECASE)
+    owned = re.match(rf"(?:{facts['my']})(?: |$|(?=[^\x00-\u2fff]))", whom, re.IGNORECASE)
     if owned:
         name = re.search(r" (?P<name>[A-ZÀ-Þ]\w+)$", whom) if language.name != "de" else None
-        return name["name"] if name else f"{speaker.entity}'s {whom[owned.end() :]}"
+        thing = whom[owned.end() :]
+        return name["name"] if name else f"{speaker.entity}'s {thing}" if thing else speaker.entity
     return re.sub(rf"^(?:{facts['the']}) ", "", whom, flags=re.IGNORECASE)
 
 
@@ -243,6 +244,8 @@ def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | 
 def corrected(found: Found, text: str, language: Table) -> Found:
     """Add the value that "X, not Y" replaces."""
     match = re.search(language.data["instead"], text)
-    if match is None or found.replaces or found.fact.value not in text[: match.start()][-80:]:
+    fact = found.fact
+    if match is None or found.replaces:
         return found
-    return replace(found, replaces=match["o"].strip())
+    beside = text[: match.start()].endswith(fact.value) or fact.attribute.startswith("uses_for_")
+    return replace(found, replaces=match["o"].strip()) if beside or not language.spaced else found

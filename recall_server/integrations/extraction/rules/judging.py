@@ -144,6 +144,9 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     points += _FACT if imperative and (precise or "rule" in cues or setting.item) else 0.0
     if language.has("words.you", text) and not (imperative or "rule" in cues or found):
         points += 0.0 if setting.document else _POINTS_AWAY * (1 if precise else 2)
+    if text[:1].isdigit() and language.spaced and not (setting.item or setting.document or first):
+        # "9 kids, start at 3pm": of what, only the question before it says.
+        points = 0.0
     type_ = _type(cues, found, imperative=imperative, first=bool(first))
     return Verdict(points, type_, imperative, task=due and "state" not in cues)
 

@@ -111,6 +111,7 @@ class _Reader:
         self.said: _Before | None = None
         self.said_by: dict[str, _Before] = {}
         self.sender: str | None = None
+        self.called: str | None = None
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
         self.labels = _labels(passage.text, speakers)
@@ -216,7 +217,9 @@ class _Reader:
             self.said_by[speaker.shown] = self.before
 
     def _with_steps(self, found: list[Piece]) -> Iterator[Piece]:
-        """Join the numbered items under a heading that says how something is done."""
+        """Join numbered items that are steps: most begin with an order or a command, or the
+        heading says how something is done.
+        """
         at = 0
         heading = self.heading
         while at < len(found):
@@ -225,12 +228,19 @@ class _Reader:
                 heading = self.passage.text[piece.start : piece.end]
             while end < len(found) and found[end].number >= piece.number == 1:
                 end += 1
-            if end - at > 1 and self.language.has("keep.howto", heading):
+            steps = sum(map(self._is_step, found[at:end])) * 2 >= end - at
+            rules = self.language.has("keep.rules", heading)
+            if end - at > 1 and (self.language.has("keep.howto", heading) or (steps and not rules)):
                 start = self.passage.text.rfind("\n", 0, piece.start) + 1
                 yield replace(piece, start=start, end=found[end - 1].end, kind=Kind.STEPS)
             else:
                 yield from found[at:end]
             at = end
+
+    def _is_step(self, piece: Piece) -> bool:
+        text = self.passage.text[piece.start : piece.end]
+        orders = any(self.language.starts(cue, text) for cue in ("keep.order", "keep.step"))
+        return orders or text.startswith(("`", "$ "))
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
         """Return who "I" is; None for an assistant, whose words are no facts about anybody."""
@@ -378,6 +388,8 @@ class _Reader:
             fact = verdict.type is MemoryType.FACT
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
+        if verdict.instructs and self.document and not language.has("keep.request", clause.text):
+            return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
     def _of_heading(self, clause: Clause, heading: str) -> tuple[Found | None, str]:
@@ -407,7 +419,9 @@ class _Reader:
         language = self.language
         key, value = _value(text)
         key, at = key.strip("* "), piece.end - len(value)
-        if not value.strip() or "?" in value or says_nothing(value, language, Setting(item=True)):
+        if not value.strip() or "?" in value or language.starts("drop.key", key):
+            return
+        if says_nothing(value, language, Setting(item=True)):
             return
         opens = _openers(language.name).match(f"{key}: ") or language.starts("keep.remember", key)
         if opens or size(value, language) > _VALUE_WORDS_MAX:
@@ -498,14 +512,19 @@ class _Reader:
         found: Found | None = None, before: _Before | None = None, question: str = "",
     ) -> int | None:  # fmt: skip
         """Keep a clause as a candidate; return its place, or None where it would be too long."""
-        language, turn = self.language, voice.turn
+        language, turn, speaker = self.language, voice.turn, voice.speaker
+        if speaker.entity == "user" and self.called:
+            speaker = replace(speaker, shown=self.called)
+        if found and clause.kind is not Kind.PAIR:
+            fact = found.fact
+            self.called = fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
         base = turn.said_at or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
-            voice.speaker,
+            speaker,
             heading,
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
@@ -527,7 +546,7 @@ class _Reader:
                 if found is None and old and old.fact:
                     found = before.found
         if question:
-            text = f"{question} – {voice.speaker.shown}: {cleaned(clause.text)}"
+            text = f"{question} – {speaker.shown}: {cleaned(clause.text)}"
         if len(text) > TEXT_CHARS_MAX:
             return None
         self.kept.append(
