@@ -263,10 +263,10 @@ Je préfère le thé. Non, plutôt le café.
   fact | 用户：我对花生过敏。 | user, allergic_to, 花生
 我叫李明，今年34岁，已婚，有两个孩子，住在上海。
   fact | 用户：我叫李明。 | user, name, 李明
-  fact | 用户：我今年34岁。 | user, age, 34
-  fact | 用户：我已婚。 | user, relationship_status, 已婚
-  fact | 用户：我有两个孩子。 | user, has_child, 两个孩子
-  fact | 用户：我住在上海。 | user, lives_in, 上海
+  fact | 李明：我今年34岁。 | user, age, 34
+  fact | 李明：我已婚。 | user, relationship_status, 已婚
+  fact | 李明：我有两个孩子。 | user, has_child, 两个孩子
+  fact | 李明：我住在上海。 | user, lives_in, 上海
 请记住：我妻子的生日是10月12日。
   fact | 用户：我妻子的生日是10月12日。 | user's 妻子, birthday, 10月12日
 叫我小王就行。

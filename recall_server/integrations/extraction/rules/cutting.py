@@ -165,15 +165,16 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
 
 def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool:
     """Whether a full stop belongs to an abbreviation or an ordinal number."""
-    word = text[max(start, dot - 12) : dot].split()[-1:]
-    if not word or dot + 1 != end:
+    words = text[max(start, dot - 12) : dot].split()
+    if not words or dot + 1 != end:
         return False
-    last = word[0].lower().lstrip("([\"'")
+    last = words[-1].lower().lstrip("([\"'")
     if last in table.data["counted"].split():
         return text[end : end + 2].strip().isdigit()
     if last in table.data["abbreviations"].split() or (len(last) == 1 and last.isalpha()):
         return bool(text[end : end + 3].strip())
-    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2
+    clock = words[:-1] and words[-2] in ("um", "gegen")
+    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2 and not clock
     return ordinal or bool(_LOWER.match(text, end) and last.isdigit())
 
 

@@ -15,7 +15,8 @@ _VALUE = (
     r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|,(?=\d{3})){1,60}?)"
     r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|%s))"
 )
-_NAME = r"(?P<v>[A-ZÀ-Þ][\w'’-]{1,30}(?: [A-ZÀ-Þ][\w'’-]{1,30}){0,2})"
+_TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
+_NAME = rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
 _PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
 # Their values are times themselves, or instructions that name one.
 _TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
@@ -186,7 +187,7 @@ def _found(
     row: _Row, match: re.Match[str], whom: str, speaker: Speaker, language: Table
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
-    value = (parts.get("v") or "").strip(" \"'“”*_`")
+    value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
     if row.attribute not in _TIMED:
         value = _time(language.name).sub("", value)
     first = value.split(" ")[0].lower()

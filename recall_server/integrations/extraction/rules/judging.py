@@ -144,10 +144,10 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     points += _FACT if imperative and (precise or "rule" in cues or setting.item) else 0.0
     if language.has("words.you", text) and not (imperative or "rule" in cues or found):
         points += 0.0 if setting.document else _POINTS_AWAY * (1 if precise else 2)
-    if text[:1].isdigit() and language.spaced and not (setting.item or setting.document or first):
-        # "9 kids, start at 3pm": of what, only the question before it says.
+    if _counts(text, language) and not (setting.item or setting.heading or first or found):
         points = 0.0
-    type_ = _type(cues, found, imperative=imperative, first=bool(first))
+    own = bool(first or language.starts("keep.elided", text))
+    type_ = _type(cues, found, imperative=imperative, first=own)
     return Verdict(points, type_, imperative, task=due and "state" not in cues)
 
 
@@ -161,6 +161,12 @@ def _type(cues: set[str], found: Found | None, *, imperative: bool, first: bool)
     if imperative or ("preference" in cues and (not found or found.is_habit)):
         return MemoryType.PREFERENCE
     return MemoryType.PROCEDURE if "must" in cues and not first else MemoryType.FACT
+
+
+def _counts(text: str, language: Table) -> bool:
+    """Whether a clause begins with a number ("9 kids, start at 3pm"), of what is not said."""
+    first = text.split(" ", 1)[0].lower()
+    return language.spaced and (first[:1].isdigit() or first in language.data["numbers"].split())
 
 
 def _is_definite(text: str, language: Table) -> bool:

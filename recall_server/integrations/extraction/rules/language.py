@@ -138,6 +138,12 @@ def times(name: str) -> re.Pattern[str]:
 
 
 @cache
+def labels(name: str) -> frozenset[str]:
+    """Return the words of all tables for a kind of speaker: `users` or `silent`."""
+    return frozenset(word for one in LANGUAGES for word in table(one).data[name].split())
+
+
+@cache
 def _function_words() -> dict[str, frozenset[str]]:
     lists = ("detect", "months", "weekdays")
     own = {

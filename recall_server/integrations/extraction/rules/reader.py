@@ -37,7 +37,7 @@ from recall_server.integrations.extraction.rules.judging import (
     size,
     specifics,
 )
-from recall_server.integrations.extraction.rules.language import Table, detect, table
+from recall_server.integrations.extraction.rules.language import Table, detect, labels, table
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -51,8 +51,6 @@ _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
-_SILENT = re.compile(r"(?:assistant|ai|bot|model|system|tool|claude|chatgpt|gpt|gemini|copilot)\b")
-_USERS = frozenset(["user", "human", "me", "customer", "client", "you"])
 _GENERIC = re.compile(
     r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
     r"|introduction|details|facts|misc|general|other|about|kontext|entscheidung|alternativen"
@@ -210,7 +208,8 @@ class _Reader:
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")):
-            self.question = _Before(cleaned(last), part[-1].start)
+            opened = cleaned(self._opened(0, last)[1])
+            self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
 
     def _remember(self, speaker: Speaker | None) -> None:
         if self.before is not None and speaker is not None:
@@ -251,12 +250,12 @@ class _Reader:
         named = _PARENTHESES.search(line) if turn.speaker else None
         if named and named[1][0].isalpha():
             return Speaker(named[1], named[1])
-        words = label.lower().split()
-        if _SILENT.match(label.lower()) or words[-1] in ("assistant", "bot", "agent"):
+        words = re.findall(r"\w+", label.lower())
+        if not labels("silent").isdisjoint([words[0], words[-1]]) or words[-1] == "agent":
             return None
-        if words[0] in ("customer", "client"):
-            return Speaker("user", f"The {words[0]}" if self.language.name == "en" else label)
-        if words[0] in _USERS:
+        if words[0] in ("customer", "client") and self.language.name == "en":
+            return Speaker("user", f"The {words[0]}")
+        if words[0] in labels("users"):
             return Speaker("user", self.language.data["user"])
         return Speaker(label, label)
 
@@ -346,6 +345,7 @@ class _Reader:
         found = self._in_place(corrected(found, text, language)) if found else None
         listed = clause.kind is Kind.ITEM
         heading = self.heading if listed or self.document else ""
+        heading = "" if heading.lower() in text.lower() else heading
         leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
         named = bool(voice.turn.speaker) and voice.speaker.entity != "user"
@@ -388,7 +388,9 @@ class _Reader:
             fact = verdict.type is MemoryType.FACT
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
-        if verdict.instructs and self.document and not language.has("keep.request", clause.text):
+        item = clause.kind is Kind.ITEM
+        told = self.heading and not language.has("keep.request", clause.text)
+        if verdict.instructs and self.document and (item or told):
             return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
@@ -399,6 +401,8 @@ class _Reader:
         facts = (find_fact(one, Speaker(about, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
         order = self.language.starts("keep.order", clause.text)
+        if found and found.fact.entity == about and self._has_date(about):
+            found = None
         return None if order else found, _ABOUT.sub("", heading)
 
     def _take_back(self) -> None:
@@ -414,6 +418,11 @@ class _Reader:
             return text
         return subject + text[match.end() :]
 
+    def _has_date(self, heading: str) -> bool:
+        """Whether a heading names a day: a "today" below it may be another day than the text's."""
+        months = self.language.data["months"].replace(" ", "|")
+        return re.search(rf"\d.*(?:{months}|月)|(?:{months}).*\d", heading, re.IGNORECASE) is not None
+
     def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
         """Keep a `Key: value` line; of a long value each sentence, under its key."""
         language = self.language
@@ -423,7 +432,9 @@ class _Reader:
             return
         if says_nothing(value, language, Setting(item=True)):
             return
-        opens = _openers(language.name).match(f"{key}: ") or language.starts("keep.remember", key)
+        decides = language.starts("keep.decision", key) is not None
+        opens = language.starts("keep.remember", key) or (_GENERIC.fullmatch(key) and not decides)
+        opens = opens or _openers(language.name).match(f"{key}: ")
         if opens or size(value, language) > _VALUE_WORDS_MAX:
             before = self.headings
             self.headings = before if opens else {**before, 6: key}
@@ -436,13 +447,14 @@ class _Reader:
         about = _ABOUT.sub("", heading)
         entity = about if heading and voice.speaker.entity == "user" else voice.speaker.entity
         found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
-        if found and not heading and self.document and found.fact.attribute in _OF_THINGS:
+        if found and (not heading or self._has_date(heading)) and self.document and found.fact.attribute in _OF_THINGS:
             found = None
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
         self._keep(
             Clause(piece.start, piece.end, f"{key}: {value}", piece.kind),
-            Verdict(points, MemoryType.FACT), voice, heading=whose, found=found,
+            Verdict(points, MemoryType.DECISION if decides else MemoryType.FACT),
+            voice, heading=whose, found=found,
         )  # fmt: skip
 
     def _answers(self, piece: Piece, text: str, voice: _Voice) -> bool:
@@ -452,6 +464,9 @@ class _Reader:
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
         yes = language.starts("drop.answer_yes", text)
+        chatter = language.starts if language.spaced else language.search
+        if chatter("drop.chatter", self._opened(0, text)[1]):
+            return False
         if language.has("drop.judges", text) or (text.rstrip().endswith(("!", "！")) and not yes):
             return False
         if language.starts("drop.greeting", text) and not yes:
@@ -522,6 +537,8 @@ class _Reader:
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
+        if turn.said_at is None and self._has_date(self.heading):
+            when = None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
             speaker,

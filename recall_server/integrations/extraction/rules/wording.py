@@ -233,7 +233,7 @@ def _relative(text: str, base: datetime, language: Table) -> When | None:
 def _patterns(name: str) -> tuple[list[tuple[re.Pattern[str], str, int]], re.Pattern[str]]:
     language = table(name)
     relative = language.data["relative"]
-    bounded = r"(?<![\w'])(?:%s)(?!\w)" if language.spaced else "(?:%s)"
+    bounded = r"(?<![\w'])(?:%s)(?!\w| of\b)" if language.spaced else "(?:%s)"
     rows = [
         (re.compile(bounded % words, re.IGNORECASE), unit, offset)
         for unit in _UNITS
