@@ -12,7 +12,7 @@ from recall_server.integrations.extraction.rules.language import Table, times
 KEPT_FROM = 3.0
 _TASK_WORDS = 8
 _WORDS_MIN = 2
-_UNSURE = ("hypothetical", "quoted", "hedge", "guess", "pep")
+_UNSURE = ("hypothetical", "quoted", "hedge", "guess")
 _INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
 # What each cue of a table is worth; a clause is kept from three points.
 _WORTH = {
@@ -93,6 +93,8 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
         return True
     if language.has("drop.taken_back", text):
         return True
+    if language.has("drop.pep", text):
+        return True
     if setting.item or setting.document:
         unsure = any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         return unsure and not language.starts("keep.order", text)
@@ -101,7 +103,7 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     if language.starts("drop.greeting", text) and size(text, language) <= 4:
         return True
     rule = language.has("keep.rule", text) or language.has("keep.remember", text)
-    if any(language.has(f"drop.{cue}", text) for cue in ("hypothetical", "quoted", "pep")):
+    if any(language.has(f"drop.{cue}", text) for cue in ("hypothetical", "quoted")):
         return True
     if language.has("drop.condition", text) and not rule:
         return True
@@ -133,11 +135,13 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
     related = language.has("words.relation", text) or (first and "event" in cues and words > 4)
     imperative = bool(language.starts("keep.order", text)) and not found
     instructed = imperative or cues & _INSTRUCTED
-    if not (found or precise or setting.item or related or instructed):
+    habit = first and language.has("keep.habit", text)
+    custom = habit and language.has("words.we", text)
+    if not (found or precise or setting.item or related or instructed or custom):
         points += _POINTS_AWAY
     due = bool(precise and not first and language.has("keep.due", text)) and words <= _TASK_WORDS
     points += _FIRST * (due and setting.named)
-    if "must" in cues or (first and language.has("keep.habit", text)):
+    if "must" in cues or habit:
         points += 1.0
     if (precise or "must" in cues) and not first and _is_definite(text, language):
         points += 1.0
@@ -154,7 +158,7 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
 def _type(cues: set[str], found: Found | None, *, imperative: bool, first: bool) -> MemoryType:
     if found and found.is_preference:
         return MemoryType.PREFERENCE
-    if "decision" in cues:
+    if "decision" in cues and not imperative:
         return MemoryType.DECISION
     if "procedure" in cues and not found:
         return MemoryType.PROCEDURE

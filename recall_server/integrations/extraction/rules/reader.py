@@ -54,7 +54,7 @@ _NEW_WORDS_MAX = 6
 _GENERIC = re.compile(
     r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
     r"|introduction|details|facts|misc|general|other|about|kontext|entscheidung|alternativen"
-    r"|konsequenzen|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
+    r"|konsequenzen|(?:about|über|sobre|à propos de) (?:me|mich|mí|moi|us|uns)|关于我|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
     r"\W*)\W*",
     re.IGNORECASE,
 )
@@ -110,6 +110,7 @@ class _Reader:
         self.said_by: dict[str, _Before] = {}
         self.sender: str | None = None
         self.called: str | None = None
+        self.tasked = False
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
         self.labels = _labels(passage.text, speakers)
@@ -181,12 +182,13 @@ class _Reader:
             and alone
             and len(line) <= HEADING_CHARS_MAX
             and line[-1:] not in ".!?。！？"
+            and not self.language.starts("drop.greeting", line)
             and (line.isupper() or (first and len(self.passage.text) > piece.end + 1))
         )
 
     def _utterance(self, part: list[Piece], label: str | None, turn: Turn) -> None:
         text, speaker = self.passage.text, self._speaker(label, turn)
-        self.before, self.said = None, None
+        self.before, self.said, self.tasked = None, None, False
         if speaker is not None and label:
             self.said = self.said_by.get(speaker.shown)
         said = text[part[0].start : part[-1].end]
@@ -355,6 +357,8 @@ class _Reader:
             return
         if found and found.fact.attribute != "nickname" and language.starts("keep.order", text):
             found = None
+        if not (listed or self.document) and self._is_task(text):
+            return
         verdict = self._weighed(judge(text, language, found, setting), clause, voice)
         at = None
         if verdict.kept and (before or not leans or heading):
@@ -363,8 +367,17 @@ class _Reader:
             elif not listed and (voice.turn.speaker or _has_subject(text, language)):
                 heading = ""
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
-        addressed = at is None and (language.has("words.you", text) or size(text, language) < 2)
+        addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
+
+    def _is_task(self, text: str) -> bool:
+        """Whether it asks for something once, or says how a thing asked for before is to be."""
+        task = self.language.starts("drop.task", text)
+        order = self.tasked and self.language.starts("keep.order", text)
+        if not (task or order) or self.language.has("keep.standing", text):
+            return False
+        self.tasked = True
+        return True
 
     def _in_place(self, found: Found) -> Found:
         """After "I don't live in Rome any more", "I live in Bern" says what it has replaced."""
