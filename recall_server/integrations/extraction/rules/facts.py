@@ -204,6 +204,7 @@ def _found(
             )
         )
         or language.starts("words.you", first)
+        or language.has("words.vague", value)
     ):
         return None
     attribute = row.attribute

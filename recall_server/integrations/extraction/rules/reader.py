@@ -118,6 +118,7 @@ class _Reader:
         self.names = {word for one in speakers for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})[,!.] ")
+        self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
             self._headings_before(passage.turns[0].span.start)
 
@@ -298,7 +299,10 @@ class _Reader:
             self._clause(clause, voice)
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
-        """Leave out what a sentence opens with: "Yes, ", "By the way, ", "Hi Bob, "."""
+        """Leave out what a sentence opens with ("Yes, ", "By the way, ", "Hi Bob, "), and whom it
+        ends with (", Bob").
+        """
+        text = self.named_last.sub("", text)
         for pattern in (_openers(self.language.name), self.spoken_to) * 2:
             match = pattern.match(text)
             if match and match.end() < len(text):
@@ -350,6 +354,8 @@ class _Reader:
         heading = "" if heading.lower() in text.lower() else heading
         leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
+        if before and language.starts("words.pronoun", before.text):
+            before = None
         named = bool(voice.turn.speaker) and voice.speaker.entity != "user"
         setting = Setting(self.document, listed, bool(heading), before is not None, named)
         if says_nothing(text, language, setting):
@@ -392,7 +398,8 @@ class _Reader:
         """Weigh what only the text around a clause tells."""
         language, named = self.language, voice.speaker.entity != "user"
         advice = verdict.instructs and named and bool(voice.turn.speaker)
-        if advice and not language.has("keep.request", clause.text):
+        rule = language.has("keep.rule", clause.text) and specifics(clause.text, language)
+        if advice and not (rule or language.has("keep.request", clause.text)):
             # Between people an order is advice or a pep talk, unless it is a request.
             return replace(verdict, points=0.0)
         if clause.found:
