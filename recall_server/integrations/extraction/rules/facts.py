@@ -148,6 +148,9 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     said = plain(text, language)
     found = _find(said, speaker, language)
     elided = said[:1].isupper() and said.split(" ", 1)[0].lower() in _verbs(language.name)
+    if language.name == "en":
+        # "Love and acceptance" and "Enjoy the day" state nothing of the speaker.
+        elided = elided and language.starts("keep.elided", said) is not None
     if found is None and elided:
         found = _find(said[:1].lower() + said[1:], speaker, language)
     return found

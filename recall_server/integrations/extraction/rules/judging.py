@@ -98,6 +98,8 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     if setting.item or setting.document:
         unsure = any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         return unsure and not language.starts("keep.order", text)
+    if setting.named and language.starts("words.you", text):
+        return True
     if language.starts("drop.question", text) and not text.endswith("!"):
         return True
     if language.starts("drop.greeting", text) and size(text, language) <= 4:
