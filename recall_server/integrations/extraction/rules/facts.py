@@ -16,7 +16,9 @@ _VALUE = (
     r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|%s))"
 )
 _TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
-_NAME = rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
+_NAME = (
+    rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
+)
 _PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
 # Their values are times themselves, or instructions that name one.
 _TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
@@ -102,7 +104,9 @@ def _time(name: str) -> re.Pattern[str]:
         time = time.replace(f"{{{hole}}}", f"(?i:{language.data[hole].replace(' ', '|')})")
     if language.spaced:
         return re.compile(rf",?[ ](?:{time}|{times(name).pattern})(?!\w).*")
-    return re.compile(rf"^(?:(?:{time}|{times(name).pattern})[はにのから、]*)+|(?:已经)?(?:{time})$")
+    return re.compile(
+        rf"^(?:(?:{time}|{times(name).pattern})[はにのから、]*)+|(?:已经)?(?:{time})$"
+    )
 
 
 @cache

@@ -88,6 +88,8 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
         return True
     if language.spaced and size(text, language) < _WORDS_MIN and not setting.item:
         return True
+    if _only_dates(text, language):
+        return True
     aside = _QUOTED.match(text)
     if aside and len(aside[0]) * 2 > len(text):
         return True
@@ -110,6 +112,13 @@ def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     if language.has("drop.condition", text) and not rule:
         return True
     return bool(language.has("drop.hedge", text) or language.starts("drop.chatter", text))
+
+
+def _only_dates(text: str, language: Table) -> bool:
+    """Whether a clause is a date and function words, as the first line of a diary's day is."""
+    words = {word.lower() for word in _WORD.findall(text) if not word.isdigit()}
+    dates = {*language.data["months"].split(), *language.data["weekdays"].split()} & words
+    return bool(dates) and all(word in dates or language.is_common(word) for word in words)
 
 
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:

@@ -138,7 +138,7 @@ def times(name: str) -> re.Pattern[str]:
 
 
 @cache
-def labels(name: str) -> frozenset[str]:
+def roles_of(name: str) -> frozenset[str]:
     """Return the words of all tables for a kind of speaker: `users` or `silent`."""
     return frozenset(word for one in LANGUAGES for word in table(one).data[name].split())
 

@@ -37,7 +37,7 @@ from recall_server.integrations.extraction.rules.judging import (
     size,
     specifics,
 )
-from recall_server.integrations.extraction.rules.language import Table, detect, labels, table
+from recall_server.integrations.extraction.rules.language import Table, detect, roles_of, table
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -54,7 +54,7 @@ _NEW_WORDS_MAX = 6
 _GENERIC = re.compile(
     r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
     r"|introduction|details|facts|misc|general|other|about|kontext|entscheidung|alternativen"
-    r"|konsequenzen|(?:about|über|sobre|à propos de) (?:me|mich|mí|moi|us|uns)|关于我|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
+    r"|konsequenzen|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
     r"\W*)\W*",
     re.IGNORECASE,
 )
@@ -64,6 +64,9 @@ _PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
 _FORWARDED = re.compile(r"(?:(?:re|fwd?|aw|wg|tr|rv)[ ]?: ?)+", re.IGNORECASE)
 _SENTENCE = re.compile(r"[.!?] ")
 _ABOUT = re.compile(r"(?:about|notes? (?:on|about)|über|zu|sobre|à propos de) ", re.IGNORECASE)
+_MYSELF = re.compile(
+    r"(?:about|über|sobre|à propos de) (?:me|mich|mí|moi)|关于我|自己紹介|私について", re.IGNORECASE
+)
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 
 
@@ -140,6 +143,8 @@ class _Reader:
         if piece.kind is Kind.SENDER:
             self.sender = _ADDRESS.sub("", title).strip("\"' ") or None
             return
+        if _MYSELF.fullmatch(title):
+            title = self.language.data["user"]
         self.headings = {k: v for k, v in self.headings.items() if k < piece.level}
         if title:
             self.headings[piece.level] = _FORWARDED.sub("", _SENTENCE.split(title)[-1])
@@ -254,11 +259,11 @@ class _Reader:
         if named and named[1][0].isalpha():
             return Speaker(named[1], named[1])
         words = re.findall(r"\w+", label.lower())
-        if not labels("silent").isdisjoint([words[0], words[-1]]) or words[-1] == "agent":
+        if not roles_of("silent").isdisjoint([words[0], words[-1]]) or words[-1] == "agent":
             return None
         if words[0] in ("customer", "client") and self.language.name == "en":
             return Speaker("user", f"The {words[0]}")
-        if words[0] in labels("users"):
+        if words[0] in roles_of("users"):
             return Speaker("user", self.language.data["user"])
         return Speaker(label, label)
 
@@ -418,7 +423,8 @@ class _Reader:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
         about = _ABOUT.sub("", self.headings[max(self.headings)])
         said = (clause.text, f"{self.language.data['be']}{clause.text}")
-        facts = (find_fact(one, Speaker(about, about), self.language) for one in said)
+        entity = "user" if about == self.language.data["user"] else about
+        facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
         order = self.language.starts("keep.order", clause.text)
         if found and found.fact.entity == about and self._has_date(about):
@@ -441,7 +447,9 @@ class _Reader:
     def _has_date(self, heading: str) -> bool:
         """Whether a heading names a day: a "today" below it may be another day than the text's."""
         months = self.language.data["months"].replace(" ", "|")
-        return re.search(rf"\d.*(?:{months}|月)|(?:{months}).*\d", heading, re.IGNORECASE) is not None
+        return (
+            re.search(rf"\d.*(?:{months}|月)|(?:{months}).*\d", heading, re.IGNORECASE) is not None
+        )
 
     def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
         """Keep a `Key: value` line; of a long value each sentence, under its key."""
@@ -465,9 +473,15 @@ class _Reader:
             return
         heading = self.heading
         about = _ABOUT.sub("", heading)
-        entity = about if heading and voice.speaker.entity == "user" else voice.speaker.entity
+        own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
+        entity = voice.speaker.entity if own else about
         found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
-        if found and (not heading or self._has_date(heading)) and self.document and found.fact.attribute in _OF_THINGS:
+        if (
+            found
+            and (not heading or self._has_date(heading))
+            and self.document
+            and found.fact.attribute in _OF_THINGS
+        ):
             found = None
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
@@ -552,7 +566,9 @@ class _Reader:
             speaker = replace(speaker, shown=self.called)
         if found and clause.kind is not Kind.PAIR:
             fact = found.fact
-            self.called = fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
+            self.called = (
+                fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
+            )
         base = turn.said_at or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
@@ -624,7 +640,8 @@ def _labels(text: str, speakers: set[str]) -> frozenset[str]:
     lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
     found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
     least = 1 if not speakers and found.total() > len(found) else 2
-    named = frozenset(one for one in found if found[one] >= least and one not in speakers)
+    roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
+    named = frozenset(one for one in found if found[one] >= least or one in roles) - speakers
     spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
     return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
 
