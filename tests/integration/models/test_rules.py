@@ -339,8 +339,8 @@ Soy Ana. Vivo en Lima.
   fact | Usuario: Soy Ana. | user, name, Ana
   fact | Ana: Vivo en Lima. | user, lives_in, Lima
 # Steps in order, in all languages; decisions and rules are none.
-# Runbook: gateway\\n\\n## Restart\\n1. Drain the node with `pgctl drain`.\\n2. Wait until in-flight is 0.\\n3. `systemctl restart pgw`.
-  procedure | Runbook: gateway, Restart – 1. Drain the node with `pgctl drain`. 2. Wait until in-flight is 0. 3. `systemctl restart pgw`.
+Restarting the gateway:\\n1. Drain the node with `pgctl drain`.\\n2. Wait until in-flight is 0.\\n3. `systemctl restart pgw`.
+  procedure | Restarting the gateway: 1. Drain the node with `pgctl drain`. 2. Wait until in-flight is 0. 3. `systemctl restart pgw`.
 Router zurücksetzen\\n1. Stecker ziehen.\\n2. Zehn Sekunden warten.
   procedure | Router zurücksetzen: 1. Stecker ziehen. 2. Zehn Sekunden warten.
 Reiniciar el router:\\n1. Desenchufa el cable.\\n2. Espera diez segundos.
@@ -709,7 +709,8 @@ def test_what_is_hated_and_then_loved_contradicts_itself() -> None:
         extract(one)[0].fact for one in ("I can't stand coriander.", "I love coriander.")
     )
 
-    assert hated and loved
+    assert hated
+    assert loved
     assert hated.negated
     assert replace(hated, negated=False) == loved
 
