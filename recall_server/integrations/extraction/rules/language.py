@@ -108,6 +108,23 @@ def table(name: str) -> Table:
     return Table(name, _read(name))
 
 
+def common() -> dict[str, Any]:
+    """Return the table of what is not of one language."""
+    return _read("common")
+
+
+@cache
+def pattern(name: str, key: str) -> re.Pattern[str]:
+    """Return a pattern of a language's table."""
+    return re.compile(table(name).data[key], re.IGNORECASE)
+
+
+@cache
+def titles(key: str) -> re.Pattern[str]:
+    """Return a pattern of the common table, for headings."""
+    return re.compile(common()["headings"][key], re.IGNORECASE)
+
+
 @cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files(__package__).joinpath("tables", f"{name}.toml")
@@ -137,7 +154,7 @@ def _function_words() -> dict[str, frozenset[str]]:
         name: frozenset(" ".join(table(name).data[one] for one in lists).split())
         for name in LANGUAGES[:4]
     }
-    others = _read("others")["words"]
+    others = common()["words"]
     return own | {name: frozenset(words.split()) for name, words in others.items()}
 
 
@@ -154,7 +171,7 @@ def detect(text: str) -> tuple[str | None, float]:
     counts = {
         name: sum(map(known.__contains__, words)) for name, known in _function_words().items()
     }
-    for name, letters in _read("others")["letters"].items():
+    for name, letters in common()["letters"].items():
         counts[name] += min(_LETTERS_MAX, sum(map(text.count, letters)))
     counts["fr"] += min(_LETTERS_MAX, len(_ELISION.findall(text)))
     ranked = sorted(counts, key=lambda name: -counts[name])

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
@@ -37,7 +36,14 @@ from recall_server.integrations.extraction.rules.judging import (
     size,
     specifics,
 )
-from recall_server.integrations.extraction.rules.language import Table, detect, roles_of, table
+from recall_server.integrations.extraction.rules.language import (
+    Table,
+    detect,
+    pattern,
+    roles_of,
+    table,
+    titles,
+)
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -51,22 +57,11 @@ _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
-_GENERIC = re.compile(
-    r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
-    r"|introduction|details|facts|misc|general|other|about|kontext|entscheidung|alternativen"
-    r"|konsequenzen|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
-    r"\W*)\W*",
-    re.IGNORECASE,
-)
 _LABEL = re.compile(r"[ \t]{0,4}([^\W\d_a-zß-ÿ][^\s:：、。，]{0,15}?) ?[:：]")
+_AROUND = " ,.!:–—-。！，"
 _LABELLED_CHARS = 20_000
 _PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
-_FORWARDED = re.compile(r"(?:(?:re|fwd?|aw|wg|tr|rv)[ ]?: ?)+", re.IGNORECASE)
 _SENTENCE = re.compile(r"[.!?] ")
-_ABOUT = re.compile(r"(?:about|notes? (?:on|about)|über|zu|sobre|à propos de) ", re.IGNORECASE)
-_MYSELF = re.compile(
-    r"(?:about|über|sobre|à propos de) (?:me|mich|mí|moi)|关于我|自己紹介|私について", re.IGNORECASE
-)
 _ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 
 
@@ -127,32 +122,30 @@ class _Reader:
 
     def _headings_before(self, start: int) -> None:
         """Read the headings and the sender that stand before the passage."""
-        text = self.passage.text
-        first = text.find("\n")
-        if 0 < first < min(start, 200):
-            self._set_headings(0, first)
-        self._set_headings(max(0, start - _BEFORE_CHARS_MAX), start)
-
-    def _set_headings(self, start: int, end: int) -> None:
-        for piece in pieces(self.passage.text, start, end, self.language):
-            if piece.kind in (Kind.HEADING, Kind.SENDER):
-                self._head(piece)
+        first = self.passage.text.find("\n")
+        title = (0, first if first < min(start, 200) else 0)
+        for begin, end in (title, (max(0, start - _BEFORE_CHARS_MAX), start)):
+            for piece in pieces(self.passage.text, begin, end, self.language):
+                if piece.kind in (Kind.HEADING, Kind.SENDER):
+                    self._head(piece)
 
     def _head(self, piece: Piece) -> None:
         title = cleaned(self.passage.text[piece.start : piece.end])
         if piece.kind is Kind.SENDER:
             self.sender = _ADDRESS.sub("", title).strip("\"' ") or None
             return
-        if _MYSELF.fullmatch(title):
+        if titles("myself").fullmatch(title):
             title = self.language.data["user"]
         self.headings = {k: v for k, v in self.headings.items() if k < piece.level}
         if title:
-            self.headings[piece.level] = _FORWARDED.sub("", _SENTENCE.split(title)[-1])
+            self.headings[piece.level] = titles("forwarded").sub("", _SENTENCE.split(title)[-1])
 
     @property
     def heading(self) -> str:
         """The title of the text and the heading above, without those that say nothing."""
-        shown = [one for _, one in sorted(self.headings.items()) if not _GENERIC.fullmatch(one)]
+        shown = [
+            one for _, one in sorted(self.headings.items()) if not titles("generic").fullmatch(one)
+        ]
         return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
 
     def read(self, turn: Turn) -> None:
@@ -294,7 +287,7 @@ class _Reader:
     ) -> None:
         """Keep "it is B" of "it is A, no sorry, B", where A is the value of a fact."""
         said = text[: cue.start()].rstrip(" ,;–—-，、")
-        value = text[cue.end() :].strip(" ,.!:–—-。！，")
+        value = text[cue.end() :].strip(_AROUND)
         found = find_fact(said, voice.speaker, self.language)
         self.before = None
         if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
@@ -308,8 +301,8 @@ class _Reader:
         ends with (", Bob").
         """
         text = self.named_last.sub("", text)
-        for pattern in (_openers(self.language.name), self.spoken_to) * 2:
-            match = pattern.match(text)
+        for opener in (pattern(self.language.name, "openers"), self.spoken_to) * 2:
+            match = opener.match(text)
             if match and match.end() < len(text):
                 start, text = start + match.end(), text[match.end() :]
         return start, text
@@ -321,33 +314,27 @@ class _Reader:
         if items:
             yield from items
             return
-        cuts = list(_splits(language.name).finditer(text))
-        if not cuts:
-            yield from coordinated(Clause(start, start + len(text), text, kind), speaker, language)
-            return
-        edges = [(0, 0), *((m.start(), m.end()) for m in cuts), (len(text), len(text))]
-        parts = [(edges[n][1], edges[n + 1][0]) for n in range(len(edges) - 1)]
-        begin, reached = None, 0
-        for first, last in parts:
+        cuts = list(pattern(language.name, "split").finditer(text))
+        starts, ends = (
+            [0, *(cut.end() for cut in cuts)],
+            [*(cut.start() for cut in cuts), len(text)],
+        )
+        setting = Setting(self.document, kind is Kind.ITEM)
+        spans: list[tuple[int, int]] = []
+        for first, last in zip(starts, ends, strict=True):
             part = text[first:last]
-            setting = Setting(self.document, kind is Kind.ITEM)
-            if says_nothing(part, language, setting):
+            if cuts and says_nothing(part, language, setting):
                 continue
             found = find_fact(part, speaker, language)
             own = judge(part, language, found, setting).kept and size(part, language) >= 3
             own = own and (found is not None or not language.starts("words.pronoun", part))
-            if begin is not None and own:
-                yield from coordinated(
-                    Clause(start + begin, start + reached, text[begin:reached], kind),
-                    speaker, language,
-                )  # fmt: skip
-                begin = None
-            begin, reached = (first if begin is None else begin), last
-        if begin is not None:
-            yield from coordinated(
-                Clause(start + begin, start + reached, text[begin:reached], kind),
-                speaker, language,
-            )  # fmt: skip
+            if own or not spans:
+                spans.append((first, last))
+            else:
+                spans[-1] = (spans[-1][0], last)
+        for first, last in spans:
+            clause = Clause(start + first, start + last, text[first:last], kind)
+            yield from coordinated(clause, speaker, language)
 
     def _clause(self, clause: Clause, voice: _Voice) -> None:
         language, text = self.language, self._named(clause.text)
@@ -421,7 +408,7 @@ class _Reader:
 
     def _of_heading(self, clause: Clause, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
-        about = _ABOUT.sub("", self.headings[max(self.headings)])
+        about = titles("about").sub("", self.headings[max(self.headings)])
         said = (clause.text, f"{self.language.data['be']}{clause.text}")
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
@@ -429,7 +416,7 @@ class _Reader:
         order = self.language.starts("keep.order", clause.text)
         if found and found.fact.entity == about and self._has_date(about):
             found = None
-        return None if order else found, _ABOUT.sub("", heading)
+        return None if order else found, titles("about").sub("", heading)
 
     def _take_back(self) -> None:
         if self.before and self.before.at is not None:
@@ -461,8 +448,10 @@ class _Reader:
         if says_nothing(value, language, Setting(item=True)):
             return
         decides = language.starts("keep.decision", key) is not None
-        opens = language.starts("keep.remember", key) or (_GENERIC.fullmatch(key) and not decides)
-        opens = opens or _openers(language.name).match(f"{key}: ")
+        opens = language.starts("keep.remember", key) or (
+            titles("generic").fullmatch(key) and not decides
+        )
+        opens = opens or pattern(language.name, "openers").match(f"{key}: ")
         if opens or size(value, language) > _VALUE_WORDS_MAX:
             before = self.headings
             self.headings = before if opens else {**before, 6: key}
@@ -472,7 +461,7 @@ class _Reader:
             self.headings = before
             return
         heading = self.heading
-        about = _ABOUT.sub("", heading)
+        about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
         entity = voice.speaker.entity if own else about
         found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
@@ -498,20 +487,22 @@ class _Reader:
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
         yes = language.starts("drop.answer_yes", text)
+        opened = self._opened(0, text)[1]
         chatter = language.starts if language.spaced else language.search
-        if chatter("drop.chatter", self._opened(0, text)[1]):
+        polite = text.rstrip().endswith(("!", "！")) or language.starts("drop.greeting", text)
+        if (
+            chatter("drop.chatter", opened)
+            or language.has("drop.judges", text)
+            or (polite and not yes)
+        ):
             return False
-        if language.has("drop.judges", text) or (text.rstrip().endswith(("!", "！")) and not yes):
-            return False
-        if language.starts("drop.greeting", text) and not yes:
-            return False
-        short = size(text, language) <= _ANSWER_WORDS_MAX
+        words = size(text, language)
         whole = Clause(piece.start, piece.end, text, piece.kind)
-        if yes and size(text, language) <= 3 and specifics(question.text, language, names=False):
+        if yes and words <= 3 and specifics(question.text, language, names=False):
             whole = replace(whole, start=question.start)
         elif (
-            not short
-            or not specifics(self._opened(0, text)[1], language)
+            words > _ANSWER_WORDS_MAX
+            or not specifics(opened, language)
             or find_fact(text, voice.speaker, language)
             or language.starts("drop.hedge", text)
             or (language.has("words.first", text) and not yes)
@@ -528,27 +519,22 @@ class _Reader:
         cue = self.language.search("drop.correction", text)
         if not cue or before is None or cue.start() > 12 or text.rstrip().endswith(("?", "？")):
             return False
-        value = text[cue.end() :].strip(" ,.!:–—-。！，")
-        found = before.found
-        if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
-            said = before.text.replace(found.fact.value, value, 1)
-            found = Found(replace(found.fact, value=value), found.fact.value, found.subject)
-            clause = Clause(piece.start, piece.end, said, piece.kind)
-            verdict = Verdict(4.0, self._type_before(before))
-            self.before = before
-            self._take_back()
-            at = self._keep(clause, verdict, voice, found=found)
-            self.before = _Before(said, piece.start, at, found)
-            return True
-        if size(value, self.language) > _NEW_WORDS_MAX:
+        value, old = text[cue.end() :].strip(_AROUND), before.found
+        words = size(value, self.language)
+        if words > _NEW_WORDS_MAX:
             return False
-        own = find_fact(value, voice.speaker, self.language)
-        if own and found and not own.replaces:
-            own = replace(own, replaces=found.fact.value)
-        found = own
         verdict = Verdict(4.0, self._type_before(before))
+        leans_on: _Before | None = before
+        found = find_fact(value, voice.speaker, self.language)
+        if old and words:
+            text = before.text.replace(old.fact.value, value, 1)
+            found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
+            self.before, leans_on = before, None
+            self._take_back()
+        elif found and old and not found.replaces:
+            found = replace(found, replaces=old.fact.value)
         clause = Clause(piece.start, piece.end, text, piece.kind)
-        at = self._keep(clause, verdict, voice, found=found, before=before)
+        at = self._keep(clause, verdict, voice, found=found, before=leans_on)
         self.before = _Before(text, piece.start, at, found)
         return True
 
@@ -650,16 +636,6 @@ def _value(text: str) -> tuple[str, str]:
     """Return the key and the value of a `Key: value` line."""
     key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
     return key, value
-
-
-@cache
-def _openers(name: str) -> re.Pattern[str]:
-    return re.compile(table(name).data["openers"], re.IGNORECASE)
-
-
-@cache
-def _splits(name: str) -> re.Pattern[str]:
-    return re.compile(table(name).data["split"], re.IGNORECASE)
 
 
 def _has_subject(text: str, language: Table) -> bool:
