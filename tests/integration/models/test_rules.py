@@ -383,6 +383,17 @@ We use Postgres for billing, not MySQL.
   fact | The team uses Postgres for billing, not MySQL. | team, uses_for_billing, Postgres | CORRECTS MySQL
 My boss, Renske, is fine with home office but wants me back on 2 December.
   fact | The user's boss, Renske, is fine with home office but wants them back on 2 December. | user, reports_to, Renske
+# An article is no pronoun, a unit no abbreviation, and in minutes the name before the colon speaks.
+Hausordnung\\n- Müll: donnerstags\\nDer Schlüssel liegt bei Familie Otto. Das WLAN-Passwort ist Kirsch88.
+  fact | Hausordnung: Müll: donnerstags.
+  fact | Hausordnung: Der Schlüssel liegt bei Familie Otto.
+  fact | Hausordnung: Das WLAN-Passwort ist Kirsch88.
+User: Je me lève à 8 h. Je ne mange plus de fromage.
+  fact | Utilisateur: Je ne mange plus de fromage. | user, eats, fromage | NOT CORRECTS None
+Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the import today.\\nNext release is 3 December.
+  fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
+  fact | Priya: Priya is reviewing the import today.
+  fact | Standup 2026-11-20: Next release is 3 December.
 """
 
 NOTHING = [
@@ -578,6 +589,8 @@ Meine Schwester meint, ich soll den Keller in Rom machen.
 Si j'avais de la place, j'achèterais une scie.
 Si tuviera sitio, compraría dos sierras.
 Falls jemand Fragen hat, meldet euch gern.
+Ma voisine pense que le régime keto est dangereux à 50 ans.
+Mi hermano cree que Madrid tiene dos ríos.
 """),
     "Jon: I won't give up, Gina.\nGina: Way to go, Jon!",
     "Gina: You must really enjoy having the two of them around.\nJon: Yes.",

@@ -165,7 +165,10 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
     last = words[-1].lower().lstrip("([\"'")
     if last in table.data["counted"].split():
         return text[end : end + 2].strip().isdigit()
-    if last in table.data["abbreviations"].split() or (len(last) == 1 and last.isalpha()):
+    unit = words[:-1] and words[-2].isdigit()
+    if last in table.data["abbreviations"].split() or (
+        len(last) == 1 and last.isalpha() and not unit
+    ):
         return bool(text[end : end + 3].strip())
     clock = words[:-1] and words[-2] in ("um", "gegen")
     ordinal = table.name == "de" and last.isdigit() and len(last) <= 2 and not clock

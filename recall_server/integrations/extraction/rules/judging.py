@@ -142,8 +142,8 @@ def judge(text: str, language: Table, found: Found | None, setting: Setting) -> 
         points += _POINTS_AWAY
     if words < (2 if setting.item else 3) and not found:
         points += _SHORT
-    told = speaks and "event" in cues and words > 4
-    anchored = found or precise or setting.item or related or told or imperative
+    experienced = speaks and "event" in cues and words > 4
+    anchored = found or precise or setting.item or related or experienced or imperative
     if not (anchored or cues & _INSTRUCTED or (custom and we)):
         points += _POINTS_AWAY
     if you and not (imperative or "rule" in cues or found or setting.document):

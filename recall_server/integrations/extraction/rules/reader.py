@@ -401,8 +401,8 @@ class _Reader:
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
         item = clause.kind is Kind.ITEM
-        told = self.heading and not language.has("keep.request", clause.text)
-        if verdict.instructs and self.document and (item or told):
+        ordered = self.heading and not language.has("keep.request", clause.text)
+        if verdict.instructs and self.document and (item or ordered):
             return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
@@ -434,9 +434,8 @@ class _Reader:
     def _has_date(self, heading: str) -> bool:
         """Whether a heading names a day: a "today" below it may be another day than the text's."""
         months = self.language.data["months"].replace(" ", "|")
-        return (
-            re.search(rf"\d.*(?:{months}|月)|(?:{months}).*\d", heading, re.IGNORECASE) is not None
-        )
+        day = rf"\d.*(?:{months}|月)|(?:{months}).*\d|\d-\d\d-\d|\d[./]\d{{1,2}}[./]\d"
+        return re.search(day, heading, re.IGNORECASE) is not None
 
     def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
         """Keep a `Key: value` line; of a long value each sentence, under its key."""
@@ -460,6 +459,9 @@ class _Reader:
                 self._piece(replace(one, kind=kind), voice)
             self.headings = before
             return
+        if key.istitle() and " " not in key and language.has("words.first", value):
+            # In minutes the name before the colon is who speaks.
+            voice = replace(voice, speaker=Speaker(key, key))
         heading = self.heading
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
