@@ -392,7 +392,7 @@ User: Je me lève à 8 h. Je ne mange plus de fromage.
   fact | Utilisateur: Je ne mange plus de fromage. | user, eats, fromage | NOT CORRECTS None
 Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the import today.\\nNext release is 3 December.
   fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
-  fact | Priya: Priya is reviewing the import today.
+  fact | Priya is reviewing the import today.
   fact | Standup 2026-11-20: Next release is 3 December.
 """
 

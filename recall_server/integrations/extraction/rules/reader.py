@@ -459,9 +459,10 @@ class _Reader:
                 self._piece(replace(one, kind=kind), voice)
             self.headings = before
             return
+        said = f"{key}: {value}"
         if key.istitle() and " " not in key and language.has("words.first", value):
             # In minutes the name before the colon is who speaks.
-            voice = replace(voice, speaker=Speaker(key, key))
+            voice, said = replace(voice, speaker=Speaker(key, key)), value
         heading = self.heading
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
@@ -477,7 +478,7 @@ class _Reader:
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
         self._keep(
-            Clause(piece.start, piece.end, f"{key}: {value}", piece.kind),
+            Clause(piece.start, piece.end, said, piece.kind),
             Verdict(points, MemoryType.DECISION if decides else MemoryType.FACT),
             voice, heading=whose, found=found,
         )  # fmt: skip
