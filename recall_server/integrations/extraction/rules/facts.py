@@ -13,7 +13,7 @@ from recall_server.integrations.extraction.rules.language import Table, table, t
 _SUBJECT_WORDS_MAX = 5
 _VALUE = (
     r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|,(?=\d{3})){1,60}?)"
-    r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|%s))"
+    r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|[-–—](?:\s|$)|%s))"
 )
 _TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
 _NAME = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -28,6 +27,7 @@ from recall_server.integrations.extraction.rules.facts import (
     find_fact,
     of_pair,
 )
+from recall_server.integrations.extraction.rules.headings import Headings, has_date
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
     Verdict,
@@ -40,10 +40,10 @@ from recall_server.integrations.extraction.rules.language import (
     Table,
     detect,
     pattern,
-    roles_of,
     table,
     titles,
 )
+from recall_server.integrations.extraction.rules.speakers import labels, speaker_of
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -57,12 +57,7 @@ _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
-_LABEL = re.compile(r"[ \t]{0,4}([^\W\d_a-zß-ÿ][^\s:：、。，]{0,15}?) ?[:：]")
 _AROUND = " ,.!:–—-。！，"
-_LABELLED_CHARS = 20_000
-_PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
-_SENTENCE = re.compile(r"[.!?] ")
-_ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
 
 
 def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
@@ -101,17 +96,16 @@ class _Reader:
         self.main = language
         self.sure = sure
         self.kept: list[Candidate | None] = []
-        self.headings: dict[int, str] = {}
+        self.headings = Headings()
         self.before: _Before | None = None
         self.question = _Before("", 0)
         self.said: _Before | None = None
         self.said_by: dict[str, _Before] = {}
-        self.sender: str | None = None
         self.called: str | None = None
         self.tasked = False
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
-        self.labels = _labels(passage.text, speakers)
+        self.labels = labels(passage.text, speakers)
         self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
         self.names = {word for one in speakers for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
@@ -127,26 +121,7 @@ class _Reader:
         for begin, end in (title, (max(0, start - _BEFORE_CHARS_MAX), start)):
             for piece in pieces(self.passage.text, begin, end, self.language):
                 if piece.kind in (Kind.HEADING, Kind.SENDER):
-                    self._head(piece)
-
-    def _head(self, piece: Piece) -> None:
-        title = cleaned(self.passage.text[piece.start : piece.end])
-        if piece.kind is Kind.SENDER:
-            self.sender = _ADDRESS.sub("", title).strip("\"' ") or None
-            return
-        if titles("myself").fullmatch(title):
-            title = self.language.data["user"]
-        self.headings = {k: v for k, v in self.headings.items() if k < piece.level}
-        if title:
-            self.headings[piece.level] = titles("forwarded").sub("", _SENTENCE.split(title)[-1])
-
-    @property
-    def heading(self) -> str:
-        """The title of the text and the heading above, without those that say nothing."""
-        shown = [
-            one for _, one in sorted(self.headings.items()) if not titles("generic").fullmatch(one)
-        ]
-        return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
+                    self.headings.add(piece, self.passage.text, self.language)
 
     def read(self, turn: Turn) -> None:
         """Read a turn, and remember the question that it ends with."""
@@ -158,7 +133,7 @@ class _Reader:
             return
         found = list(pieces(text, span.start, span.end, self.language))
         if found and found[0].kind is Kind.SENTENCE:
-            self.headings.pop(LEAD_IN, None)
+            self.headings.by_level.pop(LEAD_IN, None)
         if self.document and found and self._is_title(found[0]):
             found[0] = replace(found[0], kind=Kind.HEADING, level=1)
         labels = [at for at, one in enumerate(found) if one.key in self.labels]
@@ -201,7 +176,7 @@ class _Reader:
             return
         for piece in self._with_steps(part):
             if piece.kind in (Kind.HEADING, Kind.SENDER):
-                self._head(piece)
+                self.headings.add(piece, self.passage.text, self.language)
                 self.before = None
             elif speaker is not None:
                 self._piece(piece, _Voice(speaker, turn))
@@ -221,7 +196,7 @@ class _Reader:
         heading says how something is done.
         """
         at = 0
-        heading = self.heading
+        heading = self.headings.text
         while at < len(found):
             piece, end = found[at], at + 1
             if piece.kind is Kind.HEADING:
@@ -243,22 +218,9 @@ class _Reader:
         return orders or text.startswith(("`", "$ "))
 
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
-        """Return who "I" is; None for an assistant, whose words are no facts about anybody."""
-        label = label or self.sender
-        if label is None:
-            return Speaker("user", self.language.data["user"])
-        line = self.passage.text[max(0, turn.span.start - 60) : turn.span.start]
-        named = _PARENTHESES.search(line) if turn.speaker else None
-        if named and named[1][0].isalpha():
-            return Speaker(named[1], named[1])
-        words = re.findall(r"\w+", label.lower())
-        if not roles_of("silent").isdisjoint([words[0], words[-1]]) or words[-1] == "agent":
-            return None
-        if words[0] in ("customer", "client") and self.language.name == "en":
-            return Speaker("user", f"The {words[0]}")
-        if words[0] in roles_of("users"):
-            return Speaker("user", self.language.data["user"])
-        return Speaker(label, label)
+        start = turn.span.start
+        line = self.passage.text[max(0, start - 60) : start] if turn.speaker else ""
+        return speaker_of(label or self.headings.sender, line, self.language)
 
     def _piece(self, piece: Piece, voice: _Voice) -> None:
         text, language = self.passage.text[piece.start : piece.end], self.language
@@ -268,7 +230,7 @@ class _Reader:
         if piece.kind is Kind.STEPS:
             points = Verdict(5.0, MemoryType.PROCEDURE)
             steps = Clause(piece.start, piece.end, text, piece.kind)
-            self._keep(steps, points, voice, heading=self.heading)
+            self._keep(steps, points, voice, heading=self.headings.text)
         elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
         elif piece.kind is Kind.PAIR:
@@ -342,7 +304,7 @@ class _Reader:
         found = clause.found or find_fact(text, voice.speaker, language)
         found = self._in_place(corrected(found, text, language)) if found else None
         listed = clause.kind is Kind.ITEM
-        heading = self.heading if listed or self.document else ""
+        heading = self.headings.text if listed or self.document else ""
         heading = "" if heading.lower() in text.lower() else heading
         leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
@@ -396,25 +358,25 @@ class _Reader:
             return replace(verdict, points=0.0)
         if clause.found:
             return replace(verdict, points=max(verdict.points, _LISTED))
-        if clause.kind is Kind.ITEM and language.has("keep.rules", self.heading):
+        if clause.kind is Kind.ITEM and language.has("keep.rules", self.headings.text):
             fact = verdict.type is MemoryType.FACT
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
         item = clause.kind is Kind.ITEM
-        ordered = self.heading and not language.has("keep.request", clause.text)
+        ordered = self.headings.text and not language.has("keep.request", clause.text)
         if verdict.instructs and self.document and (item or ordered):
             return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
     def _of_heading(self, clause: Clause, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
-        about = titles("about").sub("", self.headings[max(self.headings)])
+        about = titles("about").sub("", self.headings.nearest)
         said = (clause.text, f"{self.language.data['be']}{clause.text}")
         entity = "user" if about == self.language.data["user"] else about
         facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
         order = self.language.starts("keep.order", clause.text)
-        if found and found.fact.entity == about and self._has_date(about):
+        if found and found.fact.entity == about and has_date(about, self.language):
             found = None
         return None if order else found, titles("about").sub("", heading)
 
@@ -430,12 +392,6 @@ class _Reader:
         if match is None or re.fullmatch(f"{facts['first']}|{facts['we']}", subject, re.IGNORECASE):
             return text
         return subject + text[match.end() :]
-
-    def _has_date(self, heading: str) -> bool:
-        """Whether a heading names a day: a "today" below it may be another day than the text's."""
-        months = self.language.data["months"].replace(" ", "|")
-        day = rf"\d.*(?:{months}|月)|(?:{months}).*\d|\d-\d\d-\d|\d[./]\d{{1,2}}[./]\d"
-        return re.search(day, heading, re.IGNORECASE) is not None
 
     def _pair(self, piece: Piece, text: str, voice: _Voice) -> None:
         """Keep a `Key: value` line; of a long value each sentence, under its key."""
@@ -453,7 +409,7 @@ class _Reader:
         opens = opens or pattern(language.name, "openers").match(f"{key}: ")
         if opens or size(value, language) > _VALUE_WORDS_MAX:
             before = self.headings
-            self.headings = before if opens else {**before, 6: key}
+            self.headings = before if opens else before.under(key)
             for one in pieces(self.passage.text, at, piece.end, language):
                 kind = Kind.SENTENCE if opens else Kind.ITEM
                 self._piece(replace(one, kind=kind), voice)
@@ -463,14 +419,14 @@ class _Reader:
         if key.istitle() and " " not in key and language.has("words.first", value):
             # In minutes the name before the colon is who speaks.
             voice, said = replace(voice, speaker=Speaker(key, key)), value
-        heading = self.heading
+        heading = self.headings.text
         about = titles("about").sub("", heading)
         own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
         entity = voice.speaker.entity if own else about
         found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
         if (
             found
-            and (not heading or self._has_date(heading))
+            and (not heading or has_date(heading, language))
             and self.document
             and found.fact.attribute in _OF_THINGS
         ):
@@ -562,7 +518,7 @@ class _Reader:
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
-        if turn.said_at is None and self._has_date(self.heading):
+        if turn.said_at is None and has_date(self.headings.text, language):
             when = None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
@@ -622,17 +578,6 @@ class _Voice:
 
     speaker: Speaker
     turn: Turn
-
-
-def _labels(text: str, speakers: set[str]) -> frozenset[str]:
-    """Return the speakers whose labels `parse_turns` does not know, such as "Nele :"."""
-    lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
-    found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
-    least = 1 if not speakers and found.total() > len(found) else 2
-    roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
-    named = frozenset(one for one in found if found[one] >= least or one in roles) - speakers
-    spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
-    return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
 
 
 def _value(text: str) -> tuple[str, str]:
