@@ -519,6 +519,7 @@ Merci beaucoup !
 たぶん車を買うかもしれません。
 彼は東京に住んでいると言っていました。
 ありがとうございます。
+よろしくお願いします。
 > I live in Quebec
 What a lovely photo!
 Time flies.
