@@ -3,6 +3,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -263,10 +264,10 @@ Je préfère le thé. Non, plutôt le café.
   fact | 用户：我对花生过敏。 | user, allergic_to, 花生
 我叫李明，今年34岁，已婚，有两个孩子，住在上海。
   fact | 用户：我叫李明。 | user, name, 李明
-  fact | 用户：我今年34岁。 | user, age, 34
-  fact | 用户：我已婚。 | user, relationship_status, 已婚
-  fact | 用户：我有两个孩子。 | user, has_child, 两个孩子
-  fact | 用户：我住在上海。 | user, lives_in, 上海
+  fact | 李明：我今年34岁。 | user, age, 34
+  fact | 李明：我已婚。 | user, relationship_status, 已婚
+  fact | 李明：我有两个孩子。 | user, has_child, 两个孩子
+  fact | 李明：我住在上海。 | user, lives_in, 上海
 请记住：我妻子的生日是10月12日。
   fact | 用户：我妻子的生日是10月12日。 | user's 妻子, birthday, 10月12日
 叫我小王就行。
@@ -302,6 +303,97 @@ Je préfère le thé. Non, plutôt le café.
 ルール：\\n- 絵文字は使わないでください\\n- 敬語で答えてください
   preference | ルール: 絵文字は使わないでください。
   preference | ルール: 敬語で答えてください。
+# A value ends before a time.
+I moved to Tromsø in March.
+  fact | The user moved to Tromsø in March. | user, lives_in, Tromsø
+I've lived in Oslo since 2019.
+  fact | The user has lived in Oslo since 2019. | user, lives_in, Oslo
+I moved to Oslo two years ago.
+  fact | The user moved to Oslo two years ago (2021). | user, lives_in, Oslo
+I work at Acme on Mondays.
+  fact | The user works at Acme on Mondays. | user, works_at, Acme
+Ich wohne seit 2019 in Bonn.
+  fact | Nutzer: Ich wohne seit 2019 in Bonn. | user, lives_in, Bonn
+Ich wohne in Bonn im Winter.
+  fact | Nutzer: Ich wohne in Bonn im Winter. | user, lives_in, Bonn
+Me mudé a Madrid en marzo.
+  fact | Usuario: Me mudé a Madrid en marzo. | user, lives_in, Madrid
+J'ai déménagé à Lyon en mars.
+  fact | Utilisateur: J'ai déménagé à Lyon en mars. | user, lives_in, Lyon
+我从2019年起住在奥斯陆。
+  fact | 用户：我从2019年起住在奥斯陆。 | user, lives_in, 奥斯陆
+我住在奥斯陆三年了。
+  fact | 用户：我住在奥斯陆三年了。 | user, lives_in, 奥斯陆
+3月にトロムソに引っ越しました。
+  fact | ユーザー：3月にトロムソに引っ越しました。 | user, lives_in, トロムソ
+去年大阪に引っ越しました。
+  fact | ユーザー：去年大阪に引っ越しました (2022)。 | user, lives_in, 大阪
+# A name that was told stands for the user; the entity stays.
+Hi, I'm Jonas. I work as a nurse.
+  fact | The user is Jonas. | user, name, Jonas
+  fact | Jonas works as a nurse. | user, job_title, nurse
+I'm Dr. Amara Osei, I teach law at Fordham.
+  fact | The user is Dr. Amara Osei. | user, name, Dr. Amara Osei
+  fact | Dr. Amara Osei teaches law at Fordham.
+Soy Ana. Vivo en Lima.
+  fact | Usuario: Soy Ana. | user, name, Ana
+  fact | Ana: Vivo en Lima. | user, lives_in, Lima
+# Steps in order, in all languages; decisions and rules are none.
+Restarting the gateway:\\n1. Drain the node with `pgctl drain`.\\n2. Wait until in-flight is 0.\\n3. `systemctl restart pgw`.
+  procedure | Restarting the gateway: 1. Drain the node with `pgctl drain`. 2. Wait until in-flight is 0. 3. `systemctl restart pgw`.
+Router zurücksetzen\\n1. Stecker ziehen.\\n2. Zehn Sekunden warten.
+  procedure | Router zurücksetzen: 1. Stecker ziehen. 2. Zehn Sekunden warten.
+Reiniciar el router:\\n1. Desenchufa el cable.\\n2. Espera diez segundos.
+  procedure | Reiniciar el router: 1. Desenchufa el cable. 2. Espera diez segundos.
+Redémarrer la box :\\n1. Débranchez le câble.\\n2. Attendez dix secondes.
+  procedure | Redémarrer la box: 1. Débranchez le câble. 2. Attendez dix secondes.
+重启路由器：\\n1. 拔掉电源。\\n2. 等待十秒。
+  procedure | 重启路由器: 1. 拔掉电源。 2. 等待十秒。
+ルーターの再起動：\\n1. 電源を抜く。\\n2. 十秒待つ。
+  procedure | ルーターの再起動: 1. 電源を抜く。 2. 十秒待つ。
+Rules for you:\\n1. Use British spelling.\\n2. Answer in short sentences.
+  preference | Rules for you: Use British spelling.
+  preference | Rules for you: Answer in short sentences.
+Sync\\nPresent: Aisha, Bo\\nDecision: we drop the tablet layout\\nOpen: who talks to Legal about the DPA
+  decision | Sync: Decision: we drop the tablet layout.
+Notes: Oskar doesn't like cumin. The pot is at Lena's.
+  preference | Oskar doesn't like cumin. | Oskar, likes, cumin | NOT
+  fact | The pot is at Lena's.
+# Whom a heading means, and what day.
+About me:\\n- City: Nantes\\n- allergic to nuts
+  fact | The user: City: Nantes. | user, lives_in, Nantes
+  fact | The user: allergic to nuts. | user, allergic_to, nuts
+Martes, 3 de noviembre\\n\\nHoy he empezado en la panadería.\\nMi jefa se llama Rosario.
+  fact | Usuario: Hoy he empezado en la panadería.
+  fact | Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
+Ann: I can't do July, only the last week of August.
+  fact | Ann can't do July, only the last week of August.
+# What is asked for from now on; what is spoken to whom.
+User: Write a poem about Rome. Use four lines.\\nUser: From now on, answer in metric units.
+  preference | The user asks: From now on, answer in metric units.
+Usuario: Vivo en Roma.\\nAsistente: Vivo en la nube.
+  fact | Usuario: Vivo en Roma. | user, lives_in, Roma
+ユーザー：東京に住んでいます。\\nアシスタント：私は雲に住んでいます。
+  fact | ユーザー：東京に住んでいます。 | user, lives_in, 東京
+Jon: I moved to Rome, Gina.\\nGina: Wow!
+  fact | Jon moved to Rome. | Jon, lives_in, Rome
+Our budget is 250 euros max. The park is free.
+  fact | The user: Our budget is 250 euros max. | user, budget, 250 euros max
+We use Postgres for billing, not MySQL.
+  fact | The team uses Postgres for billing, not MySQL. | team, uses_for_billing, Postgres | CORRECTS MySQL
+My boss, Renske, is fine with home office but wants me back on 2 December.
+  fact | The user's boss, Renske, is fine with home office but wants them back on 2 December. | user, reports_to, Renske
+# An article is no pronoun, a unit no abbreviation, and in minutes the name before the colon speaks.
+Hausordnung\\n- Müll: donnerstags\\nDer Schlüssel liegt bei Familie Otto. Das WLAN-Passwort ist Kirsch88.
+  fact | Hausordnung: Müll: donnerstags.
+  fact | Hausordnung: Der Schlüssel liegt bei Familie Otto.
+  fact | Hausordnung: Das WLAN-Passwort ist Kirsch88.
+User: Je me lève à 8 h. Je ne mange plus de fromage.
+  fact | Utilisateur: Je ne mange plus de fromage. | user, eats, fromage | NOT CORRECTS None
+Standup 2026-11-20\\nOmar: on PTO until Wednesday.\\nPriya: I'm reviewing the import today.\\nNext release is 3 December.
+  fact | Standup 2026-11-20: Omar: on PTO until Wednesday.
+  fact | Priya is reviewing the import today.
+  fact | Standup 2026-11-20: Next release is 3 December.
 """
 
 NOTHING = [
@@ -427,6 +519,7 @@ Merci beaucoup !
 たぶん車を買うかもしれません。
 彼は東京に住んでいると言っていました。
 ありがとうございます。
+よろしくお願いします。
 > I live in Quebec
 What a lovely photo!
 Time flies.
@@ -481,7 +574,29 @@ My friend claims he works for the CIA.
 Rumour has it we switched to Oracle.
 What if I moved to Spain?
 Unless I live in Berlin, I can't vote there.
+Write a poem about Rome.
+Please send me the list of EU capitals.
+Schreib mir ein Gedicht über Rom.
+Escríbeme un poema sobre Roma.
+Écris-moi un poème sur Rome.
+帮我写一首关于罗马的诗。
+引っ越しの準備を手伝ってください。
+9 kids, start at 3pm.
+If I won the lottery I'd buy an island.
+I'd move to Rome.
+Some people believe that the earth is flat.
+My neighbour says the mayor of Rome is a lizard.
+Meine Schwester meint, ich soll den Keller in Rom machen.
+Si j'avais de la place, j'achèterais une scie.
+Si tuviera sitio, compraría dos sierras.
+Falls jemand Fragen hat, meldet euch gern.
+Ma voisine pense que le régime keto est dangereux à 50 ans.
+Mi hermano cree que Madrid tiene dos ríos.
 """),
+    "Jon: I won't give up, Gina.\nGina: Way to go, Jon!",
+    "Gina: You must really enjoy having the two of them around.\nJon: Yes.",
+    "Jon: Don't miss a beat.\nGina: Thanks!",
+    "Melanie: I love to.\nJon: Same.",
     '```python\nlives_in = "I live in Paris"\n```',
 ]
 
@@ -601,6 +716,17 @@ def test_a_turn_is_read_in_its_own_language() -> None:
         "Ann lives in Rome with their cat.",
         "Tobi: Ich wohne in Kassel und ich mag es.",
     ]
+
+
+def test_what_is_hated_and_then_loved_contradicts_itself() -> None:
+    hated, loved = (
+        extract(one)[0].fact for one in ("I can't stand coriander.", "I love coriander.")
+    )
+
+    assert hated
+    assert loved
+    assert hated.negated
+    assert replace(hated, negated=False) == loved
 
 
 def test_what_is_surer_has_more_confidence() -> None:

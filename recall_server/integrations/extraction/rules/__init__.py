@@ -1,8 +1,8 @@
 """The offline extractor: keeps what a text states, without a model or the network.
 
 `reader` goes from turn to turn; `cutting` gives it pieces and `wording` makes them stand alone;
-`judging` says which are worth keeping, and `facts` what they state of whom. The cues of each
-language are in `tables/`, which `language` loads.
+`speakers` and `headings` say who speaks and under what, `judging` which are worth keeping, and
+`facts` what they state of whom. The cues of each language are in `tables/`, which `language` loads.
 """
 
 from __future__ import annotations

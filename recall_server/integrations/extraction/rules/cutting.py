@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from recall_server.integrations.extraction.rules.facts import Found, Speaker, find_fact
 from recall_server.integrations.extraction.rules.judging import size
-from recall_server.integrations.extraction.rules.language import Table
+from recall_server.integrations.extraction.rules.language import Table, titles
 
 PIECE_CHARS_MAX = 600
 HEADING_CHARS_MAX = 80
@@ -53,14 +53,8 @@ _PAIR = re.compile(
     r"(?P<key>\*{0,2}[^\W_][^\n:：*?!.;,|\"“„]{0,38}?\*{0,2})[ ]?"
     r"(?::\*{0,2}[ \t]{1,4}|：[ \t]{0,4}|:(?=[぀-鿿])|[ ]=[ ])(?P<value>\S.*)"
 )
-_HEADER = re.compile(
-    r"(?P<name>from|von|de|expéditeur|发件人|差出人|to|an|cc|bcc|date|datum|sent|gesendet|fecha"
-    r"|para|à|发送时间|收件人|日付|宛先|subject|betreff|asunto|objet|主题|件名)[ ]?[:：]"
-    r"[ \t]{0,4}(?P<value>\S.*)",
-    re.IGNORECASE,
-)
-_SENDERS = frozenset(("from", "von", "de", "expéditeur", "发件人", "差出人"))
-_SUBJECTS = frozenset(("subject", "betreff", "asunto", "objet", "主题", "件名"))
+_HEADS = ("senders", "subjects", "ignored")
+_HEADER = re.compile(r"(?P<name>[^\W\d]{1,12})[ ]?[:：][ \t]{0,4}(?P<value>\S.*)")
 _ENDS = re.compile(
     r"[.!?…]{1,8}[\"'”’»)\]*_]{0,3}(?=\s|$)|[。！？]{1,8}[」』）”]{0,2}|[\U0001f300-\U0001faff☀-➿]️?"
 )
@@ -118,12 +112,12 @@ def _of_line(line: str, first: int, last: int) -> Piece | None:
     if bold:
         return Piece(first + bold.start("title"), first + bold.end("title"), Kind.HEADING, level=4)
     header = _HEADER.match(line)
-    if header:
-        name = header["name"].lower()
-        kind = Kind.SENDER if name in _SENDERS else Kind.HEADING
+    role = next((one for one in _HEADS if header and titles(one).fullmatch(header["name"])), None)
+    if header and role:
         at = first + header.start("value")
-        level = 1 if name in _SUBJECTS else 0
-        return Piece(at, last if level or kind is Kind.SENDER else at, kind, level=level)
+        kind = Kind.SENDER if role == "senders" else Kind.HEADING
+        end = at if role == "ignored" else last
+        return Piece(at, end, kind, level=int(role == "subjects"))
     bullet = _BULLET.match(line)
     at = bullet.end() if bullet else len(line) - len(line.lstrip())
     number = 0
@@ -165,13 +159,19 @@ def _sentences(text: str, lines: list[tuple[int, int]], table: Table) -> Iterato
 
 def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool:
     """Whether a full stop belongs to an abbreviation or an ordinal number."""
-    word = text[max(start, dot - 12) : dot].split()[-1:]
-    if not word or dot + 1 != end:
+    words = text[max(start, dot - 12) : dot].split()
+    if not words or dot + 1 != end:
         return False
-    last = word[0].lower().lstrip("([\"'")
-    if last in table.data["abbreviations"].split() or (len(last) == 1 and last.isalpha()):
+    last = words[-1].lower().lstrip("([\"'")
+    if last in table.data["counted"].split():
+        return text[end : end + 2].strip().isdigit()
+    unit = words[:-1] and words[-2].isdigit()
+    if last in table.data["abbreviations"].split() or (
+        len(last) == 1 and last.isalpha() and not unit
+    ):
         return bool(text[end : end + 3].strip())
-    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2
+    clock = words[:-1] and words[-2] in ("um", "gegen")
+    ordinal = table.name == "de" and last.isdigit() and len(last) <= 2 and not clock
     return ordinal or bool(_LOWER.match(text, end) and last.isdigit())
 
 

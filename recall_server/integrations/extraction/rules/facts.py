@@ -8,15 +8,20 @@ from functools import cache, lru_cache
 
 from recall_server.domain.attributes import normal_attribute
 from recall_server.domain.memory import Fact
-from recall_server.integrations.extraction.rules.language import Table, table
+from recall_server.integrations.extraction.rules.language import Table, table, times
 
 _SUBJECT_WORDS_MAX = 5
 _VALUE = (
     r"(?P<v>(?:[^,.;:!?()\n，。；、：！？]|\.(?=\w)|,(?=\d{3})){1,60}?)"
-    r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|%s))"
+    r"(?=\s*(?:$|[,;:!?()，。；、：！？]|\.(?:\s|$)|[-–—](?:\s|$)|%s))"
 )
-_NAME = r"(?P<v>[A-ZÀ-Þ][\w'’-]{1,30}(?: [A-ZÀ-Þ][\w'’-]{1,30}){0,2})"
+_TITLE = r"(?:Dr|Dra|Prof|Mr|Mrs|Ms|Mme|Sr|Sra)\b\.?"
+_NAME = (
+    rf"(?P<v>(?:{_TITLE} )?(?!{_TITLE})[A-ZÀ-Þ][\w'’-]{{1,30}}(?: [A-ZÀ-Þ][\w'’-]{{1,30}}){{0,2}})"
+)
 _PREFERENCES = frozenset(("likes", "prefers", "interested_in", "nickname", "pronouns", "wants"))
+# Their values are times themselves, or instructions that name one.
+_TIMED = frozenset(("age", "always", "birthday", "deadline", "plans", "schedule", "wants"))
 _MY = re.compile(r"\b(?:my|me)\b", re.IGNORECASE)
 _REST = re.compile(r"[,;] (?:and |und |y |et )?|(?: and| but| und| aber| y| pero| et| mais) ")
 
@@ -91,6 +96,20 @@ def _rows(name: str) -> tuple[_Row, ...]:
 
 
 @cache
+def _time(name: str) -> re.Pattern[str]:
+    """Return the pattern of the time behind a value, or before it where words have no blanks."""
+    language = table(name)
+    time = language.data["facts"]["time"]
+    for hole in ("months", "weekdays", "numbers"):
+        time = time.replace(f"{{{hole}}}", f"(?i:{language.data[hole].replace(' ', '|')})")
+    if language.spaced:
+        return re.compile(rf",?[ ](?:{time}|{times(name).pattern})(?!\w).*")
+    return re.compile(
+        rf"^(?:(?:{time}|{times(name).pattern})[はにのから、]*)+|(?:已经)?(?:{time})$"
+    )
+
+
+@cache
 def _verbs(name: str) -> frozenset[str]:
     """Return the words that a clause without a subject may begin with."""
     return frozenset(word for row in _rows(name) for word in row.literals)
@@ -133,6 +152,9 @@ def find_fact(text: str, speaker: Speaker, language: Table) -> Found | None:
     said = plain(text, language)
     found = _find(said, speaker, language)
     elided = said[:1].isupper() and said.split(" ", 1)[0].lower() in _verbs(language.name)
+    if language.name == "en":
+        # "Love and acceptance" and "Enjoy the day" state nothing of the speaker.
+        elided = elided and language.starts("keep.elided", said) is not None
     if found is None and elided:
         found = _find(said[:1].lower() + said[1:], speaker, language)
     return found
@@ -151,7 +173,7 @@ def _find(said: str, speaker: Speaker, language: Table) -> Found | None:
         for whom, at in _subjects(said, start, subject):
             for row in _rows(language.name):
                 match = row.pattern.match(said, at) if row.anchored else None
-                if match:
+                if match and (whom or not start or language.has("words.first", said[:start])):
                     return _found(row, match, whom, speaker, language)
     return None
 
@@ -172,7 +194,9 @@ def _found(
     row: _Row, match: re.Match[str], whom: str, speaker: Speaker, language: Table
 ) -> Found | None:
     parts = {name[0]: said for name, said in match.groupdict().items() if said}
-    value = (parts.get("v") or "").strip(" \"'“”*_`")
+    value = (parts.get("v") or "").strip(" \"'“”*_`").rstrip(".")
+    if row.attribute not in _TIMED:
+        value = _time(language.name).sub("", value)
     first = value.split(" ")[0].lower()
     if language.name == "en":
         value = _MY.sub(lambda match: "them" if match[0].lower() == "me" else "their", value)
@@ -187,6 +211,7 @@ def _found(
             )
         )
         or language.starts("words.you", first)
+        or language.has("words.vague", value)
     ):
         return None
     attribute = row.attribute
@@ -209,10 +234,11 @@ def _entity(whom: str, speaker: Speaker, language: Table) -> str:
         return speaker.entity
     if re.fullmatch(facts["we"], whom, re.IGNORECASE):
         return "team"
-    owned = re.match(rf"(?:{facts['my']}) ?", whom, re.IGNORECASE)
+    owned = re.match(rf"(?:{facts['my']})(?: |$|(?=[^\x00-\u2fff]))", whom, re.IGNORECASE)
     if owned:
         name = re.search(r" (?P<name>[A-ZÀ-Þ]\w+)$", whom) if language.name != "de" else None
-        return name["name"] if name else f"{speaker.entity}'s {whom[owned.end() :]}"
+        thing = whom[owned.end() :]
+        return name["name"] if name else f"{speaker.entity}'s {thing}" if thing else speaker.entity
     return re.sub(rf"^(?:{facts['the']}) ", "", whom, flags=re.IGNORECASE)
 
 
@@ -227,4 +253,8 @@ def of_pair(key: str, value: str, speaker: Speaker, language: Table) -> Found | 
 def corrected(found: Found, text: str, language: Table) -> Found:
     """Add the value that "X, not Y" replaces."""
     match = re.search(language.data["instead"], text)
-    return replace(found, replaces=match["o"].strip()) if match and not found.replaces else found
+    fact = found.fact
+    if match is None or found.replaces:
+        return found
+    beside = text[: match.start()].endswith(fact.value) or fact.attribute.startswith("uses_for_")
+    return replace(found, replaces=match["o"].strip()) if beside or not language.spaced else found

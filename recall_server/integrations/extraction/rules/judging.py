@@ -12,7 +12,9 @@ from recall_server.integrations.extraction.rules.language import Table, times
 KEPT_FROM = 3.0
 _TASK_WORDS = 8
 _WORDS_MIN = 2
-_UNSURE = ("hypothetical", "quoted", "hedge", "guess", "pep")
+_GREETING_WORDS_MAX = 4
+_NEVER_KEPT = ("joke", "pep", "taken_back")
+_UNSURE = ("hypothetical", "quoted", "hedge")
 _INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
 # What each cue of a table is worth; a clause is kept from three points.
 _WORTH = {
@@ -26,8 +28,7 @@ _WORTH = {
     "state": 1.0,
     "because": 0.5,
 }
-_DOCUMENT = 2.0
-_FACT, _FIRST, _RELATION, _SPECIFIC, _SPECIFICS_MAX = 2.0, 1.0, 0.5, 1.0, 2
+_FACT, _FIRST, _SPECIFIC, _SPECIFICS_MAX = 2.0, 1.0, 1.0, 2
 _EVALUATIVE, _POINTS_AWAY, _SHORT = -2.0, -1.0, -2.0
 _CODE = re.compile(
     r"`[^`\n]{1,80}`|(?<!\w)[#@/]\w[\w./-]*|\b\w+[._/@]\w[\w./@-]*|\b[A-Z]{2,}\b|\b[a-z]+[A-Z]\w+"
@@ -84,80 +85,92 @@ def size(text: str, language: Table) -> int:
 
 def says_nothing(text: str, language: Table, setting: Setting) -> bool:
     """Whether a clause asks, greets, supposes, guesses, quotes somebody or jokes."""
-    if text.rstrip("\"'”»)*_ ").endswith(("?", "？")) or language.has("drop.joke", text):
-        return True
-    if language.spaced and size(text, language) < _WORDS_MIN and not setting.item:
-        return True
-    aside = _QUOTED.match(text)
-    if aside and len(aside[0]) * 2 > len(text):
-        return True
-    if language.has("drop.taken_back", text):
+    words, aside = size(text, language), _QUOTED.match(text)
+    if (
+        text.rstrip("\"'”»)*_ ").endswith(("?", "？"))
+        or any(language.has(f"drop.{cue}", text) for cue in _NEVER_KEPT)
+        or (language.spaced and words < _WORDS_MIN and not setting.item)
+        or (aside and len(aside[0]) * 2 > len(text))
+        or _only_dates(text, language)
+    ):
         return True
     if setting.item or setting.document:
         unsure = any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
         return unsure and not language.starts("keep.order", text)
-    if language.starts("drop.question", text) and not text.endswith("!"):
-        return True
-    if language.starts("drop.greeting", text) and size(text, language) <= 4:
-        return True
     rule = language.has("keep.rule", text) or language.has("keep.remember", text)
-    if any(language.has(f"drop.{cue}", text) for cue in ("hypothetical", "quoted", "pep")):
-        return True
-    if language.has("drop.condition", text) and not rule:
-        return True
-    return bool(language.has("drop.hedge", text) or language.starts("drop.chatter", text))
+    return bool(
+        (setting.named and language.starts("words.you", text))
+        or (language.starts("drop.question", text) and not text.endswith("!"))
+        or (language.starts("drop.greeting", text) and words <= _GREETING_WORDS_MAX)
+        or any(language.has(f"drop.{cue}", text) for cue in _UNSURE)
+        or (language.has("drop.condition", text) and not rule)
+        or language.starts("drop.chatter", text)
+    )
+
+
+def _only_dates(text: str, language: Table) -> bool:
+    """Whether a clause is a date and function words, as the first line of a diary's day is."""
+    words = {word.lower() for word in _WORD.findall(text) if not word.isdigit()}
+    dates = {*language.data["months"].split(), *language.data["weekdays"].split()} & words
+    return bool(dates) and all(word in dates or language.is_common(word) for word in words)
 
 
 def judge(text: str, language: Table, found: Found | None, setting: Setting) -> Verdict:
     """Return the points and the type of a clause that `says_nothing` has let through."""
-    cues = {name for name in (*_WORTH, "must") if language.has(f"keep.{name}", text)}
+    cues = {name for name in (*_WORTH, "must", "habit") if language.has(f"keep.{name}", text)}
+    first, we, related, you = (
+        language.has(f"words.{cue}", text) for cue in ("first", "we", "relation", "you")
+    )
+    speaks = first or we
+    words, precise = size(text, language), specifics(text, language)
+    imperative = bool(language.starts("keep.order", text)) and not found
+    custom = speaks and "habit" in cues
+    due = precise and not speaks and language.has("keep.due", text) and words <= _TASK_WORDS
     points = sum(_WORTH.get(name, 0.0) for name in cues)
-    points += _FACT if found else 0.0
-    first = language.has("words.first", text) or language.has("words.we", text)
-    points += _FIRST if first else 0.0
-    points += _RELATION * 2 * language.has("words.relation", text)
-    precise = specifics(text, language)
-    points += _SPECIFIC * min(_SPECIFICS_MAX, precise)
-    if setting.document:
-        points += _DOCUMENT if precise or setting.heading else 1.0
-    points += _FIRST * setting.item
+    points += _FACT * (found is not None) + _FIRST * speaks + _FIRST * related
+    points += _SPECIFIC * min(_SPECIFICS_MAX, precise) + _FIRST * setting.item
+    points += (2.0 if precise or setting.heading else 1.0) * setting.document
+    points += _FIRST * (due and setting.named) + _FIRST * ("must" in cues or custom)
+    definite = (precise or "must" in cues) and not speaks and _is_definite(text, language)
+    points += _FIRST * bool(definite)
+    points += _FACT * (imperative and bool(precise or "rule" in cues or setting.item))
     if language.has("drop.judges", text):
         points += _EVALUATIVE + min(_FIRST, precise)
     if language.starts("words.pronoun", text) and not setting.antecedent:
         points += 2 * _POINTS_AWAY
     elif language.has("words.vague", text) and precise < _SPECIFICS_MAX and not found:
         points += _POINTS_AWAY
-    words = size(text, language)
     if words < (2 if setting.item else 3) and not found:
         points += _SHORT
-    related = language.has("words.relation", text) or (first and "event" in cues and words > 4)
-    imperative = bool(language.starts("keep.order", text)) and not found
-    instructed = imperative or cues & _INSTRUCTED
-    if not (found or precise or setting.item or related or instructed):
+    experienced = speaks and "event" in cues and words > 4
+    anchored = found or precise or setting.item or related or experienced or imperative
+    if not (anchored or cues & _INSTRUCTED or (custom and we)):
         points += _POINTS_AWAY
-    due = bool(precise and not first and language.has("keep.due", text)) and words <= _TASK_WORDS
-    points += _FIRST * (due and setting.named)
-    if "must" in cues or (first and language.has("keep.habit", text)):
-        points += 1.0
-    if (precise or "must" in cues) and not first and _is_definite(text, language):
-        points += 1.0
-    points += _FACT if imperative and (precise or "rule" in cues or setting.item) else 0.0
-    if language.has("words.you", text) and not (imperative or "rule" in cues or found):
-        points += 0.0 if setting.document else _POINTS_AWAY * (1 if precise else 2)
-    type_ = _type(cues, found, imperative=imperative, first=bool(first))
-    return Verdict(points, type_, imperative, task=due and "state" not in cues)
+    if you and not (imperative or "rule" in cues or found or setting.document):
+        points += _POINTS_AWAY * (1 if precise else 2)
+    if _counts(text, language) and not (setting.item or setting.heading or speaks or found):
+        points = 0.0
+    own = bool(speaks or language.starts("keep.elided", text))
+    type_ = _type(cues, found, imperative=imperative, first=own)
+    return Verdict(points, type_, imperative, task=bool(due) and "state" not in cues)
 
 
 def _type(cues: set[str], found: Found | None, *, imperative: bool, first: bool) -> MemoryType:
     if found and found.is_preference:
         return MemoryType.PREFERENCE
-    if "decision" in cues:
+    if "decision" in cues and not imperative:
         return MemoryType.DECISION
     if "procedure" in cues and not found:
         return MemoryType.PROCEDURE
     if imperative or ("preference" in cues and (not found or found.is_habit)):
         return MemoryType.PREFERENCE
     return MemoryType.PROCEDURE if "must" in cues and not first else MemoryType.FACT
+
+
+def _counts(text: str, language: Table) -> bool:
+    """Whether a clause begins with a number ("9 kids, start at 3pm"), of what is not said."""
+    first = text.split(" ", 1)[0].lower()
+    return language.spaced and (first[:1].isdigit() or first in language.data["numbers"].split())
 
 
 def _is_definite(text: str, language: Table) -> bool:

@@ -10,24 +10,6 @@ from importlib import resources
 from typing import Any
 
 LANGUAGES = ("en", "de", "es", "fr", "zh", "ja")
-# Function words of languages that are not read, so that none passes for a neighbour.
-_OTHERS = {
-    "pt": "o os um uma não que do da em no na com para por você ele eu mas mais muito isso são está"
-    " meu minha também nós foi ao dos",
-    "it": "il lo gli di che è non un una per con sono mi ho nel della alla ma anche più questo come"
-    " io mio mia abbiamo del",
-    "nl": "de het een en van ik is dat niet op te zijn met voor maar ook wij mijn heb je hij naar"
-    " wel nog bij aan",
-    "sv": "och att det är jag en inte som på för med har vi till av men min den om ett",
-    "da": "og at det er jeg en ikke som på for med har vi til af men min den om et",
-    "pl": "i w nie na się z do to że jest jak ale od mam mój moja po co",
-    "tr": "ve bir bu da için ben çok ama ile var ne benim değil gibi",
-}
-# Letters that a language has and its neighbours have not.
-_LETTERS = {
-    "de": "äöüßÄÖÜ", "es": "ñ¿¡áíóú", "fr": "èêçœùâ", "pt": "ãõ", "it": "ìò", "sv": "åä",
-    "da": "øæ", "pl": "łśżźćęą", "tr": "ğışİ",
-}  # fmt: skip
 _LETTERS_MAX = 3
 _ELISION = re.compile(r"(?<!\w)[djlnstcm]['’][aeiouyéèêhAEIOUÉ]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -123,8 +105,30 @@ def _alternatives(cue: str) -> list[str]:
 @cache
 def table(name: str) -> Table:
     """Return the table of a language."""
+    return Table(name, _read(name))
+
+
+def common() -> dict[str, Any]:
+    """Return the table of what is not of one language."""
+    return _read("common")
+
+
+@cache
+def pattern(name: str, key: str) -> re.Pattern[str]:
+    """Return a pattern of a language's table."""
+    return re.compile(table(name).data[key], re.IGNORECASE)
+
+
+@cache
+def titles(key: str) -> re.Pattern[str]:
+    """Return a pattern of the common table, for headings."""
+    return re.compile(common()["headings"][key], re.IGNORECASE)
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
     file = resources.files(__package__).joinpath("tables", f"{name}.toml")
-    return Table(name, tomllib.loads(file.read_text("utf-8")))
+    return tomllib.loads(file.read_text("utf-8"))
 
 
 @cache
@@ -138,9 +142,20 @@ def times(name: str) -> re.Pattern[str]:
 
 
 @cache
+def roles_of(name: str) -> frozenset[str]:
+    """Return the words of all tables for a kind of speaker: `users` or `silent`."""
+    return frozenset(word for one in LANGUAGES for word in table(one).data[name].split())
+
+
+@cache
 def _function_words() -> dict[str, frozenset[str]]:
-    own = {name: frozenset(table(name).data["detect"].split()) for name in LANGUAGES[:4]}
-    return own | {name: frozenset(words.split()) for name, words in _OTHERS.items()}
+    lists = ("detect", "months", "weekdays")
+    own = {
+        name: frozenset(" ".join(table(name).data[one] for one in lists).split())
+        for name in LANGUAGES[:4]
+    }
+    others = common()["words"]
+    return own | {name: frozenset(words.split()) for name, words in others.items()}
 
 
 def detect(text: str) -> tuple[str | None, float]:
@@ -156,7 +171,7 @@ def detect(text: str) -> tuple[str | None, float]:
     counts = {
         name: sum(map(known.__contains__, words)) for name, known in _function_words().items()
     }
-    for name, letters in _LETTERS.items():
+    for name, letters in common()["letters"].items():
         counts[name] += min(_LETTERS_MAX, sum(map(text.count, letters)))
     counts["fr"] += min(_LETTERS_MAX, len(_ELISION.findall(text)))
     ranked = sorted(counts, key=lambda name: -counts[name])

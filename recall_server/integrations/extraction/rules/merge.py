@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.similarity import negations
@@ -125,11 +125,9 @@ def _said_elsewhere(sentence: _Sentence, number: int, texts: Sequence[_Text]) ->
     )
 
 
-_LEANING = _words(
-    "it its itself he him his himself she her hers herself they them their theirs themselves this"
-    " that these those there then so but also too however therefore thus afterwards otherwise both"
-    " former latter such another other others next finally instead still again"
-)
+@cache
+def _listed(name: str) -> frozenset[str]:
+    return _words(table("en").data["merge"][name])
 
 
 class _Text:
@@ -146,7 +144,7 @@ class _Text:
         return (
             self.memory.type is MemoryType.PROCEDURE
             or "\n" in self.memory.text
-            or not _LEANING.isdisjoint(later)
+            or not _listed("leaning").isdisjoint(later)
         )
 
     def is_said_by(self, other: _Text) -> bool:
@@ -176,17 +174,6 @@ def _sentences(text: str) -> Iterator[str]:
         start = end
 
 
-# English function words only: what they turn, condition or take back is no longer said plainly.
-_TURNING = _words(
-    "rarely seldom hardly barely scarcely almost nearly only except if unless until till when"
-    " whenever may might could would should must shall can maybe perhaps probably possibly"
-    " likely unlikely sometimes occasionally formerly used once former plan plans planned planning"
-    " want wants wanted hope hopes hoped intend intends try tries tried consider considers"
-    " considered think thinks thought believe believes believed say says said tell tells told hear"
-    " hears heard ask asks asked know knows refuse refuses refused avoid avoids avoided fail fails"
-    " failed but although though however instead rather than over who whom whose which that where"
-    " whether"
-)
 _ARTICLES = _words("a an the")
 _OPENING = re.compile(r"^[(\[{\"'`\u2018\u201c\u00ab]+")
 # A mark after a digit may be a unit, of feet or of minutes.
@@ -209,7 +196,7 @@ class _Sentence:
 
     @cached_property
     def _turned(self) -> tuple[int, list[str]]:
-        return negations(self.text), [word for word in self.words if word in _TURNING]
+        return negations(self.text), [word for word in self.words if word in _listed("turning")]
 
     @cached_property
     def _set(self) -> frozenset[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.extraction import Candidate
@@ -29,6 +27,7 @@ from recall_server.integrations.extraction.rules.facts import (
     find_fact,
     of_pair,
 )
+from recall_server.integrations.extraction.rules.headings import Headings, has_date
 from recall_server.integrations.extraction.rules.judging import (
     Setting,
     Verdict,
@@ -37,7 +36,14 @@ from recall_server.integrations.extraction.rules.judging import (
     size,
     specifics,
 )
-from recall_server.integrations.extraction.rules.language import Table, detect, table
+from recall_server.integrations.extraction.rules.language import (
+    Table,
+    detect,
+    pattern,
+    table,
+    titles,
+)
+from recall_server.integrations.extraction.rules.speakers import labels, speaker_of
 from recall_server.integrations.extraction.rules.wording import Context, cleaned, dated, stand_alone
 
 TEXT_CHARS_MAX = 500
@@ -51,23 +57,7 @@ _NAMES_MAX = 50
 _SURE = 0.55
 _LISTED = 4.0
 _NEW_WORDS_MAX = 6
-_SILENT = re.compile(r"(?:assistant|ai|bot|model|system|tool|claude|chatgpt|gpt|gemini|copilot)\b")
-_SILENT_ROLES = frozenset(["assistant", "bot", "agent", "tool", "function", "system"])
-_USERS = frozenset(["user", "human", "me", "customer", "client", "you"])
-_GENERIC = re.compile(
-    r"(?:context|decision|decisions|alternatives|consequences|background|summary|overview|notes?"
-    r"|introduction|details|facts|misc|general|other|about|kontext|entscheidung|alternativen"
-    r"|konsequenzen|hintergrund|contexto|contexte|décision|decisión|背景|决定|决策|決定|概要|"
-    r"\W*)\W*",
-    re.IGNORECASE,
-)
-_LABEL = re.compile(r"[ \t]{0,4}([^\W\d_a-zß-ÿ][^\s:：、。，]{0,15}?) ?[:：]")
-_LABELLED_CHARS = 20_000
-_PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
-_FORWARDED = re.compile(r"(?:(?:re|fwd?|aw|wg|tr|rv)[ ]?: ?)+", re.IGNORECASE)
-_SENTENCE = re.compile(r"[.!?] ")
-_ABOUT = re.compile(r"(?:about|notes? (?:on|about)|über|zu|sobre|à propos de) ", re.IGNORECASE)
-_ADDRESS = re.compile(r"\s*<[^>\n]*>?|\s*\[[^\]\n]*\]?")
+_AROUND = " ,.!:–—-。！，"
 
 
 def read(passage: Passage) -> tuple[tuple[Candidate, ...], str | None]:
@@ -106,49 +96,32 @@ class _Reader:
         self.main = language
         self.sure = sure
         self.kept: list[Candidate | None] = []
-        self.headings: dict[int, str] = {}
+        self.headings = Headings()
         self.before: _Before | None = None
         self.question = _Before("", 0)
         self.said: _Before | None = None
         self.said_by: dict[str, _Before] = {}
-        self.sender: str | None = None
+        self.called: str | None = None
+        self.tasked = False
         speakers = {turn.speaker for turn in passage.turns if turn.speaker}
         lines = sum(map(bool, map(str.strip, passage.text[:20_000].split("\n"))))
-        self.labels = _labels(passage.text, speakers)
+        self.labels = labels(passage.text, speakers)
         self.document = not speakers and not self.labels and (lines > 2 or len(passage.text) > 400)
         self.names = {word for one in speakers for word in (one, one.split()[0])}
         names = "|".join(map(re.escape, sorted(self.names)[:_NAMES_MAX])) or "(?!)"
         self.spoken_to = re.compile(rf"(?:{names})[,!.] ")
+        self.named_last = re.compile(rf", (?:{names})(?=[.!?]*$)")
         if passage.turns and not speakers:
             self._headings_before(passage.turns[0].span.start)
 
     def _headings_before(self, start: int) -> None:
         """Read the headings and the sender that stand before the passage."""
-        text = self.passage.text
-        first = text.find("\n")
-        if 0 < first < min(start, 200):
-            self._set_headings(0, first)
-        self._set_headings(max(0, start - _BEFORE_CHARS_MAX), start)
-
-    def _set_headings(self, start: int, end: int) -> None:
-        for piece in pieces(self.passage.text, start, end, self.language):
-            if piece.kind in (Kind.HEADING, Kind.SENDER):
-                self._head(piece)
-
-    def _head(self, piece: Piece) -> None:
-        title = cleaned(self.passage.text[piece.start : piece.end])
-        if piece.kind is Kind.SENDER:
-            self.sender = _ADDRESS.sub("", title).strip("\"' ") or None
-            return
-        self.headings = {k: v for k, v in self.headings.items() if k < piece.level}
-        if title:
-            self.headings[piece.level] = _FORWARDED.sub("", _SENTENCE.split(title)[-1])
-
-    @property
-    def heading(self) -> str:
-        """The title of the text and the heading above, without those that say nothing."""
-        shown = [one for _, one in sorted(self.headings.items()) if not _GENERIC.fullmatch(one)]
-        return ", ".join(dict.fromkeys([*shown[:1], *shown[-1:]]))
+        first = self.passage.text.find("\n")
+        title = (0, first if first < min(start, 200) else 0)
+        for begin, end in (title, (max(0, start - _BEFORE_CHARS_MAX), start)):
+            for piece in pieces(self.passage.text, begin, end, self.language):
+                if piece.kind in (Kind.HEADING, Kind.SENDER):
+                    self.headings.add(piece, self.passage.text, self.language)
 
     def read(self, turn: Turn) -> None:
         """Read a turn, and remember the question that it ends with."""
@@ -160,7 +133,7 @@ class _Reader:
             return
         found = list(pieces(text, span.start, span.end, self.language))
         if found and found[0].kind is Kind.SENTENCE:
-            self.headings.pop(LEAD_IN, None)
+            self.headings.by_level.pop(LEAD_IN, None)
         if self.document and found and self._is_title(found[0]):
             found[0] = replace(found[0], kind=Kind.HEADING, level=1)
         labels = [at for at, one in enumerate(found) if one.key in self.labels]
@@ -183,12 +156,13 @@ class _Reader:
             and alone
             and len(line) <= HEADING_CHARS_MAX
             and line[-1:] not in ".!?。！？"
+            and not self.language.starts("drop.greeting", line)
             and (line.isupper() or (first and len(self.passage.text) > piece.end + 1))
         )
 
     def _utterance(self, part: list[Piece], label: str | None, turn: Turn) -> None:
         text, speaker = self.passage.text, self._speaker(label, turn)
-        self.before, self.said = None, None
+        self.before, self.said, self.tasked = None, None, False
         if speaker is not None and label:
             self.said = self.said_by.get(speaker.shown)
         said = text[part[0].start : part[-1].end]
@@ -202,7 +176,7 @@ class _Reader:
             return
         for piece in self._with_steps(part):
             if piece.kind in (Kind.HEADING, Kind.SENDER):
-                self._head(piece)
+                self.headings.add(piece, self.passage.text, self.language)
                 self.before = None
             elif speaker is not None:
                 self._piece(piece, _Voice(speaker, turn))
@@ -210,46 +184,43 @@ class _Reader:
         self.question = _Before("", 0)
         last = text[part[-1].start : part[-1].end]
         if last.rstrip().endswith(("?", "？")):
-            self.question = _Before(cleaned(last), part[-1].start)
+            opened = cleaned(self._opened(0, last)[1])
+            self.question = _Before(opened[:1].upper() + opened[1:], part[-1].start)
 
     def _remember(self, speaker: Speaker | None) -> None:
         if self.before is not None and speaker is not None:
             self.said_by[speaker.shown] = self.before
 
     def _with_steps(self, found: list[Piece]) -> Iterator[Piece]:
-        """Join the numbered items under a heading that says how something is done."""
+        """Join numbered items that are steps: most begin with an order or a command, or the
+        heading says how something is done.
+        """
         at = 0
-        heading = self.heading
+        heading = self.headings.text
         while at < len(found):
             piece, end = found[at], at + 1
             if piece.kind is Kind.HEADING:
                 heading = self.passage.text[piece.start : piece.end]
             while end < len(found) and found[end].number >= piece.number == 1:
                 end += 1
-            if end - at > 1 and self.language.has("keep.howto", heading):
+            steps = sum(map(self._is_step, found[at:end])) * 2 >= end - at
+            rules = self.language.has("keep.rules", heading)
+            if end - at > 1 and (self.language.has("keep.howto", heading) or (steps and not rules)):
                 start = self.passage.text.rfind("\n", 0, piece.start) + 1
                 yield replace(piece, start=start, end=found[end - 1].end, kind=Kind.STEPS)
             else:
                 yield from found[at:end]
             at = end
 
+    def _is_step(self, piece: Piece) -> bool:
+        text = self.passage.text[piece.start : piece.end]
+        orders = any(self.language.starts(cue, text) for cue in ("keep.order", "keep.step"))
+        return orders or text.startswith(("`", "$ "))
+
     def _speaker(self, label: str | None, turn: Turn) -> Speaker | None:
-        """Return who "I" is; None for an assistant, whose words are no facts about anybody."""
-        label = label or self.sender
-        if label is None:
-            return Speaker("user", self.language.data["user"])
-        line = self.passage.text[max(0, turn.span.start - 60) : turn.span.start]
-        named = _PARENTHESES.search(line) if turn.speaker else None
-        if named and named[1][0].isalpha():
-            return Speaker(named[1], named[1])
-        words = label.lower().split()
-        if _SILENT.match(label.lower()) or words[-1] in _SILENT_ROLES:
-            return None
-        if words[0] in ("customer", "client"):
-            return Speaker("user", f"The {words[0]}" if self.language.name == "en" else label)
-        if words[0] in _USERS:
-            return Speaker("user", self.language.data["user"])
-        return Speaker(label, label)
+        start = turn.span.start
+        line = self.passage.text[max(0, start - 60) : start] if turn.speaker else ""
+        return speaker_of(label or self.headings.sender, line, self.language)
 
     def _piece(self, piece: Piece, voice: _Voice) -> None:
         text, language = self.passage.text[piece.start : piece.end], self.language
@@ -259,7 +230,7 @@ class _Reader:
         if piece.kind is Kind.STEPS:
             points = Verdict(5.0, MemoryType.PROCEDURE)
             steps = Clause(piece.start, piece.end, text, piece.kind)
-            self._keep(steps, points, voice, heading=self.heading)
+            self._keep(steps, points, voice, heading=self.headings.text)
         elif self._answers(piece, text, voice) or self._corrects(piece, text, voice):
             return
         elif piece.kind is Kind.PAIR:
@@ -278,7 +249,7 @@ class _Reader:
     ) -> None:
         """Keep "it is B" of "it is A, no sorry, B", where A is the value of a fact."""
         said = text[: cue.start()].rstrip(" ,;–—-，、")
-        value = text[cue.end() :].strip(" ,.!:–—-。！，")
+        value = text[cue.end() :].strip(_AROUND)
         found = find_fact(said, voice.speaker, self.language)
         self.before = None
         if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
@@ -288,9 +259,12 @@ class _Reader:
             self._clause(clause, voice)
 
     def _opened(self, start: int, text: str) -> tuple[int, str]:
-        """Leave out what a sentence opens with: "Yes, ", "By the way, ", "Hi Bob, "."""
-        for pattern in (_openers(self.language.name), self.spoken_to) * 2:
-            match = pattern.match(text)
+        """Leave out what a sentence opens with ("Yes, ", "By the way, ", "Hi Bob, "), and whom it
+        ends with (", Bob").
+        """
+        text = self.named_last.sub("", text)
+        for opener in (pattern(self.language.name, "openers"), self.spoken_to) * 2:
+            match = opener.match(text)
             if match and match.end() < len(text):
                 start, text = start + match.end(), text[match.end() :]
         return start, text
@@ -302,33 +276,27 @@ class _Reader:
         if items:
             yield from items
             return
-        cuts = list(_splits(language.name).finditer(text))
-        if not cuts:
-            yield from coordinated(Clause(start, start + len(text), text, kind), speaker, language)
-            return
-        edges = [(0, 0), *((m.start(), m.end()) for m in cuts), (len(text), len(text))]
-        parts = [(edges[n][1], edges[n + 1][0]) for n in range(len(edges) - 1)]
-        begin, reached = None, 0
-        for first, last in parts:
+        cuts = list(pattern(language.name, "split").finditer(text))
+        starts, ends = (
+            [0, *(cut.end() for cut in cuts)],
+            [*(cut.start() for cut in cuts), len(text)],
+        )
+        setting = Setting(self.document, kind is Kind.ITEM)
+        spans: list[tuple[int, int]] = []
+        for first, last in zip(starts, ends, strict=True):
             part = text[first:last]
-            setting = Setting(self.document, kind is Kind.ITEM)
-            if says_nothing(part, language, setting):
+            if cuts and says_nothing(part, language, setting):
                 continue
             found = find_fact(part, speaker, language)
             own = judge(part, language, found, setting).kept and size(part, language) >= 3
             own = own and (found is not None or not language.starts("words.pronoun", part))
-            if begin is not None and own:
-                yield from coordinated(
-                    Clause(start + begin, start + reached, text[begin:reached], kind),
-                    speaker, language,
-                )  # fmt: skip
-                begin = None
-            begin, reached = (first if begin is None else begin), last
-        if begin is not None:
-            yield from coordinated(
-                Clause(start + begin, start + reached, text[begin:reached], kind),
-                speaker, language,
-            )  # fmt: skip
+            if own or not spans:
+                spans.append((first, last))
+            else:
+                spans[-1] = (spans[-1][0], last)
+        for first, last in spans:
+            clause = Clause(start + first, start + last, text[first:last], kind)
+            yield from coordinated(clause, speaker, language)
 
     def _clause(self, clause: Clause, voice: _Voice) -> None:
         language, text = self.language, self._named(clause.text)
@@ -336,9 +304,12 @@ class _Reader:
         found = clause.found or find_fact(text, voice.speaker, language)
         found = self._in_place(corrected(found, text, language)) if found else None
         listed = clause.kind is Kind.ITEM
-        heading = self.heading if listed or self.document else ""
+        heading = self.headings.text if listed or self.document else ""
+        heading = "" if heading.lower() in text.lower() else heading
         leans = language.starts("words.pronoun", text) is not None
         before = self.before if leans else None
+        if before and language.starts("words.pronoun", before.text):
+            before = None
         named = bool(voice.turn.speaker) and voice.speaker.entity != "user"
         setting = Setting(self.document, listed, bool(heading), before is not None, named)
         if says_nothing(text, language, setting):
@@ -346,6 +317,8 @@ class _Reader:
             return
         if found and found.fact.attribute != "nickname" and language.starts("keep.order", text):
             found = None
+        if not (listed or self.document) and self._is_task(text):
+            return
         verdict = self._weighed(judge(text, language, found, setting), clause, voice)
         at = None
         if verdict.kept and (before or not leans or heading):
@@ -354,8 +327,17 @@ class _Reader:
             elif not listed and (voice.turn.speaker or _has_subject(text, language)):
                 heading = ""
             at = self._keep(clause, verdict, voice, heading=heading, found=found, before=before)
-        addressed = at is None and (language.has("words.you", text) or size(text, language) < 2)
+        addressed = at is None and (language.has("words.you", text) or size(text, language) < 3)
         self.before = None if addressed else _Before(text, clause.start, at, found)
+
+    def _is_task(self, text: str) -> bool:
+        """Whether it asks for something once, or says how a thing asked for before is to be."""
+        task = self.language.starts("drop.task", text)
+        order = self.tasked and self.language.starts("keep.order", text)
+        if not (task or order) or self.language.has("keep.standing", text):
+            return False
+        self.tasked = True
+        return True
 
     def _in_place(self, found: Found) -> Found:
         """After "I don't live in Rome any more", "I live in Bern" says what it has replaced."""
@@ -370,25 +352,33 @@ class _Reader:
         """Weigh what only the text around a clause tells."""
         language, named = self.language, voice.speaker.entity != "user"
         advice = verdict.instructs and named and bool(voice.turn.speaker)
-        if advice and not language.has("keep.request", clause.text):
+        rule = language.has("keep.rule", clause.text) and specifics(clause.text, language)
+        if advice and not (rule or language.has("keep.request", clause.text)):
             # Between people an order is advice or a pep talk, unless it is a request.
             return replace(verdict, points=0.0)
         if clause.found:
             return replace(verdict, points=max(verdict.points, _LISTED))
-        if clause.kind is Kind.ITEM and language.has("keep.rules", self.heading):
+        if clause.kind is Kind.ITEM and language.has("keep.rules", self.headings.text):
             fact = verdict.type is MemoryType.FACT
             type_ = MemoryType.PREFERENCE if fact else verdict.type
             return replace(verdict, points=verdict.points + 2, type=type_)
+        item = clause.kind is Kind.ITEM
+        ordered = self.headings.text and not language.has("keep.request", clause.text)
+        if verdict.instructs and self.document and (item or ordered):
+            return replace(verdict, type=MemoryType.PROCEDURE)
         return verdict
 
     def _of_heading(self, clause: Clause, heading: str) -> tuple[Found | None, str]:
         """Return the fact of a list item about its heading: "About Marcus: allergic to nuts"."""
-        about = _ABOUT.sub("", self.headings[max(self.headings)])
+        about = titles("about").sub("", self.headings.nearest)
         said = (clause.text, f"{self.language.data['be']}{clause.text}")
-        facts = (find_fact(one, Speaker(about, about), self.language) for one in said)
+        entity = "user" if about == self.language.data["user"] else about
+        facts = (find_fact(one, Speaker(entity, about), self.language) for one in said)
         found = clause.found or next(filter(None, facts), None)
         order = self.language.starts("keep.order", clause.text)
-        return None if order else found, _ABOUT.sub("", heading)
+        if found and found.fact.entity == about and has_date(about, self.language):
+            found = None
+        return None if order else found, titles("about").sub("", heading)
 
     def _take_back(self) -> None:
         if self.before and self.before.at is not None:
@@ -408,28 +398,45 @@ class _Reader:
         language = self.language
         key, value = _value(text)
         key, at = key.strip("* "), piece.end - len(value)
-        if not value.strip() or "?" in value or says_nothing(value, language, Setting(item=True)):
+        if not value.strip() or "?" in value or language.starts("drop.key", key):
             return
-        opens = _openers(language.name).match(f"{key}: ") or language.starts("keep.remember", key)
+        if says_nothing(value, language, Setting(item=True)):
+            return
+        decides = language.starts("keep.decision", key) is not None
+        opens = language.starts("keep.remember", key) or (
+            titles("generic").fullmatch(key) and not decides
+        )
+        opens = opens or pattern(language.name, "openers").match(f"{key}: ")
         if opens or size(value, language) > _VALUE_WORDS_MAX:
             before = self.headings
-            self.headings = before if opens else {**before, 6: key}
+            self.headings = before if opens else before.under(key)
             for one in pieces(self.passage.text, at, piece.end, language):
                 kind = Kind.SENTENCE if opens else Kind.ITEM
                 self._piece(replace(one, kind=kind), voice)
             self.headings = before
             return
-        heading = self.heading
-        about = _ABOUT.sub("", heading)
-        entity = about if heading and voice.speaker.entity == "user" else voice.speaker.entity
+        said = f"{key}: {value}"
+        if key.istitle() and " " not in key and language.has("words.first", value):
+            # In minutes the name before the colon is who speaks.
+            voice, said = replace(voice, speaker=Speaker(key, key)), value
+        heading = self.headings.text
+        about = titles("about").sub("", heading)
+        own = not heading or about == language.data["user"] or voice.speaker.entity != "user"
+        entity = voice.speaker.entity if own else about
         found = of_pair(key, value, replace(voice.speaker, entity=entity), language)
-        if found and not heading and self.document and found.fact.attribute in _OF_THINGS:
+        if (
+            found
+            and (not heading or has_date(heading, language))
+            and self.document
+            and found.fact.attribute in _OF_THINGS
+        ):
             found = None
         points = 3.0 + 2 * (found is not None) + bool(heading)
         whose = heading or ("" if found is None else voice.speaker.shown)
         self._keep(
-            Clause(piece.start, piece.end, f"{key}: {value}", piece.kind),
-            Verdict(points, MemoryType.FACT), voice, heading=whose, found=found,
+            Clause(piece.start, piece.end, said, piece.kind),
+            Verdict(points, MemoryType.DECISION if decides else MemoryType.FACT),
+            voice, heading=whose, found=found,
         )  # fmt: skip
 
     def _answers(self, piece: Piece, text: str, voice: _Voice) -> bool:
@@ -439,17 +446,22 @@ class _Reader:
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
         yes = language.starts("drop.answer_yes", text)
-        if language.has("drop.judges", text) or (text.rstrip().endswith(("!", "！")) and not yes):
+        opened = self._opened(0, text)[1]
+        chatter = language.starts if language.spaced else language.search
+        polite = text.rstrip().endswith(("!", "！")) or language.starts("drop.greeting", text)
+        if (
+            chatter("drop.chatter", opened)
+            or language.has("drop.judges", text)
+            or (polite and not yes)
+        ):
             return False
-        if language.starts("drop.greeting", text) and not yes:
-            return False
-        short = size(text, language) <= _ANSWER_WORDS_MAX
+        words = size(text, language)
         whole = Clause(piece.start, piece.end, text, piece.kind)
-        if yes and size(text, language) <= 3 and specifics(question.text, language, names=False):
+        if yes and words <= 3 and specifics(question.text, language, names=False):
             whole = replace(whole, start=question.start)
         elif (
-            not short
-            or not specifics(self._opened(0, text)[1], language)
+            words > _ANSWER_WORDS_MAX
+            or not specifics(opened, language)
             or find_fact(text, voice.speaker, language)
             or language.starts("drop.hedge", text)
             or (language.has("words.first", text) and not yes)
@@ -466,27 +478,22 @@ class _Reader:
         cue = self.language.search("drop.correction", text)
         if not cue or before is None or cue.start() > 12 or text.rstrip().endswith(("?", "？")):
             return False
-        value = text[cue.end() :].strip(" ,.!:–—-。！，")
-        found = before.found
-        if found and 0 < size(value, self.language) <= _NEW_WORDS_MAX:
-            said = before.text.replace(found.fact.value, value, 1)
-            found = Found(replace(found.fact, value=value), found.fact.value, found.subject)
-            clause = Clause(piece.start, piece.end, said, piece.kind)
-            verdict = Verdict(4.0, self._type_before(before))
-            self.before = before
-            self._take_back()
-            at = self._keep(clause, verdict, voice, found=found)
-            self.before = _Before(said, piece.start, at, found)
-            return True
-        if size(value, self.language) > _NEW_WORDS_MAX:
+        value, old = text[cue.end() :].strip(_AROUND), before.found
+        words = size(value, self.language)
+        if words > _NEW_WORDS_MAX:
             return False
-        own = find_fact(value, voice.speaker, self.language)
-        if own and found and not own.replaces:
-            own = replace(own, replaces=found.fact.value)
-        found = own
         verdict = Verdict(4.0, self._type_before(before))
+        leans_on: _Before | None = before
+        found = find_fact(value, voice.speaker, self.language)
+        if old and words:
+            text = before.text.replace(old.fact.value, value, 1)
+            found = Found(replace(old.fact, value=value), old.fact.value, old.subject)
+            self.before, leans_on = before, None
+            self._take_back()
+        elif found and old and not found.replaces:
+            found = replace(found, replaces=old.fact.value)
         clause = Clause(piece.start, piece.end, text, piece.kind)
-        at = self._keep(clause, verdict, voice, found=found, before=before)
+        at = self._keep(clause, verdict, voice, found=found, before=leans_on)
         self.before = _Before(text, piece.start, at, found)
         return True
 
@@ -499,14 +506,23 @@ class _Reader:
         found: Found | None = None, before: _Before | None = None, question: str = "",
     ) -> int | None:  # fmt: skip
         """Keep a clause as a candidate; return its place, or None where it would be too long."""
-        language, turn = self.language, voice.turn
+        language, turn, speaker = self.language, voice.turn, voice.speaker
+        if speaker.entity == "user" and self.called:
+            speaker = replace(speaker, shown=self.called)
+        if found and clause.kind is not Kind.PAIR:
+            fact = found.fact
+            self.called = (
+                fact.value if (fact.entity, fact.attribute) == ("user", "name") else self.called
+            )
         base = turn.said_at or self.passage.occurred_at
         ahead = language.has("keep.plan", clause.text)
         past = language.has("keep.event", clause.text) and not ahead
         when = dated(clause.text, base, language, past=past)
+        if turn.said_at is None and has_date(self.headings.text, language):
+            when = None
         team = verdict.type is MemoryType.DECISION or (found and found.fact.entity == "team")
         context = Context(
-            voice.speaker,
+            speaker,
             heading,
             instructs=verdict.instructs and not self.document,
             team=bool(team) and turn.speaker not in self.names,
@@ -528,7 +544,7 @@ class _Reader:
                 if found is None and old and old.fact:
                     found = before.found
         if question:
-            text = f"{question} – {voice.speaker.shown}: {cleaned(clause.text)}"
+            text = f"{question} – {speaker.shown}: {cleaned(clause.text)}"
         if len(text) > TEXT_CHARS_MAX:
             return None
         self.kept.append(
@@ -564,30 +580,10 @@ class _Voice:
     turn: Turn
 
 
-def _labels(text: str, speakers: set[str]) -> frozenset[str]:
-    """Return the speakers whose labels `parse_turns` does not know, such as "Nele :"."""
-    lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
-    found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
-    least = 1 if not speakers and found.total() > len(found) else 2
-    named = frozenset(one for one in found if found[one] >= least and one not in speakers)
-    spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
-    return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
-
-
 def _value(text: str) -> tuple[str, str]:
     """Return the key and the value of a `Key: value` line."""
     key, value = re.split(r"[ ]?[:：=]\*{0,2}\s*", text, maxsplit=1)
     return key, value
-
-
-@cache
-def _openers(name: str) -> re.Pattern[str]:
-    return re.compile(table(name).data["openers"], re.IGNORECASE)
-
-
-@cache
-def _splits(name: str) -> re.Pattern[str]:
-    return re.compile(table(name).data["split"], re.IGNORECASE)
 
 
 def _has_subject(text: str, language: Table) -> bool:

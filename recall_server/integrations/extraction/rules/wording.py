@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
 from dateutil.relativedelta import relativedelta
 
@@ -75,7 +76,7 @@ def _worded(text: str, context: Context, language: Table) -> str:
     if language.name == "en" and not language.has("words.you", text) and not elided:
         start = _WE.match(text)
         if context.team and start and not first:
-            return f"The team{_of_team(start['short'] or '', text[start.end() :])}"
+            return f"The team{_agreeing(start['short'] or '', text[start.end() :], many=False)}"
         if not we or (context.document and not first):
             return _capital(_third_person(text, shown) if first else text)
     we = we and not context.document
@@ -91,43 +92,39 @@ def _third_person(text: str, shown: str) -> str:
         return _mine(text, shown, known=False)
     before = text[: verb.start()]
     known = _MINE.search(before) is not None
-    after = _agreeing(verb["short"] or "", text[verb.end() :], known=known)
+    after = _agreeing(verb["short"] or "", text[verb.end() :], many=known)
     name = "they" if known else shown if not before else _inside(shown)
     return f"{_mine(before, shown, known=False)}{name}{_mine(_later(after), shown, known=True)}"
 
 
-def _agreeing(short: str, after: str, *, known: bool) -> str:
-    """Return what follows "I" with its verb in the third person."""
-    short = short.replace("’", "'").lower().lstrip("'")
+def _agreeing(short: str, after: str, *, many: bool) -> str:
+    """Return what follows "I" or "we" with its verb in the third person."""
     if short:
-        one = {"m": " is", "ve": " has", "ll": " will", "d": " would"}[short]
-        return (_plural(one) if known else one) + after
-    if known:
-        return re.sub(r"^ (am|was)\b", lambda m: _plural(f" {m[1]}"), after)
+        return f" {_long(short, many=many)}{after}"
+    if many:
+        return re.sub(r"^ (am|was)\b", lambda m: f" {_verbs()['many'][m[1]]}", after)
     at = 0
-    for _ in range(4):
-        match = _NEXT.match(after, at)
-        if match is None:
-            return after
-        word = match["word"].replace("’", "'").lower()
-        if word not in _forms("adverbs"):
-            changed = _form(word)
-            rest = after[match.end() :]
-            if changed == word:
-                return after
-            rest = _second_verb().sub(lambda m: f"{m['and']} {_form(m['verb'])}", rest, count=1)
-            return f"{after[: match.start('word')]}{changed}{rest}"
+    while (match := _NEXT.match(after, at)) and match["word"].lower() in _forms("adverbs"):
         at = match.end()
-    return after
+    if match is None:
+        return after
+    word = match["word"].replace("’", "'").lower()
+    rest = after[match.end() :]
+    if _form(word) == word:
+        return after
+    rest = _second_verb().sub(lambda m: f"{m['and']} {_form(m['verb'])}", rest, count=1)
+    return f"{after[: match.start('word')]}{_form(word)}{rest}"
 
 
-def _plural(verb: str) -> str:
-    return {" is": " are", " am": " are", " was": " were", " has": " have"}.get(verb, verb)
+def _long(short: str, *, many: bool) -> str:
+    """Return the verb that "'m", "'ve" and the like stand for, in the third person."""
+    one: str = _verbs()["short"][short.lower().lstrip("'’")]
+    return _verbs()["many"].get(one, one) if many else one
 
 
 def _form(verb: str) -> str:
     """Return the third person of a present verb; any other form as it is."""
-    irregular: dict[str, str] = table("en").data["verbs"]["third"]
+    irregular: dict[str, str] = _verbs()["third"]
     if verb in irregular:
         return irregular[verb]
     past = verb.endswith("ed") and verb not in ("need", "feed")
@@ -140,39 +137,30 @@ def _form(verb: str) -> str:
     return f"{verb}s"
 
 
+def _verbs() -> dict[str, Any]:
+    verbs: dict[str, Any] = table("en").data["verbs"]
+    return verbs
+
+
 @cache
 def _forms(name: str) -> frozenset[str]:
-    return frozenset(table("en").data["verbs"][name].split())
+    return frozenset(_verbs()[name].split())
 
 
 @cache
 def _second_verb() -> re.Pattern[str]:
-    verbs = table("en").data["verbs"]["second"].replace(" ", "|")
+    verbs = _verbs()["second"].replace(" ", "|")
     return re.compile(rf"(?<=[\w,] )(?P<and>and|but) (?P<verb>{verbs})(?= )")
-
-
-def _of_team(short: str, after: str) -> str:
-    one = {"'re": " is", "'ve": " has", "'ll": " will", "'d": " would"}.get(short.replace("’", "'"))
-    if one:
-        return one + after
-    match = _NEXT.match(after)
-    if match is None:
-        return after
-    if match["word"] in ("are", "were"):
-        return f"{' is' if match['word'] == 'are' else ' was'}{after[match.end() :]}"
-    if match["word"] in _forms("adverbs"):
-        return f"{match[0]}{_of_team('', after[match.end() :])}"
-    return f" {_form(match['word'])}{after[match.end() :]}"
 
 
 def _later(text: str) -> str:
     """Replace a later "I" by "they"."""
 
     def they(match: re.Match[str]) -> str:
-        short = (match["short"] or "").lstrip("'’").lower()
-        return "they" + {"m": " are", "ve": " have", "ll": " will", "d": " would"}.get(short, "")
+        return f"they {_long(match['short'], many=True)}" if match["short"] else "they"
 
-    return re.sub(r"\bthey (am|was)\b", lambda m: f"they{_plural(' ' + m[1])}", _I.sub(they, text))
+    many = _verbs()["many"]
+    return re.sub(r"\bthey (am|was)\b", lambda m: f"they {many[m[1]]}", _I.sub(they, text))
 
 
 def _mine(text: str, shown: str, *, known: bool) -> str:
@@ -233,7 +221,7 @@ def _relative(text: str, base: datetime, language: Table) -> When | None:
 def _patterns(name: str) -> tuple[list[tuple[re.Pattern[str], str, int]], re.Pattern[str]]:
     language = table(name)
     relative = language.data["relative"]
-    bounded = r"(?<![\w'])(?:%s)(?!\w)" if language.spaced else "(?:%s)"
+    bounded = r"(?<![\w'])(?:%s)(?!\w| of\b)" if language.spaced else "(?:%s)"
     rows = [
         (re.compile(bounded % words, re.IGNORECASE), unit, offset)
         for unit in _UNITS

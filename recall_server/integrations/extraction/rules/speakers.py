@@ -1,0 +1,42 @@
+"""Says who speaks: by the label of a line, which may name a person, the user or an assistant."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from recall_server.integrations.extraction.rules.facts import Speaker
+from recall_server.integrations.extraction.rules.language import Table, roles_of
+
+_LABEL = re.compile(r"[ \t]{0,4}([^\W\d_a-zß-ÿ][^\s:：、。，]{0,15}?) ?[:：]")
+_LABELLED_CHARS = 20_000
+_PARENTHESES = re.compile(r"\(([^()\n]{2,40})\)\*{0,2}[ ]?:\*{0,2}[ ]?$")
+
+
+def speaker_of(label: str | None, line: str, language: Table) -> Speaker | None:
+    """Return who "I" is; None for an assistant, whose words are no facts about anybody. `line` is
+    what stands before the words, such as "Agent (Mel): ".
+    """
+    user = Speaker("user", language.data["user"])
+    if label is None:
+        return user
+    named = _PARENTHESES.search(line)
+    if named and named[1][0].isalpha():
+        return Speaker(named[1], named[1])
+    words = re.findall(r"\w+", label.lower()) or [""]
+    if not roles_of("silent").isdisjoint([words[0], words[-1]]) or words[-1] == "agent":
+        return None
+    if words[0] in ("customer", "client") and language.name == "en":
+        return Speaker("user", f"The {words[0]}")
+    return user if words[0] in roles_of("users") else Speaker(label, label)
+
+
+def labels(text: str, speakers: set[str]) -> frozenset[str]:
+    """Return the speakers whose labels `parse_turns` does not know, such as "Nele :"."""
+    lines = [line for line in text[:_LABELLED_CHARS].split("\n") if line.strip()]
+    found = Counter(match[1] for match in map(_LABEL.match, lines) if match)
+    least = 1 if not speakers and found.total() > len(found) else 2
+    roles = {one for one in found if one.lower() in roles_of("users") | roles_of("silent")}
+    named = frozenset(one for one in found if found[one] >= least or one in roles) - speakers
+    spoken = sum(found[one] for one in {*named, *(speakers & found.keys())})
+    return named if len(named) + len(speakers) > 1 and spoken * 2 > len(lines) else frozenset()
