@@ -1,11 +1,15 @@
-"""The jobs of a process that was killed are taken up at once, and those of one that lives are not."""
+"""The jobs of a process that was killed are taken up at once; one that lives keeps its own."""
 
 import os
 import signal
 import socket
 
+import psycopg
+
 from recall_server.bootstrap import open_application
+from recall_server.storage.store import Store
 from tests.support.application import settings_for
+from tests.support.engines import on_postgres
 from tests.support.processes import Database, Process, Server, calling, new_token, until
 from tests.support.stored import ALICE, applied, done, fact, opened, select
 
@@ -47,3 +51,23 @@ async def test_a_killed_worker_loses_its_job_at_once_and_one_that_stands_still_k
     assert held["holder"] is not None
     assert [(job["attempt"], job["failures"]) for job in jobs] == [(2, 1)]
     assert lines == {jobs[0]["id"]: 1}
+
+
+@on_postgres
+async def test_a_worker_whose_connection_was_lost_shows_again_that_it_lives(
+    store: Store, database: str
+) -> None:
+    async with store.driver.holding() as holder:
+        assert holder.id is not None
+        mine = [holder.id]
+        assert await store.driver.gone(mine) == []
+        with psycopg.connect(database, autocommit=True) as raw:
+            raw.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            )
+
+        async def back() -> bool:
+            return holder.id in mine and not await store.driver.gone(mine)
+
+        await until(back, WITHIN_S, "it is held again")
+    assert list(await store.driver.gone(mine)) == mine

@@ -45,7 +45,11 @@ _MIGRATION_LOCK = 7_265_636_131
 # How soon the connection that shows that a process lives is made again.
 HOLD_AGAIN_S = 1.0
 # Both ends notice a host that is gone: after 10 s of silence and three questions.
-_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
 _SERVER_KEEPALIVE = " ".join(f"-c tcp_{name}={value}" for name, value in _KEEPALIVE.items())
 
 # The role of a transaction decides which rows it sees, not the rights of the connection:

@@ -301,9 +301,7 @@ class SqliteDriver:
         try:
             yield holder
         finally:
-            if lock.is_locked:
-                Path(lock.lock_file).unlink(missing_ok=True)
-                lock.release()
+            await asyncio.to_thread(_removed, lock)
 
     async def gone(self, holders: Sequence[int]) -> Sequence[int]:
         return await asyncio.to_thread(lambda: [one for one in holders if self._is_gone(one)])
@@ -357,6 +355,13 @@ def _create_private(path: Path) -> tuple[int, int]:
         return _identity(os.fstat(file))
     finally:
         os.close(file)
+
+
+def _removed(lock: FileLock) -> None:
+    """Remove the file while it is locked, so that nobody else locks it under this name."""
+    if lock.is_locked:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
