@@ -244,7 +244,11 @@ class Settings(BaseSettings):
     )
     worker_jobs: int = Field(4, ge=0, description="jobs at once in this process; 0: none")
     worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
-    lease_s: float = Field(180.0, gt=0, description="seconds after which a silent job is retaken")
+    lease_s: float = Field(
+        180.0,
+        gt=0,
+        description="seconds after which a job is retaken, where nobody can know whether its process lives",
+    )
     cache_bytes_max: int = Field(
         268_435_456, ge=0, description="bytes of indexes kept in memory for search"
     )

@@ -19,6 +19,7 @@ from recall_server.domain.errors import (
     Unavailable,
 )
 from recall_server.domain.task import Job
+from recall_server.storage.driver import Holder
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
 
@@ -52,6 +53,8 @@ class Worker:
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
     _wakes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     _stopping: bool = False
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
+    _holder: Holder = field(default_factory=Holder)
 
     def wake(self) -> None:
         """Make one idle loop look for a job now instead of at the next poll."""
@@ -61,13 +64,39 @@ class Worker:
     def stop(self) -> None:
         """Finish running jobs and claim no more."""
         self._stopping = True
+        self._ending.set()
         self.wake()
 
     async def run(self) -> None:
         """Work until `stop`. If cancelled, release all jobs."""
-        async with asyncio.TaskGroup() as group:
+        async with self.store.driver.holding() as self._holder, asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
             for _ in range(self.jobs_at_once):
                 group.create_task(self._loop())
+
+    async def _watch(self) -> None:
+        """Take jobs back from processes that have ended, at once and from then on."""
+        while not self._stopping:
+            try:
+                if await self.take_back():
+                    self.wake()
+            except Unavailable as error:
+                log.warning("worker_delayed", code=error.code)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.poll_s):
+                    await self._ending.wait()
+
+    async def take_back(self) -> int:
+        """End the leases of all holders that are known to be gone; how many holders."""
+        mine = self._holder.id
+        async with self.store.transaction(None, write=False) as tx:
+            others = await tx.jobs.holders(but=-1 if mine is None else mine)
+        gone = await self.store.driver.gone(others) if others else ()
+        for holder in gone:
+            log.warning("jobs_taken_back", holder=holder)
+            async with self.store.transaction(None) as tx:
+                await tx.jobs.end_leases(holder, self.runtime.now())
+        return len(gone)
 
     async def _loop(self) -> None:
         busy = True
@@ -102,7 +131,7 @@ class Worker:
     async def _claim(self) -> Job | None:
         now = self.runtime.now()
         async with self.store.transaction(None) as tx:
-            job = await tx.jobs.claim(self._served, now, now + self.runtime.lease)
+            job = await tx.jobs.claim(self._served, now, now + self.runtime.lease, self._holder.id)
         if job is not None:
             self._served = job.namespace
         return job

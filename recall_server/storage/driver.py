@@ -76,6 +76,13 @@ class Connection(Protocol):
         """Run several statements without parameters (migrations)."""
 
 
+@dataclass
+class Holder:
+    """This process, as others see it. `id` is None while they could not know whether it lives."""
+
+    id: int | None = None
+
+
 class Driver(Protocol):
     """An engine. Driver errors leave it as `RecallError`s: `DatabaseUnavailable` (try again) or
     `DatabaseUnusable` (an operator must act).
@@ -122,6 +129,12 @@ class Driver(Protocol):
         takes nothing from those who serve calls but, of Postgres, one connection. Raises
         `QueryTimeout` when it has lasted too long.
         """
+
+    def holding(self) -> AbstractAsyncContextManager[Holder]:
+        """Let others know, as long as the block lasts, that this process lives."""
+
+    async def gone(self, holders: Sequence[int]) -> Sequence[int]:
+        """Those of `holders` whose process has certainly ended, or is cut off from the database."""
 
     def migration(self) -> AbstractAsyncContextManager[Connection]:
         """A transaction as the owner of the schema, holding the migration lock."""

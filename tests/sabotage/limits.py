@@ -1,9 +1,18 @@
 """Limits of time, and fairness: queries, snapshots, long bodies, crowds."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Entry, Forgets, Never, OnlyIf, Without
+from tests.sabotage.changes import Argument, Body, Entry, Forgets, Never, OnlyIf, Without
 
 BREAKAGES = (
+    Breakage(
+        "lost-jobs-wait",
+        "that the jobs of a process that is gone are taken up at once",
+        "recall_server.worker:Worker.take_back",
+        Body("return 0"),
+        (
+            "tests/stories/test_lost_worker.py::test_a_killed_worker_loses_its_job_at_once_and_one_that_stands_still_keeps_it[sqlite]",
+        ),
+    ),
     Breakage(
         "queries-without-end",
         "that SQLite stops a query when its time is over",

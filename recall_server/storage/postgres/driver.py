@@ -3,8 +3,9 @@ security binds to one namespace (the second barrier behind the bound namespace).
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.storage.driver import (
     Connection,
     Engine,
+    Holder,
     Params,
     Row,
     TimeLimits,
@@ -40,6 +42,15 @@ EACH_MAX = 6
 STATEMENT_TIMEOUT_MS = 10_000
 # Any constant will do, as long as every replica takes the same.
 _MIGRATION_LOCK = 7_265_636_131
+# How soon the connection that shows that a process lives is made again.
+HOLD_AGAIN_S = 1.0
+# Both ends notice a host that is gone: after 10 s of silence and three questions.
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+_SERVER_KEEPALIVE = " ".join(f"-c tcp_{name}={value}" for name, value in _KEEPALIVE.items())
 
 # The role of a transaction decides which rows it sees, not the rights of the connection:
 # recall_app sees the rows of one namespace, recall_eraser may delete them, and recall_system sees
@@ -175,6 +186,52 @@ class PostgresDriver:
                 self._url, autocommit=True, row_factory=dict_row, **_WRITABLE
             ) as raw:
                 return await purge.purge(raw, tables)
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[Holder]:
+        holder = Holder()
+        number, held = secrets.randbits(63), asyncio.Event()
+        task = asyncio.create_task(self._hold(holder, number, held))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POOL_WAIT_S):
+                    await held.wait()
+            yield holder
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _hold(self, holder: Holder, number: int, held: asyncio.Event) -> None:
+        """Hold the advisory lock of a number; where the connection is lost, take it again."""
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(
+                    self._url,
+                    autocommit=True,
+                    application_name="recall-server holder",
+                    options=_SERVER_KEEPALIVE,
+                    **_WRITABLE,
+                    **_KEEPALIVE,
+                ) as raw:
+                    # Waits where the server has not noticed yet that the last connection is lost.
+                    await raw.execute("SELECT pg_advisory_lock(%s)", [number])
+                    holder.id = number
+                    held.set()
+                    async for _ in raw.notifies():  # nobody notifies: until it is lost
+                        pass
+            except psycopg.Error:
+                holder.id = None
+            await asyncio.sleep(HOLD_AGAIN_S)
+
+    async def gone(self, holders: Sequence[int]) -> Sequence[int]:
+        # Shared, so that none is in the way of another who looks; until the statement has ended.
+        rows = await self.autocommit(
+            "SELECT holder FROM unnest(CAST(%(holders)s AS bigint[])) holder"
+            " WHERE pg_try_advisory_xact_lock_shared(holder)",
+            {"holders": list(holders)},
+            namespace=None,
+        )
+        return [row["holder"] for row in rows]
 
     async def files(self) -> Sequence[Path]:
         with translated():

@@ -20,6 +20,7 @@ WITH RECURSIVE turns (namespace, again) AS (
   FROM turns t WHERE t.again = 0 OR :after > t.namespace
 )
 UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
+  holder = :holder,
   failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
 WHERE (namespace, id) = (
   SELECT due.namespace, due.id FROM turns t CROSS JOIN operations due
@@ -43,6 +44,7 @@ WITH RECURSIVE turns (namespace, again) AS (
   FROM turns t WHERE t.again = 0 OR :after > t.namespace
 )
 UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lease_until,
+  holder = :holder,
   failures = failures + CASE WHEN state = 'processing' THEN 1 ELSE 0 END
 WHERE (namespace, id) = (
   SELECT due.namespace, due.id FROM turns t CROSS JOIN LATERAL (
@@ -53,6 +55,18 @@ WHERE (namespace, id) = (
   LIMIT 1
 )
 RETURNING namespace, id, kind, payload, attempt, failures, created_at
+
+-- query: job_holders
+-- across namespaces: a process that ended held jobs of any
+SELECT DISTINCT holder FROM operations
+WHERE state = 'processing' AND holder IS NOT NULL AND holder <> :but
+
+-- query: end_leases
+-- across namespaces: as above
+-- A job that was lost before waits for its lease: it may be what ends the processes, and those that
+-- are held beside it would be given up with it.
+UPDATE operations SET due_at = CASE WHEN failures = 0 THEN :now ELSE due_at END, holder = NULL
+WHERE state = 'processing' AND holder = :holder
 
 -- query: advance_job
 UPDATE operations SET payload = :payload, due_at = :lease_until

@@ -3,7 +3,9 @@ before they are acknowledged (`synchronous=FULL`). Nothing runs on the event loo
 """
 
 import asyncio
+import glob
 import os
+import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +13,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from recall_server.domain.errors import DatabaseUnavailable, DatabaseUnusable, RecallError
 from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.storage.driver import (
     Connection,
     Engine,
+    Holder,
     Params,
     Row,
     TimeLimits,
@@ -283,6 +288,53 @@ class SqliteDriver:
             "has. Check the disk, then start the server again."
         )
 
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[Holder]:
+        holder = Holder(secrets.randbits(63))
+        await asyncio.to_thread(self._sweep)
+        lock = self._lock_of(holder.id)
+        try:
+            # A moment, where another process takes the new file for one that was left.
+            await asyncio.to_thread(lock.acquire, timeout=1)
+        except (OSError, Timeout, NotImplementedError):
+            holder.id = None  # a file system without locks
+        try:
+            yield holder
+        finally:
+            await asyncio.to_thread(_removed, lock)
+
+    async def gone(self, holders: Sequence[int]) -> Sequence[int]:
+        return await asyncio.to_thread(lambda: [one for one in holders if self._is_gone(one)])
+
+    def _is_gone(self, holder: int) -> bool:
+        """All processes are on one host, as WAL demands; whoever ends removes its file."""
+        lock = self._lock_of(holder)
+        path = Path(lock.lock_file)
+        if not path.exists():
+            return True
+        try:
+            with lock:
+                path.unlink(missing_ok=True)
+        except (OSError, Timeout, NotImplementedError):
+            return False
+        return True
+
+    def _lock_of(self, holder: int | None) -> FileLock:
+        path = self._path.resolve()
+        return FileLock(
+            path.with_name(f"{path.name}.holder-{holder}"),
+            timeout=0,
+            mode=0o600,
+            thread_local=False,
+            fallback_to_soft=False,
+        )
+
+    def _sweep(self) -> None:
+        """Remove the files of processes that were killed."""
+        path = self._path.resolve()
+        for left in path.parent.glob(f"{glob.escape(path.name)}.holder-*"):
+            self._is_gone(int(left.name.rpartition("-")[2]))
+
     async def files(self) -> Sequence[Path]:
         beside = ("", "-wal", "-shm", "-journal")
         paths = [self._path.with_name(self._path.name + ending) for ending in beside]
@@ -303,6 +355,13 @@ def _create_private(path: Path) -> tuple[int, int]:
         return _identity(os.fstat(file))
     finally:
         os.close(file)
+
+
+def _removed(lock: FileLock) -> None:
+    """Remove the file while it is locked, so that nobody else locks it under this name."""
+    if lock.is_locked:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

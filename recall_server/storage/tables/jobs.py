@@ -1,6 +1,6 @@
 """The table of jobs: queued with their cause, leased to one worker at a time, fenced."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,12 +24,27 @@ class Jobs(BoundTable):
             "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
         )
 
-    async def claim(self, after: str, now: datetime, lease_until: datetime) -> Job | None:
+    async def claim(
+        self, after: str, now: datetime, lease_until: datetime, holder: int | None = None
+    ) -> Job | None:
         """The first due job of the first namespace behind `after`, or else from the beginning, for
-        the caller until `lease_until`. On a connection for all namespaces.
+        the caller until `lease_until`, or until `holder` is known to be gone. On a connection for
+        all namespaces.
         """
-        rows = await self._bound.fetch("claim_job", after=after, now=now, lease_until=lease_until)
+        rows = await self._bound.fetch(
+            "claim_job", after=after, now=now, lease_until=lease_until, holder=holder
+        )
         return _job(rows[0]) if rows else None
+
+    async def holders(self, *, but: int) -> Sequence[int]:
+        """The holders of jobs under way, but one. On a connection for all namespaces."""
+        return [row["holder"] for row in await self._bound.fetch("job_holders", but=but)]
+
+    async def end_leases(self, holder: int, now: datetime) -> None:
+        """Make the jobs of a holder that is gone due, but those that were lost before. On a
+        connection for all namespaces.
+        """
+        await self._bound.send("end_leases", holder=holder, now=now)
 
     async def advance(self, job: Job, payload: Mapping[str, Any], lease_until: datetime) -> None:
         """Remember how far the job has come, and hold it longer."""

@@ -131,7 +131,7 @@ TABLES = (
         spared="kind = 'purge' AND state IN ('queued', 'processing')",
         not_exported="the export of an episode says what is still to be done",
         inner=_words(
-            "kind payload state attempt failures due_at created_at finished_at error_code"
+            "kind payload state attempt failures due_at created_at finished_at error_code holder"
         ),
     ),
     Table(
