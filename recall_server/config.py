@@ -247,7 +247,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(
         180.0,
         gt=0,
-        description="seconds after which a job is retaken, where nobody can know whether its process lives",
+        description="seconds after which the job of a process is retaken that may be gone",
     )
     cache_bytes_max: int = Field(
         268_435_456, ge=0, description="bytes of indexes kept in memory for search"
