@@ -94,6 +94,7 @@ class GroupSync:
 READERS = 4
 # Everybody waits behind a purge, so it does not wait long itself: it is tried again later.
 PURGE_BUSY_TIMEOUT_MS = 500
+MIGRATION_BUSY_TIMEOUT_MS = 60_000
 
 _BEGIN_READ = step_of("BEGIN", {})
 _SYNCED = step_of("PRAGMA synchronous=FULL", {})
@@ -232,8 +233,14 @@ class SqliteDriver:
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[Connection]:
-        async with self.transaction(namespace=None, write=True) as connection:
-            yield connection
+        assert self._writer is not None
+        # Another replica may migrate a large database just now.
+        await self._writer.run(step_of(f"PRAGMA busy_timeout={MIGRATION_BUSY_TIMEOUT_MS}", {}))
+        try:
+            async with self.transaction(namespace=None, write=True) as connection:
+                yield connection
+        finally:
+            await self._writer.run(step_of(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {}))
 
     async def purge(self, tables: Sequence[str]) -> str:
         del tables  # a file is rewritten as a whole
