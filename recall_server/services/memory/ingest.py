@@ -36,7 +36,7 @@ from recall_server.services.memory.passages import (
     verbatim,
 )
 from recall_server.storage.index.words import Postings
-from recall_server.storage.store import Store
+from recall_server.storage.store import Store, Transaction
 
 EXTRACT = "extract"
 
@@ -274,12 +274,24 @@ class Ingest:
         """Extract memories passage by passage, or keep the text as one; each passage and the
         progress are saved in one transaction, so that a crash repeats nothing.
 
-        Raises what the extractor raises, and `BudgetSpent`; the text stays searchable by its words.
+        Raises what the extractor raises, and `BudgetSpent`; the text gets its vectors all the same.
         Raises `Fenced` if another worker holds the job.
         """
         async with self.store.transaction(job.namespace, write=False) as tx:
             episode = await tx.episodes.get(job.payload["episode_id"])
-        fault = job.payload.get("fault")
+        try:
+            fault = await self._extract(job, episode, entry)
+        except Exception:
+            if job.attempt == 1:
+                await self._embed_meanwhile(job)
+            raise
+        await self._finish(job, episode, fault)
+
+    async def _extract(
+        self, job: Job, episode: Episode | None, entry: Callable[[str], AuditEntry]
+    ) -> str | None:
+        """Why the job was done otherwise than it should be, if it was."""
+        fault: str | None = job.payload.get("fault")
         if episode is not None and episode.kept_as != TEXT_ONLY:
             only, type_ = job.payload.get("turn"), episode.kept_as and MemoryType(episode.kept_as)
             chars = len(episode.text) if type_ else self.extractor.passage_chars
@@ -294,7 +306,7 @@ class Ingest:
                 fault = found.fault or fault
                 progress = {"next": number, **({"fault": fault} if fault else {})}
                 await self._store_memories(job, episode, found, progress, entry(EXTRACT))
-        await self._finish(job, episode, fault)
+        return fault
 
     async def _store_memories(
         self,
@@ -334,14 +346,23 @@ class Ingest:
         async with self.store.transaction(job.namespace) as tx:
             await tx.lock()
             await tx.jobs.finish(job, self.runtime.now(), fault)
-            if episode is not None and self.embeds:
-                await tx.jobs.add(
-                    self.runtime.new_id("job"),
-                    EMBED,
-                    {"episode_id": episode.id},
-                    self.runtime.now(),
-                )
+            if episode is not None:
+                await self._embed(tx, job)
         self.runtime.wake()
+
+    async def _embed_meanwhile(self, job: Job) -> None:
+        """Give the text its vectors before it has memories: the model may be gone for long."""
+        async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
+            if await tx.jobs.state(job.id) is not None:  # else it was erased
+                await self._embed(tx, job)
+        self.runtime.wake()
+
+    async def _embed(self, tx: Transaction, job: Job) -> None:
+        """Add the job that makes vectors of the text of this one."""
+        if self.embeds:
+            payload = {"episode_id": job.payload["episode_id"]}
+            await tx.jobs.add(self.runtime.new_id("job"), EMBED, payload, self.runtime.now())
 
 
 def _in_scope(submission: Submission, access_scope: AccessScope) -> Submission:

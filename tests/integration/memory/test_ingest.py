@@ -205,7 +205,7 @@ async def test_a_repeated_extraction_adds_nothing_and_brings_nothing_back(
         assert await memories(application) == []
 
 
-async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
+async def test_a_failing_model_leaves_the_text_found_by_words_and_vectors_and_the_job_pending(
     open_app: Open, clock: Clock
 ) -> None:
     phrase = "I like tea"
@@ -217,7 +217,9 @@ async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
         await enter(application)
         await remember(application, "Alice: I like tea.")
         await drained(application)
-        found = await application.services.recall.search(context(application), Query("tea"))
+        found = await application.services.recall.search(
+            context(application), Query("tea"), cite=True
+        )
         counts = await application.services.recall.stats(context(application))
         pending = counts.backlog.pending_extractions
         clock.pass_(timedelta(seconds=10))
@@ -229,6 +231,7 @@ async def test_a_failing_model_leaves_the_text_searchable_and_the_job_pending(
         await drained(application)
 
         assert [hit.item.text for hit in found.hits] == ["Alice: I like tea."]
+        assert found.hits[0].scores.signals["cosine"] is not None
         assert (pending, too_early) == (1, 2)
         assert [memory.text for memory in await memories(application)] == ["Alice likes tea."]
 
