@@ -60,6 +60,10 @@ class SearchMode(StrEnum):
     VECTOR = "vector"
 
 
+# The others have a formula of their own: it alone decides, and is the score.
+DEFAULT_ORDER = frozenset({SearchMode.HYBRID, SearchMode.KEYWORD})
+
+
 class Step(StrEnum):
     """A step of a search beside the signals; each can be left out, to measure what it brings."""
 

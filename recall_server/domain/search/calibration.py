@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_server.domain.query import SearchMode
 from recall_server.domain.search.index_entry import Words
 from recall_server.domain.search.question import ROLES
 from recall_server.domain.search.ranking import Candidate
@@ -58,8 +57,6 @@ WITH_VECTORS: Mapping[str, Calibration] = {
     "wordllama": Calibration(Weights(-9.42, 2.13, 3.33, 6.43), Weights(-5.36, 4.83, 6.57)),
     "minilm-l6": Calibration(OTHER_VECTORS.hit, Weights(-5.23, 4.67, 6.24), tells_noise=False),
 }
-# The others have a formula of their own, which is the score.
-CALIBRATED = frozenset({SearchMode.HYBRID, SearchMode.KEYWORD})
 
 
 def calibration(model: str | None) -> Calibration:

@@ -13,7 +13,16 @@ import numpy as np
 from recall_server.domain.episode import turn_id
 from recall_server.domain.errors import EmbedderUnavailable, RerankerUnavailable
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.query import Hit, Item, ItemKind, Query, Scores, SearchMode, Step
+from recall_server.domain.query import (
+    DEFAULT_ORDER,
+    Hit,
+    Item,
+    ItemKind,
+    Query,
+    Scores,
+    SearchMode,
+    Step,
+)
 from recall_server.domain.search import calibration, currency, ranking
 from recall_server.domain.search.index_entry import TermPostings, words_in
 from recall_server.domain.search.question import Question
@@ -45,8 +54,6 @@ DIVERSE_PER_HIT = 2
 GAP = " … "
 # Memories that took each other's place.
 CHAIN_MAX = 100
-# In the others, each with a formula of its own, nothing else decides.
-DEFAULT_ORDER = frozenset({SearchMode.HYBRID, SearchMode.KEYWORD})
 
 
 @dataclass(frozen=True)
@@ -290,7 +297,7 @@ def _candidates(
         cosine = float(np.fmax.reduce(evidence.cosines[places]))
         near = None if math.isnan(cosine) else cosine
         score = final
-        if query.mode in calibration.CALIBRATED:
+        if query.mode in DEFAULT_ORDER:
             score = weights.hit.probability(says, near or 0.0, final)
         slot, *others = slots[places].tolist()
         found.append(Candidate(slot, final, score, says, near, others=tuple(others)))
@@ -341,7 +348,7 @@ def _worth_showing(found: Candidates, query: Query) -> Candidates:
     if query.score_threshold is not None:
         least = query.score_threshold
         return replace(found, best=[one for one in found.best if one.score >= least])
-    if not found.weights.tells_noise or query.mode not in calibration.CALIBRATED:
+    if not found.weights.tells_noise or query.mode not in DEFAULT_ORDER:
         return found
     kept = [
         one for one in found.best if one.rerank is not None or one.score >= calibration.NOISE_BELOW
