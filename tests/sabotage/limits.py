@@ -10,7 +10,7 @@ BREAKAGES = (
         "recall_server.worker:Worker.take_back",
         Body("return 0"),
         (
-            "tests/stories/test_lost_worker.py::test_a_killed_worker_loses_its_job_at_once_and_one_that_stands_still_keeps_it[sqlite]",
+            "tests/stories/test_lost_worker.py::test_a_killed_worker_loses_its_job_at_once_and_one_that_lives_keeps_it[sqlite]",
         ),
     ),
     Breakage(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -34,9 +35,14 @@ async def purge(raw: _Raw, tables: Sequence[str]) -> str:
     locked = await raw.execute("SELECT pg_try_advisory_lock(%s) AS mine", [_PURGE_LOCK])
     if not (row := await locked.fetchone()) or not row["mine"]:
         raise DatabaseUnavailable("Another process is purging already. It is tried again.")
-    await _wait_for_readers(raw)
-    left = [f"statistics ({why})" for why in await _rewrite(raw, tables)]
-    left += await _rewrite_log(raw)
+    try:
+        await _wait_for_readers(raw)
+        left = [f"statistics ({why})" for why in await _rewrite(raw, tables)]
+        left += await _rewrite_log(raw)
+    finally:
+        # The server notices only later that the connection is closed.
+        with suppress(psycopg.Error):
+            await raw.execute("SELECT pg_advisory_unlock(%s)", [_PURGE_LOCK])
     return "; ".join(left)
 
 
