@@ -339,7 +339,7 @@ class SqliteDriver:
     def _sweep(self) -> None:
         """Remove the files of processes that were killed."""
         path = self._path.resolve()
-        for left in path.parent.glob(f"{glob.escape(path.name)}.holder-*"):
+        for left in path.parent.glob(f"{glob.escape(path.name)}.holder-[0-9]*"):
             self._is_gone(int(left.name.rpartition("-")[2]))
 
     async def files(self) -> Sequence[Path]:
