@@ -223,7 +223,7 @@ def answers(
 ) -> None:
     """Answers that a default search shows of texts handed in, beside the plain lines of them."""
     run = partial(answers_.answers, data=data, db_url=db_url)
-    _print(_on_each(engine, lambda name, say: run(name, say=say)), engine, file, strict)
+    _print(_on_each(engine, run), engine, file, strict)
 
 
 @app.command()
@@ -244,7 +244,7 @@ def currency(
 ) -> None:
     """Whether the newest of statements that overwrite each other is found first."""
     run = partial(answers_.currency, data=data, db_url=db_url)
-    _print(_on_each(engine, lambda name, say: run(name, say=say)), engine, file, strict)
+    _print(_on_each(engine, run), engine, file, strict)
 
 
 @app.command()

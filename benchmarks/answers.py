@@ -116,7 +116,7 @@ class Tally:
         }
 
 
-async def answers(engine: str, data: Path, db_url: str | None, say: Say) -> Report:
+async def answers(engine: str, say: Say, *, data: Path, db_url: str | None = None) -> Report:
     """Hand in each text to a namespace of its own, and all to one; wait; ask. Raises `Invalid` on
     data that cannot be used.
     """
@@ -164,7 +164,7 @@ async def answers(engine: str, data: Path, db_url: str | None, say: Say) -> Repo
     return Report("answers", engine, rows, checks, facts, ANSWERS_NOTES)
 
 
-async def currency(engine: str, data: Path, db_url: str | None, say: Say) -> Report:
+async def currency(engine: str, say: Say, *, data: Path, db_url: str | None = None) -> Report:
     """Tell the statements of each set in their order; ask for what holds. Raises `Invalid`."""
     rows, checks = [], []
     for size in _sizes(data):

@@ -56,7 +56,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Utterance:
-    """What one said in a conversation, as its messages give it: `role` is what the speaker is
+    """One message of a conversation, as it was given: `role` is what the speaker is
     there, such as user, assistant or tool.
     """
 

@@ -1,4 +1,4 @@
-"""What a store takes besides a text: messages and when they were said."""
+"""A store takes messages, their times and their labels besides a text."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What is held back, over HTTP; and that nothing leaves over HTTP that acts on a terminal."""
+"""Suspects over HTTP: they are listed and decided, and no answer acts on a terminal."""
 
 import json
 

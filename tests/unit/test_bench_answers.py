@@ -36,7 +36,7 @@ async def test_answers_are_counted_alone_and_together_beside_the_plain_lines(
     (tmp_path / "texts" / "01_manual.txt").write_text(MANUAL, encoding="utf-8")
     write(tmp_path / "questions.jsonl", QUESTIONS)
 
-    report = await answers("sqlite", tmp_path, None, silent)
+    report = await answers("sqlite", silent, data=tmp_path)
 
     for name in ("alone", "together"):
         figures = report.figures(name)
@@ -56,7 +56,7 @@ async def test_of_statements_that_overwrite_each_other_the_newest_counts(tmp_pat
         [{"question": question, "answers": [answer]} for answer in ("Judo!", "chess")],
     )
 
-    report = await currency("sqlite", tmp_path, None, silent)
+    report = await currency("sqlite", silent, data=tmp_path)
 
     figures = report.figures("2")
     assert (figures["statements"], figures["questions"]) == (2, 2)
@@ -66,4 +66,4 @@ async def test_of_statements_that_overwrite_each_other_the_newest_counts(tmp_pat
 async def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
     for benchmark in (answers, currency):
         with pytest.raises(Invalid):
-            await benchmark("sqlite", tmp_path, None, silent)
+            await benchmark("sqlite", silent, data=tmp_path)

@@ -1,4 +1,4 @@
-"""What stores a text takes: the arguments of `store_memory`, and the bodies and names under which
+"""The arguments that store a text: those of `store_memory`, and the bodies and names under which
 others hand texts in. Each gives the same submission; no other place knows them.
 """
 

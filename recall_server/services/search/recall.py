@@ -108,7 +108,7 @@ class Recall:
         least = RERANKED_MIN if reranking else 0
         found = await search.retrieve(tx, self.embedder, prepared, now, least=least)
         if reranking is not None:
-            # What is not ranked again has a score on another scale: none of that is shown.
+            # Only these are shown: the others have scores on another scale.
             best = found.best[: max(RERANKED_MIN, query.limit)]
             found = await search.load_items(tx, replace(found, best=best), best)
             passages = await reranking.passages(tx, found)

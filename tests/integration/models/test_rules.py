@@ -34,7 +34,7 @@ def rows(table: str) -> list[str]:
     return [line for line in table.strip().splitlines() if line and not line.startswith("#")]
 
 
-# What is said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
+# The words said, "\\n" for a line break; below it, indented, its memories: type | text | entity, attribute,
 # value | NOT, CORRECTS and the old value.
 KEPT = """
 # Asked to remember, and how to be called.
@@ -368,7 +368,7 @@ Martes, 3 de noviembre\\n\\nHoy he empezado en la panadería.\\nMi jefa se llama
   fact | Usuario: Mi jefa se llama Rosario. | user's jefa, name, Rosario
 Ann: I can't do July, only the last week of August.
   fact | Ann can't do July, only the last week of August.
-# What is asked for from now on; what is spoken to whom.
+# Standing requests are kept; words to somebody else are not.
 User: Write a poem about Rome. Use four lines.\\nUser: From now on, answer in metric units.
   preference | The user asks: From now on, answer in metric units.
 Usuario: Vivo en Roma.\\nAsistente: Vivo en la nube.

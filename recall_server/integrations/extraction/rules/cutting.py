@@ -18,7 +18,7 @@ LEAD_IN = 5
 
 
 class Kind(StrEnum):
-    """What a piece is in its text."""
+    """The kind of a piece of text."""
 
     SENTENCE = "sentence"
     ITEM = "item"

@@ -16,7 +16,7 @@ _GREETING_WORDS_MAX = 4
 _NEVER_KEPT = ("joke", "pep", "taken_back")
 _UNSURE = ("hypothetical", "quoted", "hedge")
 _INSTRUCTED = frozenset(("remember", "decision", "procedure", "must"))
-# What each cue of a table is worth; a clause is kept from three points.
+# The points of each cue of a table; a clause is kept from three points.
 _WORTH = {
     "remember": 2.0,
     "decision": 2.0,

@@ -35,7 +35,7 @@ class When:
 
 @dataclass(frozen=True)
 class Context:
-    """What a clause needs to stand alone: who speaks, under which heading, for a whole team."""
+    """The context of a clause: who speaks, under which heading, for a whole team."""
 
     speaker: Speaker
     heading: str = ""
