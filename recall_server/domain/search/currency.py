@@ -1,6 +1,6 @@
 """Of statements about the same thing, the later one stands first. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import datetime
 
 from recall_server.domain.query import Item
@@ -25,26 +25,17 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
     """
     asked = frozenset(terms(question))
     said = [frozenset(terms(item.searchable)) for item in items]
+    about = [_about(item, of_item, asked) for item, of_item in zip(items, said, strict=True)]
     order = list(range(len(items)))
-
-    def same(one: int, other: int) -> bool:
-        first, second = said[one], said[other]
-        return (
-            max(len(first), len(second)) <= TERMS_MAX
-            and bool(first & asked)
-            and first & asked == second & asked
-            and items[one].container == items[other].container
-            and items[one].citation.speaker == items[other].citation.speaker
-            and not (items[one].superseded_by or items[other].superseded_by)
-            and len(first & second) >= ALIKE_MIN * len(first | second)
-        )
 
     def later(one: int, others: Sequence[int]) -> int | None:
         """The latest of those of the others that may stand above this one."""
         above = [
             other
             for other in others
-            if same(one, other)
+            if about[one] is not None
+            and about[one] == about[other]
+            and len(said[one] & said[other]) >= ALIKE_MIN * len(said[one] | said[other])
             and _when(items[other]) > _when(items[one])
             and _trust(items[other]) >= _trust(items[one])
         ]
@@ -56,6 +47,14 @@ def later_first(question: str, items: Sequence[Item]) -> tuple[list[int], dict[i
             order[place], order[at] = other, here
     gave_way = {here: later(here, order[:place]) for place, here in enumerate(order)}
     return order, {here: other for here, other in gave_way.items() if other is not None}
+
+
+def _about(item: Item, said: frozenset[str], asked: frozenset[str]) -> Hashable:
+    """What two statements about the same thing have in common; None where nothing is compared."""
+    shared = said & asked
+    if not shared or len(said) > TERMS_MAX or item.superseded_by:
+        return None
+    return shared, item.container, item.citation.speaker
 
 
 def _when(item: Item) -> tuple[datetime, datetime, int]:

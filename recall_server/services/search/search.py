@@ -291,15 +291,16 @@ def _candidates(
         documents=prepared.statistics.documents,
         named=prepared.named,
     )
+    finals, covered = fused.finals.tolist(), coverage.tolist()
+    cosines, numbers = evidence.cosines.tolist(), slots.tolist()
     found = []
     for places in hits:
-        final, says = float(fused.finals[places[0]]), float(coverage[places].max())
-        cosine = float(np.fmax.reduce(evidence.cosines[places]))
-        near = None if math.isnan(cosine) else cosine
+        final, says = finals[places[0]], max(covered[at] for at in places)
+        near = max((cosines[at] for at in places if not math.isnan(cosines[at])), default=None)
         score = final
         if query.mode in DEFAULT_ORDER:
             score = weights.hit.probability(says, near or 0.0, final)
-        slot, *others = slots[places].tolist()
+        slot, *others = (numbers[at] for at in places)
         found.append(Candidate(slot, final, score, says, near, others=tuple(others)))
     return found
 
