@@ -17,7 +17,14 @@ from benchmarks.databases import scratch, settings, space
 from benchmarks.fill import Say, tenant
 from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.retrieval_data import UNANSWERABLE, DataSet, Question, Session, read
-from benchmarks.retrieval_metrics import Estimate, auc, estimates, measures, weak_share
+from benchmarks.retrieval_metrics import (
+    Estimate,
+    auc,
+    estimates,
+    measures,
+    recall_at,
+    weak_share,
+)
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.domain.context import Context
@@ -45,7 +52,8 @@ ELSEWHERE = "asked of another corpus"
 NOTES = (
     "In percent, with the 95 % interval (bootstrap over questions). A doc is one turn; R@k "
     "(recall) is the share of a question's evidence among the first k hits, hit@10 whether any of "
-    "it is among 10. Questions that name no evidence do not count, and "
+    "it is among 10; shown@10: the share of which a sentence stands in the text or quote of the "
+    "first 10. Questions that name no evidence do not count, and "
     f"{', '.join(sorted(UNANSWERABLE))} ones not among the {ALL}. Weak: evidence below "
     f"{WEAK_BELOW:g}; AUC: how often an answerable question has more evidence than one without an "
     f"answer. Tuned on the LoCoMo conversations {', '.join(TUNED_ON)}: there the figures flatter."
@@ -87,13 +95,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Answer:
-    """The hits of a question, best first, and the evidence that its answer is there. `delivered`:
-    all docs that come with the first `DELIVERED_HITS` and the turns around them, if asked for.
+    """The hits of a question, best first, and the evidence that its answer is there. `shown`: the
+    docs of which a sentence stands in what the first `DELIVERED_HITS` show, in so many `chars`;
+    `delivered`: all docs that come with these and the turns around them, if asked for.
     """
 
     question: Question
     found: tuple[Found, ...]
     evidence: float
+    shown: frozenset[str]
+    chars: int
     delivered: frozenset[str] = frozenset()
 
     @cached_property
@@ -170,7 +181,15 @@ class Result:
 
     @staticmethod
     def _estimates(answers: Sequence[Answer]) -> dict[str, Estimate]:
-        return estimates([measures([doc for doc, _ in a.ranked], a.question.gold) for a in answers])
+        return estimates(
+            [
+                {
+                    **measures([doc for doc, _ in a.ranked], a.question.gold),
+                    "shown@10": recall_at(len(a.shown), sorted(a.shown), a.question.gold),
+                }
+                for a in answers
+            ]
+        )
 
     def _categories(self) -> Iterator[Row]:
         """All answerable questions together, then each category."""
@@ -178,6 +197,8 @@ class Result:
         for name in (ALL, *names):
             if answers := self._answers_in(name):
                 figures = {key: str(one) for key, one in self._estimates(answers).items()}
+                chars = sum(a.chars for a in answers) / len(answers)
+                figures["characters of 10"] = f"{chars:.0f}"
                 yield Row("found", name, {"questions": len(answers), **figures})
 
     def _unanswerable(self) -> Iterator[Row]:
@@ -348,7 +369,16 @@ class _Conversations:
             answer = await self._search(question, query)
             degraded = degraded or answer.degraded
             found = tuple(map(self._found, answer.hits))
-            answers.append(Answer(question, found, answer.evidence))
+            texts = [text for hit in answer.hits[:DELIVERED_HITS] for text in (hit.text, hit.quote)]
+            answers.append(
+                Answer(
+                    question,
+                    found,
+                    answer.evidence,
+                    data.said_in(question.corpus, question.gold, "\n".join(texts)),
+                    sum(map(len, texts)),
+                )
+            )
         if neighbours:
             # Asked again: the first hits leave those turns to later ones that are hits too.
             wider = replace(query, limit=DELIVERED_HITS, neighbours=neighbours)

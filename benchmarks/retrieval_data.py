@@ -1,9 +1,10 @@
 """Data sets of conversations and questions about them, read from a folder."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,8 @@ from recall_server.domain.errors import Invalid
 DOCS, QUESTIONS = "docs.jsonl", "queries.jsonl"
 # Questions about what was never said: finding nothing is right.
 UNANSWERABLE = frozenset({"adversarial"})
+
+SENTENCE_MIN = 20
 
 _Line = TypeVar("_Line")
 
@@ -31,6 +34,13 @@ class Doc:
     speaker: str
     session: str
     caption: str | None = None
+
+    @property
+    def sentences(self) -> list[str]:
+        """Those that say something: of a doc that has only short ones, all of it."""
+        text = " ".join(self.text.split())
+        said = [one for one in re.split(r"(?<=[.!?])\s+", text) if len(one) >= SENTENCE_MIN]
+        return said or [text]
 
     @property
     def line(self) -> str:
@@ -100,6 +110,17 @@ class DataSet:
         """A day after all of it was said."""
         said = (doc.timestamp for session in self.sessions for doc in session.docs)
         return max(at.replace(tzinfo=at.tzinfo or UTC) for at in said) + timedelta(days=1)
+
+    @cached_property
+    def _docs(self) -> Mapping[tuple[str, str], Doc]:
+        return {(doc.corpus, doc.id): doc for one in self.sessions for doc in one.docs}
+
+    def said_in(self, corpus: str, docs: Collection[str], text: str) -> frozenset[str]:
+        """Those of these docs of which a sentence stands in the text."""
+        plain = " ".join(text.split())
+        return frozenset(
+            one for one in docs if any(said in plain for said in self._docs[corpus, one].sentences)
+        )
 
     def elsewhere(self) -> tuple[Question, ...]:
         """The questions with an answer, asked of the corpus after theirs, with the names of its
