@@ -53,6 +53,7 @@ class Item(NamedTuple):
     """What ranking knows of a memory or turn."""
 
     id: str
+    said_at: datetime
     recorded_at: datetime
     valid_from: datetime
     importance: float
@@ -75,10 +76,11 @@ def item(
     session: str = "",
     position: int | None = None,
     valid: datetime | None = None,
+    recorded: datetime | None = None,
 ) -> Item:
     said = NOW - timedelta(days=days)
     place = None if position is None else Place(session or "s", f"ep of {session}", position)
-    return Item(key, said, valid or said, 0.5, accesses, place)
+    return Item(key, said, recorded or said, valid or said, 0.5, accesses, place)
 
 
 class Occurrence(NamedTuple):
@@ -119,6 +121,7 @@ def fuse(pool: Sequence[Item], known: Known, query: Query, now: datetime) -> lis
     names: dict[str, int] = {}
     places = [one.place for one in items]
     columns = {
+        "said_at": np.array([one.said_at.timestamp() for one in items]),
         "recorded_at": np.array([one.recorded_at.timestamp() for one in items]),
         "valid_from": np.array([one.valid_from.timestamp() for one in items]),
         "importance": np.array([one.importance for one in items]),
@@ -349,12 +352,20 @@ def test_of_several_periods_the_one_that_fits_best_counts() -> None:
     assert found == {"a": 1.0, "b": 1.0}
 
 
-def test_what_is_newer_has_more_of_recency_however_often_it_was_read() -> None:
-    pool = [item("new", days=-1), item("old", days=4), item("read", days=4, accesses=3)]
+def test_what_was_said_later_has_more_of_recency_however_often_it_was_read() -> None:
+    pool = [item("new", days=-1), item("old", days=60), item("read", days=60, accesses=3)]
 
     found = finals(fuse(pool, evidence(), only("recency"), NOW))
 
-    assert found == pytest.approx({"new": 1.0, "read": math.exp(-4), "old": math.exp(-4)})
+    assert found == pytest.approx({"new": 1.0, "read": 1 / 3, "old": 1 / 3})
+
+
+def test_when_something_was_handed_in_has_no_say() -> None:
+    pool = [item("said before", days=60, recorded=NOW), item("said later", days=30)]
+
+    found = finals(fuse(pool, evidence(), only("recency"), NOW))
+
+    assert found == pytest.approx({"said later": 1 / 2, "said before": 1 / 3})
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
@@ -383,8 +394,8 @@ def test_the_final_score_is_the_weighted_mean_of_the_parts() -> None:
     b, a = fuse(pool, known, Query("q", recency_weight=0.5), NOW)
 
     total = sum(WEIGHTS.values())
-    score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * math.exp(-1)
-    score_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * math.exp(-2)
+    score_a = 0.3 + 0.25 + 0.4 + 0.1 * 0.5 * 30 / 31
+    score_b = 0.3 * NEIGHBOUR + 0.7 + 0.3 + 0.25 + 0.1 * 0.5 * 30 / 32
     assert a.scores.final == pytest.approx(score_a / total, abs=1e-9)
     assert b.scores.final == pytest.approx(score_b / total, abs=1e-9)
     of_a, of_b = a.scores.signals, b.scores.signals
@@ -529,8 +540,8 @@ PLACES = st.none() | st.builds(
 )
 POOL = st.lists(
     st.builds(
-        lambda key, recorded, valid, accesses, place: Item(
-            key, recorded, valid, 0.5, accesses, place
+        lambda key, said, valid, accesses, place: Item(
+            key, said, said, valid, 0.5, accesses, place
         ),
         KEYS,
         MOMENTS,
@@ -599,7 +610,7 @@ def test_the_order_is_total(pool: list[Item], known: Known, query: Query) -> Non
     hits = fuse(pool, known, query, NOW)
 
     assert sorted(ids(hits)) == sorted(one.id for one in pool)
-    stands = [(-h.scores.final, NOW - h.item.recorded_at, h.item.id) for h in hits]
+    stands = [(-h.scores.final, NOW - h.item.said_at, h.item.id) for h in hits]
     assert stands == sorted(stands)
 
 

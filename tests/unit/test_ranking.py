@@ -274,6 +274,7 @@ def score(
     """The hits of the mode `recall`, by BM25 and cosine of items by their ids."""
     items = sorted(pool, key=lambda one: one.id)
     columns = {
+        "said_at": np.array([one.recorded_at.timestamp() for one in items]),
         "recorded_at": np.array([one.recorded_at.timestamp() for one in items]),
         "importance": np.array([one.importance for one in items]),
         "access_count": np.array([one.access_count for one in items]),

@@ -25,6 +25,8 @@ from recall_server.domain.search.ranking import K1, ranks, reciprocal_ranks
 from recall_server.domain.text.dates import Period, affinity
 
 DAY_S = 86_400
+# Conversations are handed in months after they were held: by days all of one would be as old.
+FRESH_DAYS = 30
 # A question stands beside its answer: the share of its keyword score that a turn adds to those
 # before and behind it.
 NEIGHBOUR = 0.1
@@ -42,6 +44,7 @@ class Column(NamedTuple):
     is_time: bool = False
 
 
+SAID_AT = Column("said_at", np.float64, is_time=True)
 RECORDED_AT = Column("recorded_at", np.float64, is_time=True)
 VALID_FROM = Column("valid_from", np.float64, is_time=True)
 IMPORTANCE = Column("importance", np.float64)
@@ -207,15 +210,18 @@ def _rrf(evidence: Evidence) -> Values:
 
 
 def _recency(evidence: Evidence) -> Values:
-    """1 at first; in the mode `recall` each access makes it fade more slowly.
-
-    Elsewhere accesses have no say: the default order does not depend on earlier reads.
+    """1 for what was just said, a half after `FRESH_DAYS`: by when it was said, not handed in, and
+    whatever was read before. In the mode `recall` by the formula of that mode: from when it was
+    recorded, and each access makes it fade more slowly.
     """
-    columns = evidence.columns
-    age_days = np.maximum(0.0, evidence.now.timestamp() - columns["recorded_at"]) / DAY_S
+    columns, now = evidence.columns, evidence.now.timestamp()
+    fresh: Values
     if evidence.query.mode is SearchMode.RECALL:
-        age_days = age_days / (1.0 + np.maximum(0.0, columns["access_count"]))
-    fresh: Values = np.exp(-age_days)
+        age_days = np.maximum(0.0, now - columns["recorded_at"]) / DAY_S
+        fresh = np.exp(-age_days / (1.0 + np.maximum(0.0, columns["access_count"])))
+    else:
+        age_days = np.maximum(0.0, now - columns["said_at"]) / DAY_S
+        fresh = 1.0 / (1.0 + age_days / FRESH_DAYS)
     return fresh
 
 
@@ -257,7 +263,7 @@ SIGNALS: tuple[Signal, ...] = (
         "recency",
         {HYBRID: Weight(0.0, 0.1), KEYWORD: Weight(0.0, 0.1), RECALL: Weight(0.0, 0.4)},
         _recency,
-        (RECORDED_AT, ACCESS_COUNT),
+        (SAID_AT, RECORDED_AT, ACCESS_COUNT),
     ),
     Signal("importance", {RECALL: Weight(0.2, -0.1)}, _importance, (IMPORTANCE,)),
     Signal("strength", {RECALL: Weight(0.1)}, _strength, (ACCESS_COUNT,)),
@@ -306,12 +312,12 @@ def fuse(evidence: Evidence) -> Fused:
     """The items of a pool in the order of their final scores.
 
     The final score is the weighted mean of the signals that the question gives reason for: whom it
-    names, which time. Ties stand in the order of `recorded_at`, the newest first, then of the pool.
+    names, which time. Of ties what was said last stands first, then the order is that of the pool.
     """
-    query, recorded_at = evidence.query, evidence.columns["recorded_at"]
+    query, said_at = evidence.query, evidence.columns["said_at"]
     signals: dict[str, Values] = {}
     weights: dict[str, float] = {}
-    finals = np.zeros(len(recorded_at))
+    finals = np.zeros(len(said_at))
     full = []
     for signal in SIGNALS:
         weight = signal.weights.get(query.mode)
@@ -329,7 +335,7 @@ def fuse(evidence: Evidence) -> Fused:
         finals = finals / total
         weights = {name: weight / total for name, weight in weights.items()}
     finals = np.minimum(1.0, finals)
-    order = np.lexsort((-recorded_at, -finals))
+    order = np.lexsort((-said_at, -finals))
     return Fused(evidence, signals, weights, finals, order)
 
 
