@@ -1,7 +1,6 @@
 """The running server as one value: settings, store, services and worker."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from recall_server.config import Settings
@@ -14,10 +13,6 @@ from recall_server.services.memory.embedding import ItemEmbedder
 from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from recall_server import factories, shipped
-from recall_server.application import Application, utc_now
+from recall_server.application import Application
 from recall_server.config import Settings
 from recall_server.domain.context import Runtime
 from recall_server.domain.erasure import Digests
 from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.moments import utc_now
 from recall_server.integrations.crypto.keys import Sealer, ServerKey
 from recall_server.integrations.embeddings import Embedder
 from recall_server.integrations.extraction.extractor import Extractor, Merger
@@ -35,7 +36,7 @@ from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
 from recall_server.services.memory.episodes import find_erased
-from recall_server.services.memory.ingest import EXTRACT, Ingest
+from recall_server.services.memory.ingest import EXPIRE_TEXT, EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
@@ -87,7 +88,7 @@ async def open_application(
     )
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
-        store, key = await _opened(stack, settings, now())
+        store, key = await _opened(stack, settings, now)
         ledger = await factories.ledger(store, key, settings, restored=restored)
         await indexing.renew(store)
         issuers = factories.issuers(settings)
@@ -171,6 +172,7 @@ async def open_application(
             store,
             {
                 EXTRACT: ingest.extract,
+                EXPIRE_TEXT: ingest.expire,
                 EMBED: embedding.work,
                 CONSOLIDATE: consolidate.work,
                 EXPIRE: tasks.expire,
@@ -242,7 +244,7 @@ async def open_application(
 
 
 async def _opened(
-    stack: AsyncExitStack, settings: Settings, now: datetime
+    stack: AsyncExitStack, settings: Settings, now: Callable[[], datetime]
 ) -> tuple[Store, ServerKey]:
     """Return the migrated database, and the key of this server."""
     driver = driver_for(
@@ -250,13 +252,14 @@ async def _opened(
     )
     stack.push_async_callback(driver.close)
     await driver.open()
-    await migrate(driver, shipped("migrations"), now)
-    key = await factories.server_key(Store(driver, cache_bytes_max=0), settings, now)
+    await migrate(driver, shipped("migrations"), now())
+    key = await factories.server_key(Store(driver, cache_bytes_max=0), settings, now())
     store = Store(
         driver,
         cache_bytes_max=settings.cache_bytes_max,
         mac_key=key.derive(PURPOSE),
         quota_bytes_max=settings.namespace_bytes_max,
+        now=now,
         turns=FairSemaphore(
             settings.calls_at_once, per_key=settings.namespace_calls_at_once, per_key_contended=1
         ),

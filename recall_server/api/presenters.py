@@ -69,6 +69,8 @@ def hit(one: Hit, *, explain: bool) -> Json:
         shown |= {"superseded_by": item.superseded_by, "valid_until": moment(item.valid_until)}
     if one.gave_way_to:
         shown["gave_way_to"] = one.gave_way_to
+    if item.expires_at:
+        shown["expires_at"] = moment(item.expires_at)
     if item.container:
         shown["container"] = item.container
     if item.tags:
@@ -108,6 +110,7 @@ def memory(one: Memory) -> Json:
         "valid_from": moment(one.valid_from),
         "valid_until": moment(one.valid_until),
         "superseded_by": one.superseded_by,
+        "expires_at": moment(one.expires_at),
         "source": citation(one.citation),
         "trust": witness(one).trust.name.lower(),
     }

@@ -146,7 +146,7 @@ class Episode:
 
     `kept_as` says what becomes of it: memories are extracted where it is None, none are made where
     it is `TEXT_ONLY`, or else it is kept word for word as a memory of this type. `forgotten` words
-    stay in it, and are neither found nor shown.
+    stay in it, and are neither found nor shown; from `expires_at` on none of it is.
     """
 
     id: str
@@ -161,6 +161,7 @@ class Episode:
     container: str = ""
     kept_as: str | None = None
     forgotten: tuple[Span, ...] = ()
+    expires_at: datetime | None = None
 
 
 def turn_id(episode_id: str, position: int) -> str:

@@ -246,6 +246,7 @@ class Memory(_Strict):
     container: ContainerName = NONE
     tags: list[Text] | None = None
     metadata: Metadata | None = None
+    expires_at: Moment | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -18,7 +18,12 @@ class MemoryType(StrEnum):
 class Status(StrEnum):
     ACTIVE = "active"
     SUPERSEDED = "superseded"
+    EXPIRED = "expired"
     FORGOTTEN = "forgotten"
+
+
+FINDABLE = frozenset({Status.ACTIVE, Status.SUPERSEDED})
+"""What search finds, a superseded memory below the one in its place."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Memory:
 
     `valid_from`/`valid_until`: when it was true in the world. `recorded_at`/`retired_at`: when it
     was believed here. Active means not retired. `said_at`: when its source stated it.
+    `expires_at`: when it stops being found, with the text that it came from.
     """
 
     id: str
@@ -60,6 +66,7 @@ class Memory:
     source: Source = field(default_factory=Source)
     extractor: str = ""
     container: str = ""
+    expires_at: datetime | None = None
 
     @property
     def searchable(self) -> str:

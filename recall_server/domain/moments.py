@@ -8,6 +8,10 @@ from recall_server.domain.errors import Invalid
 AHEAD_MAX = timedelta(days=1)
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 def parse_moment(text: str, name: str) -> datetime:
     """The moment that an ISO 8601 text names, in UTC; a date is the beginning of its day. Raises
     `Invalid`, naming the argument.
@@ -26,6 +30,13 @@ def parse_moment(text: str, name: str) -> datetime:
         f"{name} must be a date such as 2026-03-01, or a time with its zone such as "
         "2026-03-01T09:30:00Z."
     )
+
+
+def ahead(moment: datetime, name: str, now: datetime) -> datetime:
+    """The same moment. Raises `Invalid` where it has passed."""
+    if moment <= now:
+        raise Invalid(f"{name} has passed. Send a time to come, or leave it out.")
+    return moment
 
 
 def not_ahead(moment: datetime, name: str, now: datetime) -> datetime:

@@ -105,13 +105,14 @@ class Supersede:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """Record that an active memory was stated again; `counts` if that is independent evidence.
-    Expects to find it active.
+    """Record that an active memory was stated again; `counts` if that is independent evidence. It
+    lasts at least `until`, or for ever. Expects to find it active.
     """
 
     memory_id: str
     citation: Citation
     counts: bool = True
+    until: datetime | None = None
 
 
 Change = Add | Supersede | Reinforce

@@ -41,6 +41,7 @@ class Item(NamedTuple):
     metadata: Mapping[str, Any] = MappingProxyType({})
     superseded_by: str | None = None
     valid_until: datetime | None = None
+    expires_at: datetime | None = None
     agent_id: str | None = None
 
     @property

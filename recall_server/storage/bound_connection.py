@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
 from recall_server.storage.driver import Connection, Document, Driver, Engine, Params, Row
@@ -173,8 +175,8 @@ ANY = 2**62
 
 @dataclass(frozen=True)
 class BoundConnection:
-    """One open transaction. Fills in `:namespace` and the caller's access scope, so that no query
-    can omit or change them.
+    """One open transaction. Fills in `:namespace`, the caller's access scope and `:as_of`, so that
+    no query can omit or change them.
     """
 
     connection: Connection
@@ -183,6 +185,8 @@ class BoundConnection:
     access_scope: AccessScope = FULL_ACCESS
     # Bytes of texts that the namespace may keep.
     quota_bytes_max: int = ANY
+    # Fills in `:as_of`, the moment whose truth is read.
+    now: Callable[[], datetime] = utc_now
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(
@@ -217,9 +221,12 @@ class BoundConnection:
             return params
         if self.namespace is None:
             raise LookupError(f"{query.name} needs a namespace; this connection has none")
+        bound = {**params, "namespace": self.namespace}
+        if "as_of" in query.parameters:
+            bound["as_of"] = self.now()
         if "any_topic" in query.parameters:
-            return {**params, "namespace": self.namespace, **_scope_params(self.access_scope)}
-        return {**params, "namespace": self.namespace}
+            bound |= _scope_params(self.access_scope)
+        return bound
 
 
 def _scope_params(access_scope: AccessScope) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from functools import cached_property
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.fair_semaphore import FairSemaphore
+from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.storage import bound_connection
@@ -71,6 +73,7 @@ class Store:
         mac_key: bytes | None = None,
         quota_bytes_max: int = 0,
         turns: FairSemaphore | None = None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         """`quota_bytes_max`: bytes of texts that each namespace may store; 0: any number. `turns`:
         the semaphore of calls, which yield to each other before a transaction.
@@ -79,6 +82,7 @@ class Store:
         self.turns = turns or FairSemaphore(1)
         self._quota_bytes_max = quota_bytes_max or ANY
         self._mac_key = mac_key
+        self._now = now
         self._queries = bound_connection.load(driver.engine)
         self._cache = Cache(cache_bytes_max)
         # Further caches of a namespace, which `forget` drops too.
@@ -109,7 +113,12 @@ class Store:
             namespace=namespace, write=write, erasing=erasing
         ) as connection:
             bound = BoundConnection(
-                connection, self._queries, namespace, access_scope, self._quota_bytes_max
+                connection,
+                self._queries,
+                namespace,
+                access_scope,
+                self._quota_bytes_max,
+                self._now,
             )
             transaction = Transaction(bound, self._cache, self._mac_key)
             yield transaction
@@ -131,14 +140,14 @@ class Store:
     ) -> Transaction:
         """Tables of which every query is a transaction of its own that reads."""
         connection = Autocommit(self.driver, namespace)
-        bound = BoundConnection(connection, self._queries, namespace, access_scope)
+        bound = BoundConnection(connection, self._queries, namespace, access_scope, now=self._now)
         return Transaction(bound, self._cache, self._mac_key)
 
     @asynccontextmanager
     async def snapshot(self, namespace: Namespace) -> AsyncIterator[Transaction]:
         """A long read-only transaction that sees one moment of a namespace."""
         async with self.driver.snapshot(namespace) as connection:
-            bound = BoundConnection(connection, self._queries, namespace)
+            bound = BoundConnection(connection, self._queries, namespace, now=self._now)
             yield Transaction(bound, self._cache, self._mac_key)
 
     async def purge(self) -> str:

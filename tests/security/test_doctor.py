@@ -15,10 +15,10 @@ import pytest
 from cryptography.fernet import Fernet
 from typer.testing import CliRunner
 
-from recall_server.application import utc_now
 from recall_server.bootstrap import open_application
 from recall_server.cli.commands import app
 from recall_server.doctor import examine, secrets
+from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.storage import inspection
 from recall_server.storage.inspection import Level, inspect

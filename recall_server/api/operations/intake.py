@@ -62,6 +62,7 @@ class StoreMemory(Arguments):
     metadata: dict[str, Any] = Field({})
     source: Origin | None = Field(None, description="{app?, model?, description?}")
     trace_id: str = ""
+    expires_at: str = ""
     infer: bool = True
     type: Annotated[MemoryType | None, Field(strict=False)] = Field(
         None, description="with infer false: kept as is"
@@ -101,6 +102,7 @@ class StoreMemory(Arguments):
             tuple(said or (one.utterance() for one in self.messages)),
             moment_given(self.occurred_at, "occurred_at"),
             None if self.infer else self.type or TEXT_ONLY,
+            moment_given(self.expires_at, "expires_at"),
         )
 
 

@@ -195,7 +195,9 @@ STORE_MEMORY = Operation(
         "Store memory",
         "Keep a conversation or a fact. Typed memories are extracted in the background; the text "
         "can be searched meanwhile.",
-        unlisted=frozenset({"source", "trace_id", "user_message", "assistant_response"}),
+        unlisted=frozenset(
+            {"source", "trace_id", "user_message", "assistant_response", "expires_at"}
+        ),
         aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
         idempotent=True,
     ),

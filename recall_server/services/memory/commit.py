@@ -34,8 +34,8 @@ async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
             await tx.memories.add(memory)
             for citation in also:
                 await tx.memories.cite(memory.id, citation)
-        case Reinforce(memory_id, citation, counts):
-            if not await tx.memories.reinforce(memory_id, counts=counts):
+        case Reinforce(memory_id, citation, counts, until):
+            if not await tx.memories.reinforce(memory_id, counts=counts, until=until):
                 raise Stale
             await tx.memories.cite(memory_id, citation)
         case Supersede(memory_id, by, valid_until):

@@ -12,12 +12,21 @@ from pydantic import TypeAdapter
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
-from recall_server.domain.episode import TEXT_ONLY, Episode, Source, Turn, Utterance, label_or_none
+from recall_server.domain.episode import (
+    TEXT_ONLY,
+    Citation,
+    Episode,
+    Source,
+    Span,
+    Turn,
+    Utterance,
+    label_or_none,
+)
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.moments import not_ahead
+from recall_server.domain.moments import ahead, not_ahead
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
@@ -26,7 +35,7 @@ from recall_server.domain.text.cleaning import clean_label, clean_text, not_too_
 from recall_server.domain.text.transcript import transcript, whole
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
-from recall_server.services.memory import commit, reconcile
+from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import Redaction, prepare_episode, store_episode
 from recall_server.services.memory.passages import (
@@ -39,6 +48,7 @@ from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 
 EXTRACT = "extract"
+EXPIRE_TEXT = "expire_text"
 
 _ACCESS_SCOPE = TypeAdapter(AccessScope)
 
@@ -51,7 +61,7 @@ INLINE_CHARS_MAX = 16_000
 @dataclass(frozen=True)
 class Submission:
     """A text to remember, or what several said instead of one, and its origin. `occurred_at`: when
-    it was said, if not now. `kept_as`: as of an `Episode`.
+    it was said, if not now. `kept_as` and `expires_at`: as of an `Episode`.
     """
 
     text: str
@@ -62,6 +72,7 @@ class Submission:
     utterances: tuple[Utterance, ...] = ()
     occurred_at: datetime | None = None
     kept_as: str | None = None
+    expires_at: datetime | None = None
 
     @property
     def chars(self) -> int:
@@ -76,6 +87,7 @@ class Submission:
         body += [self.container] if self.container else []
         body += [{"at": self.occurred_at.isoformat()}] if self.occurred_at else []
         body += [{"kept_as": self.kept_as}] if self.kept_as else []
+        body += [{"expires_at": self.expires_at.isoformat()}] if self.expires_at else []
         body += [{"said": [one.digested() for one in self.utterances]}] if self.utterances else []
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
@@ -150,6 +162,14 @@ class Ingest:
                     {"episode_id": episode.id, **limit},
                     episode.recorded_at,
                 )
+                if episode.expires_at is not None:
+                    await tx.jobs.add(
+                        self.runtime.new_id("job"),
+                        EXPIRE_TEXT,
+                        {"episode_id": episode.id},
+                        episode.recorded_at,
+                        due_at=episode.expires_at,
+                    )
                 name = episode.container
                 accepted = Accepted(
                     episode.id,
@@ -189,6 +209,8 @@ class Ingest:
         ):
             if moment is not None:
                 not_ahead(moment, name, now)
+        if submission.expires_at is not None:
+            ahead(submission.expires_at, "expires_at", now)
         if said:
             not_too_long(submission.chars, self.text_chars_max)
         else:
@@ -205,6 +227,7 @@ class Ingest:
             said,
             submission.occurred_at,
             submission.kept_as,
+            submission.expires_at,
         )
 
     async def _redacted(self, submission: Submission, entry: AuditEntry) -> Submission:
@@ -253,6 +276,7 @@ class Ingest:
             turns=turns,
             container=submission.container,
             kept_as=submission.kept_as,
+            expires_at=submission.expires_at,
         )
 
     async def extracted(
@@ -292,7 +316,7 @@ class Ingest:
     ) -> str | None:
         """Why the job was done otherwise than it should be, if it was."""
         fault: str | None = job.payload.get("fault")
-        if episode is not None and episode.kept_as != TEXT_ONLY:
+        if episode is not None and not self._says_nothing(episode):
             only, type_ = job.payload.get("turn"), episode.kept_as and MemoryType(episode.kept_as)
             chars = len(episode.text) if type_ else self.extractor.passage_chars
             for number, passage in passages(episode, chars, only=only):
@@ -307,6 +331,30 @@ class Ingest:
                 progress = {"next": number, **({"fault": fault} if fault else {})}
                 await self._store_memories(job, episode, found, progress, entry(EXTRACT))
         return fault
+
+    def _says_nothing(self, episode: Episode) -> bool:
+        """Whether no memories are made of it: it is kept as it is, or its time is over."""
+        expires_at = episode.expires_at
+        over = expires_at is not None and expires_at <= self.runtime.now()
+        return over or episode.kept_as == TEXT_ONLY
+
+    async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
+        """Neither find nor show a text whose time is over, and what was made of it and of no other
+        text that lasts longer. Raises `Fenced` if another worker holds the job.
+        """
+        record = entry(EXPIRE_TEXT)
+        async with self.store.transaction(job.namespace, entry=record) as tx:
+            await tx.lock()
+            now = self.runtime.now()
+            await tx.jobs.finish(job, now)
+            episode = await tx.episodes.get(job.payload["episode_id"])
+            if episode is not None:
+                ended = await tx.memories.expire(episode.id, now)
+                await indexing.hide(tx, ended)
+                whole = Citation(episode.id, Span(0, len(episode.text)))
+                await indexing.forget_words(tx, episode.id, [whole], now)
+                record.ids += [episode.id, *ended]
+                record.counts["expired"] = len(ended)
 
     async def _store_memories(
         self,

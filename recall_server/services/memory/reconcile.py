@@ -82,7 +82,8 @@ class Beliefs:
         if any((one.episode_id, one.span) == (new.episode_id, new.span) for one in before):
             return []
         self._witnesses[other.id] = [*before, new]
-        return [Reinforce(other.id, said.citation, corroborates(new, before))]
+        counts = corroborates(new, before)
+        return [Reinforce(other.id, said.citation, counts, said.expires_at)]
 
     async def related(self, candidate: Candidate) -> list[Memory]:
         """Return memories of the same entity that the candidate's fact may affect."""
@@ -217,7 +218,8 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
         verdict = compare(candidate, other)
         if verdict is Verdict.SAME:
             same.append(other)
-        elif verdict is Verdict.CLASHES:
+        # What expires first ends nothing: the other holds again afterwards.
+        elif verdict is Verdict.CLASHES and _lasts(memory, other):
             clashing.append(other)
     if not clashing and not same:
         same = await beliefs.similar_statement(memory)
@@ -236,10 +238,17 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
             ]
     if not clashing:
         # Stated again on better evidence: the better words replace the stored ones.
-        return _replace(same, memory, beliefs)
+        return _replace([one for one in same if _lasts(memory, one)], memory, beliefs)
     if decide:
         return _decide(memory, same, clashing, draft)
     return _resolve(memory, clashing, draft)
+
+
+def _lasts(memory: Memory, other: Memory) -> bool:
+    """Whether a memory is to be found for at least as long as another."""
+    if memory.expires_at is None or other.expires_at is None:
+        return memory.expires_at is None
+    return memory.expires_at >= other.expires_at
 
 
 def _decide(
@@ -258,7 +267,8 @@ def _decide(
     if staying:
         both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
-    return _replace([*superseded, *same], memory, beliefs)
+    outlived = [one for one in same if _lasts(memory, one)]
+    return _replace([*superseded, *outlived], memory, beliefs)
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -410,6 +420,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         source=episode.source,
         extractor=extractor,
         container=episode.container,
+        expires_at=episode.expires_at,
     )
 
 

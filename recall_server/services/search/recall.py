@@ -217,7 +217,9 @@ class Recall:
             if memory is None:
                 await self._restore_passage(tx, item_id)
             else:
-                if memory.status is not Status.FORGOTTEN or self._too_late(memory.retired_at):
+                over = memory.expires_at is not None and memory.expires_at <= now
+                late = over or self._too_late(memory.retired_at)
+                if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
                 memory, plan = await reconcile.restored(tx, memory, now)
                 await tx.memories.restore(memory)

@@ -24,10 +24,11 @@ from recall_server.domain.export_format import FORMAT, ORDER, VERSION, End, Epis
 from recall_server.domain.export_format import Memory as MemoryLine
 from recall_server.domain.export_format import read as read_line
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import Status
+from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.ingest import EXPIRE_TEXT
 from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction
 
@@ -238,7 +239,7 @@ class Import:
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
         forgotten = [line for line in memories if line.status is Status.FORGOTTEN]
-        found = [line.id for line in memories if line not in forgotten]
+        found = [line.id for line in memories if line.status in FINDABLE]
         await indexing.show(tx, [*found, *await indexing.of_episodes(tx, texts)])
         for line in forgotten:
             # Files of older releases do not say so where the words stand.
@@ -266,9 +267,16 @@ class Import:
             else:
                 keys[line.idempotency_key] = line.id
                 await tx.exports.add_episode(line, self.runtime.now())
+                await self._expire(tx, line)
                 report.new["episode"] += 1
                 added.append(line.id)
         return added
+
+    async def _expire(self, tx: Transaction, line: Episode) -> None:
+        if line.expired_at is not None:
+            job_id, now = self.runtime.new_id("job"), self.runtime.now()
+            payload = {"episode_id": line.id}
+            await tx.jobs.add(job_id, EXPIRE_TEXT, payload, now, due_at=line.expired_at)
 
     async def _memories(
         self,

@@ -52,7 +52,7 @@ WHERE namespace = :namespace AND id = :id AND state = 'hidden'
 -- A passage with the heading above it.
 SELECT d.item_id AS id, d.span_start, d.span_end, d.heading_start, t.episode_id, t.speaker,
   t.said_at, t.importance, t.access_count, e.topic, e.container, e.tags, e.metadata,
-  e.recorded_at, e.occurred_at, e.agent_id,
+  e.recorded_at, e.occurred_at, e.expired_at, e.agent_id,
   substr(e.text, d.span_start + 1, d.span_end - d.span_start) AS text,
   substr(e.text, d.heading_start + 1, d.heading_end - d.heading_start) AS heading,
   (SELECT TRUE FROM forgotten f WHERE f.namespace = :namespace AND f.episode_id = t.episode_id
@@ -64,6 +64,7 @@ JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE d.namespace = :namespace AND d.slot IN (
     SELECT slot FROM documents
     WHERE namespace = :namespace AND item_id IN (:ids...) AND findable)
+  AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND {{turn_scope:e}}
 
 -- query: superseded_words
@@ -92,4 +93,5 @@ SELECT t.id, t.episode_id, t.speaker, t.span_start,
     LIMIT 1) AS has_forgotten
 FROM turns t JOIN episodes e ON e.namespace = t.namespace AND e.id = t.episode_id
 WHERE t.namespace = :namespace AND t.state <> 'hidden' AND t.id IN (:ids...)
+  AND (e.expired_at IS NULL OR e.expired_at > :as_of)
   AND {{turn_scope:e}}

@@ -13,6 +13,15 @@ SET status = :status, retired_at = :now, superseded_by = :superseded_by,
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
+-- query: expire_memories
+-- any scope: for jobs, which work for the namespace and not for a caller
+-- Those that cite this text, and that no other text keeps.
+UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
+WHERE namespace = :namespace AND status IN ('active', 'superseded') AND expires_at <= :now
+  AND id IN (SELECT memory_id FROM citations
+    WHERE namespace = :namespace AND episode_id = :episode_id)
+RETURNING id
+
 -- query: forget_memory
 UPDATE memories SET status = 'forgotten', retired_at = :now
 WHERE namespace = :namespace AND id = :id AND status <> 'forgotten'
@@ -23,7 +32,9 @@ UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = 
 WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
 
 -- query: reinforce_memory
-UPDATE memories SET reinforcements = reinforcements + :more
+UPDATE memories SET reinforcements = reinforcements + :more,
+  expires_at = CASE WHEN :forever THEN NULL WHEN expires_at < :upto THEN :upto
+    ELSE expires_at END
 WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
@@ -77,7 +88,8 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 -- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
 -- be read.
 SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
-  m.valid_from, m.valid_until, m.superseded_by, m.said_at, m.importance, m.access_count, m.agent_id,
+  m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at, m.importance,
+  m.access_count, m.agent_id,
   c.episode_id, c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
   substr(e.text, c.span_start + 1, c.span_end - c.span_start) AS quote,
   substr(e.text, t.span_start + 1, t.span_end - t.span_start) AS said,
@@ -88,7 +100,8 @@ JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.posit
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
-WHERE m.namespace = :namespace AND m.status <> 'forgotten'
+WHERE m.namespace = :namespace AND m.status IN ('active', 'superseded')
+  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
   AND m.id IN (:ids...)
   AND {{scope:m}}
 
@@ -96,7 +109,9 @@ WHERE m.namespace = :namespace AND m.status <> 'forgotten'
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
+-- What expires is not merged into what lasts.
 WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
+  AND m.expires_at IS NULL
   AND {{scope:m}}
 ORDER BY m.recorded_at, m.id LIMIT :limit
 
@@ -118,6 +133,7 @@ WHERE namespace = :namespace AND retired_at IS NULL AND id IN (:ids...)
 WITH page AS (
   SELECT * FROM memories
   WHERE namespace = :namespace AND retired_at IS NULL
+    AND (expires_at IS NULL OR expires_at > :as_of)
     AND (:type = '' OR type = :type) AND (:topic = '' OR topic = :topic)
     AND {{scope}}
   ORDER BY recorded_at DESC, id DESC

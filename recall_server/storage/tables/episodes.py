@@ -134,6 +134,7 @@ class Episodes(BoundTable):
             container=row["container"],
             kept_as=row["kept_as"],
             forgotten=tuple(forgotten.get(episode_id, ())),
+            expires_at=moment_or_none(row["expired_at"]),
         )
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
@@ -230,7 +231,7 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "kept_as": episode.kept_as,
         "occurred_at": episode.occurred_at,
         "recorded_at": episode.recorded_at,
-        "expired_at": None,
+        "expired_at": episode.expires_at,
         "container": episode.container,
     }
 
@@ -289,6 +290,7 @@ def _item(row: Row, spans: Sequence[Span], superseded: Row | None) -> Item:
         metadata=metadata(row),
         superseded_by=superseded["superseded_by"] if superseded else None,
         valid_until=moment_or_none(superseded["until"]) if superseded else None,
+        expires_at=moment_or_none(row["expired_at"]),
         agent_id=row["agent_id"],
     )
 

@@ -19,9 +19,23 @@ class Jobs(BoundTable):
     raise `Fenced`, and nothing of their transaction holds (see `Connection.expect`).
     """
 
-    async def add(self, job_id: str, kind: str, payload: Mapping[str, Any], now: datetime) -> None:
+    async def add(
+        self,
+        job_id: str,
+        kind: str,
+        payload: Mapping[str, Any],
+        now: datetime,
+        *,
+        due_at: datetime | None = None,
+    ) -> None:
+        """Queue a job, to be done now or at `due_at`."""
         await self._bound.send(
-            "add_job", id=job_id, kind=kind, payload=Document(dict(payload)), due_at=now, now=now
+            "add_job",
+            id=job_id,
+            kind=kind,
+            payload=Document(dict(payload)),
+            due_at=due_at or now,
+            now=now,
         )
 
     async def claim(

@@ -6,7 +6,8 @@ from datetime import datetime
 from recall_server.domain.attributes import normal_attribute, normal_entity
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
-from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.memory import FINDABLE, Memory, MemoryType, Status
+from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
 from recall_server.domain.security.trust import Witness, least_trusted
@@ -54,6 +55,7 @@ class Memories(BoundTable):
             container=memory.container,
             tags=Document(list(memory.source.tags)) if memory.source.tags else None,
             metadata=Document(memory.source.metadata) if memory.source.metadata else None,
+            expires_at=memory.expires_at,
         )
         await self.cite(memory.id, memory.citation)
 
@@ -105,9 +107,17 @@ class Memories(BoundTable):
         rows = sorted(rows, key=lambda row: (order[row["memory_id"]], row["position"]))
         return [Citation(row["episode_id"], span(row)) for row in rows]
 
-    async def reinforce(self, memory_id: str, *, counts: bool) -> bool:
-        """Count one more witness, if it `counts`; False where the memory is no longer active."""
-        return bool(await self._bound.fetch("reinforce_memory", id=memory_id, more=int(counts)))
+    async def reinforce(self, memory_id: str, *, counts: bool, until: datetime | None) -> bool:
+        """Count one more witness, if it `counts`, which lets the memory last at least `until`; None
+        is for ever. False where the memory is no longer active.
+        """
+        return await self._bound.touched(
+            "reinforce_memory",
+            id=memory_id,
+            more=int(counts),
+            forever=until is None,
+            upto=until or LATEST,
+        )
 
     async def witnesses(self, ids: Sequence[str]) -> dict[str, list[Witness]]:
         """The speakers of the words that each of these memories rests on, in the order of its
@@ -142,6 +152,11 @@ class Memories(BoundTable):
             valid_until=valid_until,
         )
         return bool(rows)
+
+    async def expire(self, episode_id: str, now: datetime) -> list[str]:
+        """End the memories that rest on this text and whose time is over: their ids."""
+        rows = await self._bound.fetch("expire_memories", episode_id=episode_id, now=now)
+        return [row["id"] for row in rows]
 
     async def forget(self, memory_id: str, now: datetime) -> None:
         """Forget a memory, active or superseded."""
@@ -196,7 +211,7 @@ class Memories(BoundTable):
 
     async def found(self, ids: Sequence[str]) -> list[Memory]:
         """Those of `ids` that search finds: active and superseded ones."""
-        return [one for one in (await self.get(ids)).values() if one.status is not Status.FORGOTTEN]
+        return [one for one in (await self.get(ids)).values() if one.status in FINDABLE]
 
     async def texts(self, ids: Sequence[str]) -> dict[str, str]:
         """The texts of the active ones among `ids`."""
@@ -204,7 +219,7 @@ class Memories(BoundTable):
         return {row["id"]: row["text"] for row in rows}
 
     async def items(self, ids: Sequence[str]) -> list[Item]:
-        """The memories among `ids` that search finds: those that are not forgotten."""
+        """The memories among `ids` that search finds, of those that have not expired."""
         rows = await self._bound.fetch("memory_items", ids=list(ids))
         partly = {row["episode_id"] for row in rows if row["has_forgotten"]}
         forgotten = await Episodes(self._bound).forgotten_words(partly) if partly else {}
@@ -280,6 +295,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         metadata=metadata(row),
         superseded_by=row["superseded_by"],
         valid_until=moment_or_none(row["valid_until"]),
+        expires_at=moment_or_none(row["expires_at"]),
         agent_id=row["agent_id"],
     )
 
@@ -314,4 +330,5 @@ def _memory(row: Row) -> Memory:
         source=Source(row["session_id"], row["agent_id"], tags=tags(row), metadata=metadata(row)),
         extractor=row["extractor"],
         container=row["container"],
+        expires_at=moment_or_none(row["expires_at"]),
     )

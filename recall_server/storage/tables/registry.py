@@ -159,7 +159,7 @@ TABLES = (
             "text type topic entity attribute value negated:bool status said_at:time"
             " valid_from:time valid_until:time recorded_at:time retired_at:time superseded_by"
             " importance confidence reinforcements access_count last_accessed_at:time session_id"
-            " agent_id extractor container tags:document metadata:document"
+            " agent_id extractor container tags:document metadata:document expires_at:time"
         ),
         derived=("entity_key", "attribute_key"),
     ),
