@@ -172,7 +172,7 @@ def _unfinished(text: str, start: int, dot: int, end: int, table: Table) -> bool
         return bool(text[end : end + 3].strip())
     clock = words[:-1] and words[-2] in ("um", "gegen")
     ordinal = table.name == "de" and last.isdigit() and len(last) <= 2 and not clock
-    return ordinal or bool(_LOWER.match(text, end) and last.isdigit())
+    return ordinal or bool(_LOWER.match(text, end) and last.replace(".", "").isdigit())
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[Piece]:

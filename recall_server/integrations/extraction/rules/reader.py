@@ -445,6 +445,8 @@ class _Reader:
         self.question = _Before("", 0)
         if not question.text or text.rstrip().endswith(("?", "？")):
             return False
+        if language.starts("drop.greeting", question.text):
+            return False
         yes = language.starts("drop.answer_yes", text)
         opened = self._opened(0, text)[1]
         chatter = language.starts if language.spaced else language.search
