@@ -15,6 +15,7 @@ from recall_server.domain.security.screening import Suspect
 from recall_server.domain.security.trust import witness
 from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.domain.text.cleaning import plain_json
+from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
@@ -156,6 +157,27 @@ def history(found: History) -> Json:
         "has_more": False,
         "next_offset": None,
     }
+
+
+def timeline(found: Timeline) -> Json:
+    """The memories with the intervals in which each was true, and was known here."""
+    return {
+        "entity": found.entity,
+        "attribute": found.attribute,
+        "values": [
+            memory(one) | {"true": interval(true_in(one)), "known": interval(known_in(one))}
+            for one in found.memories
+        ],
+        "gaps": [interval(one) for one in found.gaps],
+        "overlaps": [
+            interval(one.interval) | {"memory_ids": [one.one, one.other]} for one in found.overlaps
+        ],
+        "cut": found.cut,
+    }
+
+
+def interval(one: Interval) -> Json:
+    return {"from": moment(one.start), "until": moment(one.end)}
 
 
 def merged(task: Task) -> Json:

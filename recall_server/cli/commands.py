@@ -36,6 +36,7 @@ from recall_server.cli.shared import (
     settings,
     with_application,
 )
+from recall_server.cli.timeline import timeline
 from recall_server.config import Settings
 from recall_server.domain.errors import RecallError
 from recall_server.services.stats import server_stats
@@ -173,6 +174,7 @@ app.command("import")(import_)
 app.command("doctor")(doctor_)
 app.command("reembed")(reembed)
 app.command("search")(search)
+app.command("timeline")(timeline)
 app.add_typer(quarantine, name="quarantine")
 
 

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "hold lift": None,
     "hold set": None,
     "search": None,
+    "timeline": None,
     "export": None,
 }
 

@@ -110,6 +110,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "mcp inspect_memories": _tools("inspect_memories", "memory"),
     "GET /v1/memories/{memory_id}": (_route("memory", "GET", "/v1/memories/{}"),),
     "GET /v1/memories/{memory_id}/history": (_route("memory", "GET", "/v1/memories/{}/history"),),
+    "GET /v1/timeline": (_route("subject", "GET", "/v1/timeline?entity={}&attribute=lives_in"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
     "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
     "POST /v1/consolidations": (_route("plan", "POST", "/v1/consolidations", {"plan_id": ...}),),

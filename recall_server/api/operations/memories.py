@@ -23,6 +23,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Memory, MemoryType
 from recall_server.domain.permissions import AccessScope, Scope
+from recall_server.domain.timeline import Timeline
 from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Accepted
 from recall_server.services.search.recall import History, Page
@@ -81,6 +82,11 @@ class OneMemory(Arguments):
     memory_id: str
 
 
+class GetTimeline(Arguments):
+    entity: str
+    attribute: str
+
+
 class DeleteMemory(OneMemory):
     erase: bool = Field(default=False, description="destroy it")
 
@@ -130,6 +136,10 @@ async def list_page(call: Call, given: ListMemories) -> Page:
 
 async def history(call: Call, given: OneMemory | InspectMemories) -> History:
     return await call.services.recall.history(call.context, given.memory_id)
+
+
+async def timeline(call: Call, given: GetTimeline) -> Timeline:
+    return await call.services.recall.timeline(call.context, given.entity, given.attribute)
 
 
 async def inspect(call: Call, given: ListMemories) -> Page | History:
@@ -242,6 +252,18 @@ GET_MEMORY_HISTORY = Operation(
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
     read_only=True,
 )
+GET_TIMELINE = Operation(
+    "get_timeline",
+    Scope.READ,
+    "List the values of an attribute over time, with gaps and overlaps.",
+    GetTimeline,
+    timeline,
+    lambda found, _: presenters.timeline(found),
+    ("entity", "attribute", "values", "gaps", "overlaps", "cut"),
+    http=(Http("GET", "/v1/timeline"),),
+    read_only=True,
+    cli="recall timeline",
+)
 DELETE_MEMORY = Operation(
     "delete_memory",
     Scope.FORGET,
@@ -275,6 +297,7 @@ OPERATIONS = (
     INSPECT_MEMORIES,
     GET_MEMORY,
     GET_MEMORY_HISTORY,
+    GET_TIMELINE,
     DELETE_MEMORY,
     RESTORE_MEMORY,
 )

@@ -13,7 +13,8 @@ from recall_server.domain.plan import Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
 from recall_server.domain.search import calibration, ranking
 from recall_server.domain.search.calibration import WEAK_BELOW
-from recall_server.domain.text.cleaning import clean_text, storable
+from recall_server.domain.text.cleaning import clean_label, clean_text, storable
+from recall_server.domain.timeline import Timeline
 from recall_server.integrations.embeddings import Embedder
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
@@ -21,6 +22,10 @@ from recall_server.services.search import search
 from recall_server.services.search.search import RERANKED_MIN, Reranking
 from recall_server.services.stats import Backlog
 from recall_server.storage.store import Store, Transaction
+
+# Values of one attribute that are shown at once.
+TIMELINE_MAX = 200
+NAME_CHARS_MAX = 200
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,21 @@ class Recall:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
         return History(tuple(chain), decisions)
+
+    async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:
+        """What was said of an attribute of an entity, what began first first: the newest
+        `TIMELINE_MAX`. Raises `Invalid` on a name that cannot be stored.
+        """
+        entity = clean_label(entity, "entity", chars_max=NAME_CHARS_MAX)
+        attribute = clean_label(attribute, "attribute", chars_max=NAME_CHARS_MAX)
+        async with self.store.view(context) as tx:
+            found = await tx.memories.of_fact(entity, attribute, TIMELINE_MAX + 1)
+        memories = sorted(
+            found[:TIMELINE_MAX], key=lambda one: (one.valid_from, one.recorded_at, one.id)
+        )
+        context.entry.ids += [one.id for one in memories]
+        context.entry.counts["memories"] = len(memories)
+        return Timeline(entity, attribute, tuple(memories), cut=len(found) > TIMELINE_MAX)
 
     async def stats(
         self,

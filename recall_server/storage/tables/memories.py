@@ -182,6 +182,16 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
+    async def of_fact(self, entity: str, attribute: str, limit: int) -> list[Memory]:
+        """What was said of one attribute of one entity and was not forgotten, the newest first."""
+        rows = await self._bound.fetch(
+            "memories_of_fact",
+            entity_key=normal_entity(entity),
+            attribute_key=normal_attribute(attribute),
+            limit=limit,
+        )
+        return [_memory(row) for row in rows]
+
     async def of_entity(self, entity: str) -> list[Memory]:
         """The newest active memories of one entity, `CORRECTION_REACH` at most."""
         rows = await self._bound.fetch(

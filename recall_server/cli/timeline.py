@@ -1,0 +1,150 @@
+"""`recall timeline`: the values of an attribute over time, drawn in the terminal or as SVG."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recall_server.api import operations, presenters
+from recall_server.application import Application
+from recall_server.cli.shared import (
+    PROTOCOL,
+    AsJson,
+    Db,
+    Name,
+    echo,
+    existing,
+    in_application,
+    print_json,
+    unused,
+    written,
+)
+from recall_server.domain.context import Context
+from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
+
+LABEL_CHARS = 24
+BAR_CHARS = 54
+TRUE, KNOWN = "━", "┄"
+_ROW, _LEFT, _WIDTH = 44, 190, 560
+
+
+def timeline(  # noqa: PLR0917  # options, each by its name
+    name: Name,
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Whom, such as user.")],
+    attribute: Annotated[str, typer.Argument(metavar="ATTRIBUTE", help="Such as lives_in.")],
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a drawing to this new file.")
+    ] = None,
+    db: Db = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the values of an attribute, from when until when each was true, and was known here."""
+    unused(svg)
+
+    async def act(built: Application) -> None:
+        ns = await existing(built, name)
+        entry = built.services.audit.begin(
+            ns, operations.memories.GET_TIMELINE.name, PROTOCOL, None, read_only=True
+        )
+        found = await built.services.recall.timeline(Context(entry), entity, attribute)
+        await built.services.audit.note(entry)
+        # What is shown is in the audit log before.
+        await built.services.audit.reads.flush()
+        now = built.runtime.now()
+        if svg is not None:
+            with written(svg) as file:
+                file.write(drawing(found, now).encode())
+        if as_json:
+            print_json(presenters.timeline(found))
+        elif svg is None:
+            for line in drawn(found, now):
+                echo(line)
+
+    in_application(db, act)
+
+
+def drawn(found: Timeline, now: datetime) -> Iterator[str]:
+    """The lines of a drawing, of 80 characters at most."""
+    if not found.memories:
+        yield "Nothing was said of it."
+        return
+    scale = _Scale(found, now, BAR_CHARS)
+    for memory in found.memories:
+        value = _value(found, memory.id)
+        label = value if len(value) <= LABEL_CHARS else f"{value[: LABEL_CHARS - 1]}…"
+        for name, mark, interval in (
+            (label, TRUE, true_in(memory)),
+            ("  known", KNOWN, known_in(memory)),
+        ):
+            start, end = scale.places(interval)
+            bar = " " * start + mark * max(1, end - start) + ("→" if interval.end is None else "")
+            yield f"{name:{LABEL_CHARS}} {bar}"
+    dates = f"{scale.first:%Y-%m-%d}".ljust(BAR_CHARS - 10) + f"{scale.last:%Y-%m-%d}"
+    yield f"{'':{LABEL_CHARS}} {dates}"
+    for gap in found.gaps:
+        yield f"gap      {_days(gap)}: nothing is known to have been true"
+    for overlap in found.overlaps:
+        both = f"{_value(found, overlap.one)} and {_value(found, overlap.other)}"
+        yield f"overlap  {_days(overlap.interval)}: {both}"[:80]
+    if found.cut:
+        yield "There is more, and older."
+
+
+def drawing(found: Timeline, now: datetime) -> str:
+    """The same as an SVG document."""
+    scale, parts = _Scale(found, now, _WIDTH), []
+    for row, memory in enumerate(found.memories):
+        y = 30 + row * _ROW
+        parts.append(f'<text x="10" y="{y + 5}">{escape(_value(found, memory.id)[:LABEL_CHARS])}')
+        parts.append("</text>")
+        for offset, color, interval in (
+            (-7, "#2b6cb0", true_in(memory)),
+            (6, "#cbd5e0", known_in(memory)),
+        ):
+            start, end = scale.places(interval)
+            title = f"{'true' if offset < 0 else 'known'} {_days(interval)}"
+            parts.append(
+                f'<rect x="{_LEFT + start}" y="{y + offset}" width="{max(2, end - start)}" '
+                f'height="8" fill="{color}"><title>{title}</title></rect>'
+            )
+    height = 40 + len(found.memories) * _ROW
+    for x, moment in ((_LEFT, scale.first), (_LEFT + _WIDTH - 70, scale.last)):
+        parts.append(f'<text x="{x}" y="{height - 8}">{moment:%Y-%m-%d}</text>')
+    title = escape(f"{found.attribute} of {found.entity}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 20} {height}" '
+        f'font-family="sans-serif" font-size="13"><title>{title}</title>{"".join(parts)}</svg>\n'
+    )
+
+
+class _Scale:
+    """The time from the first beginning to the last end, on so many places."""
+
+    def __init__(self, found: Timeline, now: datetime, places: int) -> None:
+        intervals = [side(one) for one in found.memories for side in (true_in, known_in)]
+        self.first = min((one.start for one in intervals), default=now)
+        self.last = max((one.until(now) for one in intervals), default=now)
+        self._now = now
+        self._places = places
+        self._seconds = (self.last - self.first).total_seconds() or 1.0
+
+    def places(self, interval: Interval) -> tuple[int, int]:
+        start, end = interval.start, interval.until(self._now)
+        one, other = (
+            round((at - self.first).total_seconds() / self._seconds * (self._places - 1))
+            for at in (start, end)
+        )
+        return one, other
+
+
+def _value(found: Timeline, memory_id: str) -> str:
+    fact = next(one.fact for one in found.memories if one.id == memory_id)
+    assert fact is not None
+    return f"not {fact.value}" if fact.negated else fact.value
+
+
+def _days(interval: Interval) -> str:
+    return f"{interval.start:%Y-%m-%d} to {f'{interval.end:%Y-%m-%d}' if interval.end else 'now'}"

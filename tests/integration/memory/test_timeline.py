@@ -1,0 +1,151 @@
+"""The values of an attribute over time, on both axes."""
+
+from datetime import UTC, datetime, timedelta
+
+from recall_server.application import Application
+from recall_server.cli.timeline import drawing, drawn
+from recall_server.domain.episode import Span
+from recall_server.domain.extraction import Candidate
+from recall_server.domain.memory import Fact, MemoryType
+from recall_server.domain.permissions import AccessScope
+from recall_server.domain.timeline import Interval, Timeline
+from recall_server.services.memory.ingest import Submission
+from tests.support.application import Open
+from tests.support.conversation import context, drained, enter, memories
+from tests.support.extractors import Scripted
+from tests.support.runtime import NOON, Clock
+
+WEEK = timedelta(days=7)
+
+
+def lives_in(place: str) -> Candidate:
+    words = f"I live in {place} now."
+    return Candidate(words, MemoryType.FACT, Span(0, len(words)), Fact("user", "lives_in", place))
+
+
+PLACES = Scripted(**{one: lives_in(one) for one in ("Porto", "Lisbon", "Ghent")})
+
+
+async def said(
+    application: Application,
+    clock: Clock,
+    place: str,
+    *,
+    at: datetime | None = None,
+    until: datetime | None = None,
+    topic: str = "life",
+) -> None:
+    submission = Submission(
+        f"I live in {place} now.", topic, occurred_at=at or clock.time, expires_at=until
+    )
+    await application.services.ingest.remember(context(application), submission)
+    await drained(application)
+
+
+async def asked(application: Application, scope: AccessScope | None = None) -> Timeline:
+    caller = context(application, scope=scope) if scope else context(application)
+    return await application.services.recall.timeline(caller, "User", "lives_in")
+
+
+def values(found: Timeline) -> list[str]:
+    return [one.fact.value for one in found.memories if one.fact]
+
+
+async def test_each_value_has_its_interval_and_none_is_missing(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        for place in ("Porto", "Lisbon", "Ghent"):
+            await said(application, clock, place)
+            clock.pass_(WEEK)
+        found = await asked(application)
+
+    assert values(found) == ["Porto", "Lisbon", "Ghent"]
+    assert [(one.valid_from, one.valid_until) for one in found.memories] == [
+        (NOON, NOON + WEEK),
+        (NOON + WEEK, NOON + 2 * WEEK),
+        (NOON + 2 * WEEK, None),
+    ]
+    assert (found.gaps, found.overlaps) == ((), ())
+
+
+async def test_what_was_reported_late_stands_where_it_was_true(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        await said(application, clock, "Ghent")
+        clock.pass_(WEEK)
+        await said(application, clock, "Porto", at=datetime(2025, 1, 1, tzinfo=UTC))
+        found = await asked(application)
+
+    assert values(found) == ["Porto", "Ghent"]
+    assert found.memories[0].recorded_at > found.memories[1].recorded_at
+
+
+async def test_a_time_without_any_value_is_a_gap(open_app: Open, clock: Clock) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        await said(application, clock, "Porto", until=NOON + WEEK)
+        clock.pass_(2 * WEEK)
+        await drained(application)
+        await said(application, clock, "Ghent")
+        found = await asked(application)
+
+    assert values(found) == ["Porto", "Ghent"]
+    assert found.gaps == (Interval(NOON + WEEK, NOON + 2 * WEEK),)
+
+
+async def test_two_values_at_once_are_an_overlap(open_app: Open, clock: Clock) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        await said(application, clock, "Lisbon")
+        clock.pass_(WEEK)
+        # What expires replaces nothing that lasts.
+        await said(application, clock, "Porto", until=NOON + 2 * WEEK)
+        found = await asked(application)
+
+    (overlap,) = found.overlaps
+    assert overlap.interval == Interval(NOON + WEEK, NOON + 2 * WEEK)
+    assert [overlap.one, overlap.other] == [one.id for one in found.memories]
+
+
+async def test_what_was_forgotten_or_is_out_of_scope_does_not_show(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        await said(application, clock, "Porto")
+        clock.pass_(WEEK)
+        await said(application, clock, "Lisbon", topic="work")
+        limited = await asked(application, AccessScope(topics=frozenset({"life"})))
+        (active,) = await memories(application)
+        await application.services.recall.forget(context(application), active.id)
+        found = await asked(application)
+
+    assert values(limited) == ["Porto"]
+    assert values(found) == ["Porto"]
+
+
+async def test_it_is_drawn_in_eighty_characters_and_as_svg(open_app: Open, clock: Clock) -> None:
+    async with open_app(extractor=PLACES) as application:
+        await enter(application)
+        await said(application, clock, "Porto", until=NOON + WEEK)
+        clock.pass_(2 * WEEK)
+        await drained(application)
+        await said(application, clock, "Ghent")
+        clock.pass_(WEEK)
+        found = await asked(application)
+
+    lines = list(drawn(found, clock.time))
+    svg = drawing(found, clock.time)
+
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines] == [
+        *("Porto", "known", "Ghent", "known", "2026-03-01", "gap")
+    ]
+    assert lines[2].endswith("→")
+    assert "2026-03-08 to 2026-03-15" in lines[-1]
+    assert svg.count("<rect") == 4
+    assert "Ghent" in svg
