@@ -203,6 +203,12 @@ class Settings(BaseSettings):
     bad_tokens_per_minute: int = Field(
         300, ge=0, description="401 answers to one address in a minute, then 429; 0: any number"
     )
+    anonymous_calls_per_minute: int = Field(
+        600,
+        ge=0,
+        description="calls that need no token from one address in a minute, without health checks; "
+        "0: any number",
+    )
     namespace_bytes_max: int = Field(
         1_073_741_824, ge=0, description="bytes of texts that a namespace may keep; 0: any number"
     )
