@@ -86,9 +86,11 @@ def create_app(
         anonymous=settings.anonymous_calls_per_minute,
     )
 
+    keep = application.supervisor.keep
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with mcp.manager.run(), _beside(rates.run()):
+        async with mcp.manager.run(), _beside(keep("rates", rates.run)):
             yield
 
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
@@ -113,7 +115,9 @@ def _routes(
     settings = application.settings
     handler = a2a.A2AHandler(calls, card_for=card.for_address, wait_s=settings.task_wait_s)
     stands = application.services.access.still_valid
-    streams = Streams(stands, each=settings.streams_per_namespace, refusal=refusal)
+    streams = Streams(
+        stands, application.supervisor, each=settings.streams_per_namespace, refusal=refusal
+    )
     [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [

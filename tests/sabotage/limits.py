@@ -110,4 +110,11 @@ BREAKAGES = (
             "tests/security/test_before_the_token.py::test_silent_connections_of_one_address_leave_the_others_their_places[sqlite]",
         ),
     ),
+    Breakage(
+        "background-work-ends",
+        "that background work goes on after an error that nobody expects",
+        "recall_server.services.supervision:Supervisor.keep",
+        Body("await begin()"),
+        ("tests/faults/test_supervision.py::test_work_is_begun_anew_until_it_returns[sqlite]",),
+    ),
 )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.services.limits.rates import Rates
+from recall_server.services.supervision import Supervisor
 
 log = structlog.get_logger()
 
@@ -195,12 +197,14 @@ class Streams:
     def __init__(
         self,
         stands: Callable[[TokenInfo], Awaitable[bool]],
+        supervisor: Supervisor,
         *,
         each: int,
         refusal: Refusal,
         look_s: float = LOOK_S,
     ) -> None:
         self._stands = stands
+        self._supervisor = supervisor
         self._each = each
         self._refusal = refusal
         self._look_s = look_s
@@ -233,7 +237,8 @@ class Streams:
         watched = self._watched.setdefault(token, _Watched())
         watched.streams += 1
         if watched.look is None:
-            watched.look = asyncio.create_task(self._look(token, watched.over))
+            look = partial(self._look, token, watched.over)
+            watched.look = asyncio.create_task(self._supervisor.keep("streams", look))
         try:
             yield watched.over
         finally:
