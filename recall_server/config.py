@@ -40,6 +40,10 @@ class Settings(BaseSettings):
         default=False,
         description="listen on an address that others can reach, without TLS of our own",
     )
+    allow_shared_files: bool = Field(
+        default=False,
+        description="start although others than the owner can read the key or the database file",
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="further host names that requests may name, separated by commas"
     )

@@ -1,7 +1,7 @@
 """Limits of time, and fairness: queries, snapshots, long bodies, crowds."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Body, Entry, Forgets, Instead, Never, OnlyIf, Without
+from tests.sabotage.changes import Argument, Body, Entry, Forgets, Instead, Never, OnlyIf, Value, Without
 
 BREAKAGES = (
     Breakage(
@@ -116,5 +116,14 @@ BREAKAGES = (
         "recall_server.services.supervision:Supervisor.keep",
         Body("await begin()"),
         ("tests/faults/test_supervision.py::test_work_is_begun_anew_until_it_returns[sqlite]",),
+    ),
+    Breakage(
+        "shared-files-served",
+        "that no server starts on a key or a file that others can read",
+        "recall_server.doctor:_OTHERS",
+        Value("0"),
+        (
+            "tests/security/test_doctor.py::test_modes_that_let_others_in_are_named[recall.db-wal-388-database_file-fail]",
+        ),
     ),
 )
