@@ -1,7 +1,17 @@
 """Limits of time, and fairness: queries, snapshots, long bodies, crowds."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Body, Entry, Forgets, Instead, Never, OnlyIf, Value, Without
+from tests.sabotage.changes import (
+    Argument,
+    Body,
+    Entry,
+    Forgets,
+    Instead,
+    Never,
+    OnlyIf,
+    Value,
+    Without,
+)
 
 BREAKAGES = (
     Breakage(
