@@ -98,5 +98,6 @@ def _twin(database: Path | str) -> Path | str:
     twin = database.with_name("twin.db")
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(twin)) as copy:
         source.backup(copy)
+    twin.chmod(0o600)
     shutil.copy(f"{database}.key", f"{twin}.key")
     return twin

@@ -10,6 +10,7 @@ from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services import Services
 from recall_server.services.memory.embedding import ItemEmbedder
+from recall_server.services.supervision import Supervisor
 from recall_server.storage.inspection import Finding, Level, space_findings
 from recall_server.storage.store import Store
 from recall_server.worker import Worker
@@ -27,6 +28,7 @@ class Application:
     extractor: Extractor
     embedder: ItemEmbedder | None
     key: ServerKey
+    supervisor: Supervisor
     issuers: tuple[Issuer, ...] = ()
     stopping: bool = False
 
@@ -41,7 +43,9 @@ class Application:
         await self.store.autocommit(None).access.by_accessor("")
 
     async def warnings(self) -> list[Finding]:
-        """Return warnings of low disk space, and of a rejected key of a language model."""
+        """Return warnings of low disk space, of a rejected key of a language model, and of
+        background work that fails.
+        """
         where = self.settings.database
         findings = space_findings(where) if isinstance(where, Path) and where.exists() else ()
         found = [finding for finding in findings if finding.level is not Level.OK]
@@ -49,4 +53,8 @@ class Application:
             text = f"The key of the language model is rejected: {', '.join(map(str, keys))}."
             step = "Set one that its service takes, and restart."
             found.append(Finding("model_key_rejected", Level.WARN, f"{text} {step}"))
+        if failing := await self.supervisor.failing():
+            text = f"Background work fails again and again: {', '.join(map(str, failing))}."
+            step = "The log says why, under background_work_failed."
+            found.append(Finding("background_work", Level.WARN, f"{text} {step}"))
         return found

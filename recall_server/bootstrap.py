@@ -40,6 +40,7 @@ from recall_server.services.memory.ingest import EXPIRE_TEXT, EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
+from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
@@ -109,8 +110,8 @@ async def open_application(
             store.holders.append(reranker.forget)
         if embedder is not None:
             stack.push_async_callback(embedder.close)
-        cursors = Cursors(key.derive(CURSORS), now)
-        reads = ReadLog(store)
+        cursors, supervisor = Cursors(key.derive(CURSORS), now), Supervisor(store, now)
+        reads = ReadLog(store, supervisor)
         stack.push_async_callback(reads.close)
         audit = Audit(store, runtime, cursors, reads)
         verification = Verification(store, key, now)
@@ -133,7 +134,7 @@ async def open_application(
         embedding = Embedding(store, runtime, vectors)
         receipts = Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
-        purge = Purge(store, runtime, receipts, ledger, eraser)
+        purge = Purge(store, runtime, receipts, ledger, eraser, supervisor)
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(
@@ -183,6 +184,7 @@ async def open_application(
             },
             runtime,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
+            supervisor,
             poll_s=settings.worker_poll_s,
             jobs_at_once=settings.worker_jobs,
             on_give_up={CONSOLIDATE: consolidate.give_up},
@@ -239,6 +241,7 @@ async def open_application(
             chosen,
             vectors,
             key,
+            supervisor,
             issuers,
         )
 
@@ -280,13 +283,15 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
 async def working(built: Application) -> AsyncIterator[None]:
     """Run the worker and the checkpoints for the duration of the block."""
     await built.services.model_keys.begin()
-    task = asyncio.create_task(built.worker.run())
-    checkpointing = asyncio.create_task(built.services.checkpoints.run())
+    keep = built.supervisor.keep
+    task = asyncio.create_task(keep("worker", built.worker.run))
+    checkpointing = asyncio.create_task(keep("checkpoints", built.services.checkpoints.run))
     try:
         yield
     finally:
         checkpointing.cancel()
         await asyncio.wait({checkpointing})
+        built.supervisor.stop()
         built.worker.stop()
         done, _ = await asyncio.wait({task}, timeout=built.settings.drain_s)
         if not done:

@@ -40,6 +40,10 @@ class Settings(BaseSettings):
         default=False,
         description="listen on an address that others can reach, without TLS of our own",
     )
+    allow_shared_files: bool = Field(
+        default=False,
+        description="start although others than the owner can read the key or the database file",
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="further host names that requests may name, separated by commas"
     )
@@ -202,6 +206,12 @@ class Settings(BaseSettings):
     )
     bad_tokens_per_minute: int = Field(
         300, ge=0, description="401 answers to one address in a minute, then 429; 0: any number"
+    )
+    anonymous_calls_per_minute: int = Field(
+        600,
+        ge=0,
+        description="calls that need no token from one address in a minute, without health checks; "
+        "0: any number",
     )
     namespace_bytes_max: int = Field(
         1_073_741_824, ge=0, description="bytes of texts that a namespace may keep; 0: any number"

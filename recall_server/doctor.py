@@ -18,6 +18,8 @@ from recall_server.storage.inspection import Finding, Level, inspect, judged, sp
 
 HOST_NAME = re.compile(r"[0-9a-f:]*:[0-9a-f:.]+|[a-z0-9._-]+", re.ASCII)
 
+_OTHERS = 0o066
+
 log = structlog.get_logger()
 
 
@@ -65,27 +67,36 @@ def fails(findings: Sequence[Finding]) -> list[Finding]:
 
 def _files(settings: Settings) -> Iterator[Finding]:
     if isinstance(settings.database, Path):
-        yield _file("database_file", settings.database)
+        journal = settings.database.with_name(settings.database.name + "-wal")
+        files = [settings.database, *([journal] if journal.exists() else [])]
+        yield _file("database_file", settings, *files)
         yield _folder("database_folder", settings.database.resolve().parent)
         yield from space_findings(settings.database)
-    yield _file("key_file", settings.key_path)
+    yield _file("key_file", settings, settings.key_path)
     yield _folder("key_folder", settings.key_path.resolve().parent)
     if settings.card_key_file is not None:
-        yield _file("card_key_file", settings.card_key_file)
+        yield _file("card_key_file", settings, settings.card_key_file)
 
 
-def _file(check: str, path: Path) -> Finding:
+def _file(check: str, settings: Settings, *paths: Path) -> Finding:
+    """Check that nobody but its owner can read or write a file of `paths`."""
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}
     except OSError as error:
-        return Finding(check, Level.FAIL, f"{path} cannot be read ({error.strerror}).")
+        return Finding(check, Level.FAIL, f"{error.filename} cannot be read ({error.strerror}).")
+    path = max(modes, key=lambda one: modes[one] & _OTHERS)
+    mode = modes[path]
+    shared = f"others may read or write {path} ({mode:04o}). chmod 600 it"
     return judged(
         check,
         f"{path} is its owner's alone",
-        fail=f"everybody may write {path}. chmod 600 it." if mode & stat.S_IWOTH else None,
-        warn=f"others may read or write {path} ({mode:04o}). chmod 600 it."
-        if mode & 0o077
+        fail=f"everybody may write {path}. chmod 600 it."
+        if mode & stat.S_IWOTH
+        else f"{shared}, or set RECALL_ALLOW_SHARED_FILES where it must be."
+        if not settings.allow_shared_files
         else None,
+        warn=f"{shared}.",
+        when=bool(mode & _OTHERS),
     )
 
 

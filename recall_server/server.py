@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from starlette.types import ASGIApp
 
 from recall_server.api.app import create_app
-from recall_server.api.listener import ConnectionTimeouts, Listener, TimedProtocol
+from recall_server.api.listener import Connections, ConnectionTimeouts, Listener, TimedProtocol
 from recall_server.api.middleware.request_validation import HEADER_BYTES_MAX
 from recall_server.application import Application
 from recall_server.bootstrap import open_application, working
@@ -87,9 +87,11 @@ async def listening(
     app: ASGIApp, settings: Settings, listener: socket.socket
 ) -> AsyncIterator[str]:
     """Serve the app on a socket for the duration of the block; yields its address."""
+    timeouts = ConnectionTimeouts(settings.header_s, settings.body_s, settings.unread_s)
+    places = Connections(_connections_max(settings))
     config = uvicorn.Config(
         app,
-        http=partial(TimedProtocol, timeouts=_timeouts(settings)),  # type: ignore[arg-type]
+        http=partial(TimedProtocol, timeouts=timeouts, places=places),  # type: ignore[arg-type]
         ws="none",
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         lifespan="on",
@@ -116,19 +118,14 @@ async def listening(
         await task
 
 
-def _timeouts(settings: Settings) -> ConnectionTimeouts:
-    """The configured timeouts, with no more connections than the process may open files."""
+def _connections_max(settings: Settings) -> int:
+    """As many connections as configured, unless the process may not open so many files."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.connections_max + OTHER_FILES
     if files < needed:
         files = min(needed, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-    return ConnectionTimeouts(
-        header_s=settings.header_s,
-        body_s=settings.body_s,
-        unread_s=settings.unread_s,
-        connections_max=max(1, min(settings.connections_max, files - OTHER_FILES)),
-    )
+    return max(1, min(settings.connections_max, files - OTHER_FILES))
 
 
 async def serve(

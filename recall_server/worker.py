@@ -19,6 +19,7 @@ from recall_server.domain.errors import (
     Unavailable,
 )
 from recall_server.domain.task import Job
+from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Holder
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
@@ -46,6 +47,7 @@ class Worker:
     handlers: Mapping[str, Handler]
     runtime: Runtime
     entry: Callable[[Job, str], AuditEntry]
+    supervisor: Supervisor
     poll_s: float
     jobs_at_once: int
     on_give_up: Mapping[str, GiveUpHandler] = field(default_factory=dict)
@@ -70,9 +72,9 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`. If cancelled, release all jobs."""
         async with self.store.driver.holding() as self._holder, asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
+            group.create_task(self.supervisor.keep("worker", self._watch))
             for _ in range(self.jobs_at_once):
-                group.create_task(self._loop())
+                group.create_task(self.supervisor.keep("worker", self._loop))
 
     async def _watch(self) -> None:
         """Take jobs back from processes that have ended, at once and from then on."""

@@ -22,10 +22,16 @@ from recall_server.api.http.endpoint import routes as routes_of
 from recall_server.api.http.openapi import OPENAPI_PATH
 from recall_server.api.mcp import McpServer
 from recall_server.api.middleware.auth import METADATA_PATHS, BearerAuth, Challenges
-from recall_server.api.middleware.limits import FailedAuthThrottle, Limits, Streams
+from recall_server.api.middleware.limits import (
+    AddressThrottle,
+    CallsAtOnce,
+    CallsPerMinute,
+    Streams,
+)
 from recall_server.api.middleware.request_validation import (
     CrossOrigin,
     EscapeControlCharacters,
+    RequestBody,
     RequestValidation,
 )
 from recall_server.api.operations import OPERATIONS
@@ -37,10 +43,11 @@ from recall_server.application import Application
 from recall_server.config import LOOPBACK
 from recall_server.services.limits.rates import Rates
 
+PROBES = frozenset({endpoint.HEALTH_PATH, endpoint.READY_PATH})
+"""Never refused: else anybody behind the same proxy could have a supervisor restart the server."""
 OPEN_PATHS = frozenset(
     {
-        endpoint.HEALTH_PATH,
-        endpoint.READY_PATH,
+        *PROBES,
         CARD_PATH,
         JWKS_PATH,
         OPENAPI_PATH,
@@ -76,11 +83,14 @@ def create_app(
         token_calls=settings.token_calls_per_minute,
         namespace_calls=settings.namespace_calls_per_minute,
         bad_tokens=settings.bad_tokens_per_minute,
+        anonymous=settings.anonymous_calls_per_minute,
     )
+
+    keep = application.supervisor.keep
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with mcp.manager.run(), _beside(rates.run()):
+        async with mcp.manager.run(), _beside(keep("rates", rates.run)):
             yield
 
     endpoints = [Endpoint(calls, one, route) for one in operations for route in one.http]
@@ -105,7 +115,9 @@ def _routes(
     settings = application.settings
     handler = a2a.A2AHandler(calls, card_for=card.for_address, wait_s=settings.task_wait_s)
     stands = application.services.access.still_valid
-    streams = Streams(stands, each=settings.streams_per_namespace, refusal=refusal)
+    streams = Streams(
+        stands, application.supervisor, each=settings.streams_per_namespace, refusal=refusal
+    )
     [create_task] = [one for one in endpoints if one.operation is CREATE_TASK]
     plain = [one for one in endpoints if one.route.path.startswith(JSONRPC_PATH)]
     return [
@@ -128,23 +140,28 @@ def _behind_middleware(
     """The app behind what a request has to pass, here from the inside out."""
     settings, access = application.settings, application.services.access
     app = EscapeControlCharacters(app)
-    app = Limits(
-        app, rates, turns=application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal
+    app = CallsAtOnce(app, application.store.turns, wait_s=settings.turn_wait_s, refusal=refusal)
+    app = RequestBody(
+        app,
+        body_bytes_max=settings.body_bytes_max,
+        json_depth_max=settings.json_depth_max,
+        refusal=refusal,
     )
+    app = CallsPerMinute(app, rates, refusal)
     app = BearerAuth(
         app,
         access.verify,
-        FailedAuthThrottle(rates, refusal),
+        AddressThrottle(rates, refusal),
         challenges,
         open_paths=OPEN_PATHS,
         open_under=open_under,
+        probes=PROBES,
     )
     app = RequestValidation(
         app,
         hosts=[*LOOPBACK, settings.host, *settings.allowed_hosts],
         origins=settings.allowed_origins,
         body_bytes_max=settings.body_bytes_max,
-        json_depth_max=settings.json_depth_max,
         refusal=refusal,
     )
     return CrossOrigin(app, settings.allowed_origins) if settings.allowed_origins else app

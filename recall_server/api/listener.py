@@ -4,6 +4,7 @@ import asyncio
 import errno
 import socket
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import h11
@@ -13,6 +14,11 @@ from uvicorn.server import ServerState
 
 from recall_server.api.problems import problem
 from recall_server.domain.errors import Busy, LimitReached, RecallError
+from recall_server.services.limits.rates import network_of
+
+# Of one connection, before others get their turn: who sends a byte in each chunk has the parser
+# work longest, 6 us a byte.
+READ_BYTES_MAX = 16_384
 
 
 class RequestTooSlow(LimitReached):
@@ -23,14 +29,53 @@ class RequestTooSlow(LimitReached):
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:
-    """Seconds for a client to send its headers, to send its body, and to read on; and how many
-    connections there may be.
-    """
+    """Seconds for a client to send its headers, to send its body, and to read on."""
 
     header_s: float
     body_s: float
     unread_s: float
-    connections_max: int
+
+
+class Connections:
+    """The open connections, by address. Where there is no place, an address gets one from another
+    that has more by two or more: of a connection that has no whole request.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._total = 0
+        self._of: dict[str, dict[TimedProtocol, None]] = {}
+
+    def add(self, one: "TimedProtocol", address: str) -> bool:
+        """Whether there is a place for it."""
+        if self._total >= self._most and not self._made_place(address):
+            return False
+        self._of.setdefault(address, {})[one] = None
+        self._total += 1
+        return True
+
+    def remove(self, one: "TimedProtocol", address: str) -> None:
+        """It may have been removed before."""
+        theirs = self._of.get(address, {})
+        if one in theirs:
+            del theirs[one]
+            self._total -= 1
+            if not theirs:
+                del self._of[address]
+
+    def _made_place(self, address: str) -> bool:
+        most = max(self._of, key=lambda one: len(self._of[one]))
+        if len(self._of[most]) < len(self._of.get(address, ())) + 2:
+            return False
+        theirs = self._of[most]
+        owing = (one for one in theirs if one.owes_request)
+        resting = (one for one in theirs if one.rests)
+        waiting = next(chain(owing, resting), None)
+        if waiting is None:
+            return False
+        self.remove(waiting, most)
+        waiting.give_up(Busy("The connections are shared by address, and others need this one."))
+        return True
 
 
 class TimedProtocol(H11Protocol):
@@ -44,18 +89,24 @@ class TimedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         timeouts: ConnectionTimeouts,
+        places: Connections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._timeouts = timeouts
+        self._places = places
+        self._address = ""
         self._awaited: object = None
         self._slow: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= self._timeouts.connections_max:
+        peer = transport.get_extra_info("peername")
+        self._address = network_of(peer[0] if peer else "")
+        if not self._places.add(self, self._address):
             self.transport = transport
             self._refuse(Busy("There are too many connections. Try again in a few seconds."))
             return
+        transport.max_size = READ_BYTES_MAX  # type: ignore[attr-defined]
         super().connection_made(transport)
         self._wait()
 
@@ -68,6 +119,7 @@ class TimedProtocol(H11Protocol):
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._places.remove(self, self._address)
         self._stop_waiting()
         self._read_again()
         super().connection_lost(exc)
@@ -89,7 +141,17 @@ class TimedProtocol(H11Protocol):
         self._awaited = awaited
         if awaited is not None:
             seconds = self._timeouts.body_s if awaited[0] == "body" else self._timeouts.header_s
-            self._slow = self.loop.call_later(seconds, self._too_slow)
+            self._slow = self.loop.call_later(seconds, self.give_up, RequestTooSlow())
+
+    @property
+    def owes_request(self) -> bool:
+        """Whether the client has begun, and sent no whole request."""
+        return self._part() is not None
+
+    @property
+    def rests(self) -> bool:
+        """Whether every request of the client is answered."""
+        return self._cycle is None or self._cycle.response_complete
 
     @property
     def _cycle(self) -> RequestResponseCycle | None:
@@ -106,8 +168,12 @@ class TimedProtocol(H11Protocol):
             return "head", id(self.cycle)
         return None
 
-    def _too_slow(self) -> None:
+    def give_up(self, error: RecallError) -> None:
+        """Close the connection of a client without a whole request, and say why where it can be."""
         if self.transport.is_closing():
+            return
+        if not self.owes_request:
+            self.transport.close()  # it has asked for nothing
             return
         if self.conn.their_state is h11.SEND_BODY:
             self.cycle.disconnected = True
@@ -115,7 +181,7 @@ class TimedProtocol(H11Protocol):
             if self.cycle.response_started:
                 self.transport.abort()
                 return
-        self._refuse(RequestTooSlow())
+        self._refuse(error)
 
     def _refuse(self, error: RecallError) -> None:
         answer = problem(error)

@@ -119,7 +119,9 @@ app.command("create-token")(tokens.create_token)
 @app.command()
 @with_application
 async def status(built: Application, as_json: AsJson = False) -> None:
-    """Show counts, queue, engine, models, and which keys of models are rejected."""
+    """Show counts, queue, engine, models, which keys of models are rejected, and which background
+    work fails.
+    """
     found = await server_stats(built.store)
     keys = await built.services.model_keys.rejected()
     row = {
@@ -129,6 +131,7 @@ async def status(built: Application, as_json: AsJson = False) -> None:
         "merger": built.services.consolidate.merging.merger.name,
         "embedder": built.embedder.model if built.embedder else "none",
         "rejected_keys": [str(key) for key in keys],
+        "failing_work": [str(one) for one in await built.supervisor.failing()],
         "namespaces": found.namespaces,
         "findable_items": found.findable_items,
         **asdict(found.backlog),

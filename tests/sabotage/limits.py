@@ -1,7 +1,17 @@
 """Limits of time, and fairness: queries, snapshots, long bodies, crowds."""
 
 from tests.sabotage.breakage import Breakage
-from tests.sabotage.changes import Argument, Body, Entry, Forgets, Never, OnlyIf, Without
+from tests.sabotage.changes import (
+    Argument,
+    Body,
+    Entry,
+    Forgets,
+    Instead,
+    Never,
+    OnlyIf,
+    Value,
+    Without,
+)
 
 BREAKAGES = (
     Breakage(
@@ -81,6 +91,49 @@ BREAKAGES = (
         Without("yield_to_others"),
         (
             "tests/integration/storage/test_fair_turns.py::test_a_transaction_of_a_crowd_waits_for_the_single_call_of_another",
+        ),
+    ),
+    Breakage(
+        "anonymous-without-limit",
+        "that calls without a token have a limit",
+        "recall_server.api.middleware.auth:BearerAuth.__call__",
+        Instead("anonymous", "None"),
+        (
+            "tests/security/test_before_the_token.py::test_every_path_that_needs_no_token_has_a_limit_by_address[sqlite-/v1/receipts/receipt_0]",
+        ),
+    ),
+    Breakage(
+        "bodies-before-tokens",
+        "that no body is read before the token is known",
+        "recall_server.api.middleware.auth:BearerAuth.__call__",
+        Instead("_bearer", "[_bearer(scope), [await receive() for _ in range(9)]][0]"),
+        (
+            "tests/security/test_before_the_token.py::test_a_body_is_not_waited_for_before_the_token_is_known[/mcp-sqlite]",
+        ),
+    ),
+    Breakage(
+        "places-for-the-first",
+        "that connections are shared by address",
+        "recall_server.api.listener:Connections.add",
+        Forgets("_made_place"),
+        (
+            "tests/security/test_before_the_token.py::test_silent_connections_of_one_address_leave_the_others_their_places[sqlite]",
+        ),
+    ),
+    Breakage(
+        "background-work-ends",
+        "that background work goes on after an error that nobody expects",
+        "recall_server.services.supervision:Supervisor.keep",
+        Body("await begin()"),
+        ("tests/faults/test_supervision.py::test_work_is_begun_anew_until_it_returns[sqlite]",),
+    ),
+    Breakage(
+        "shared-files-served",
+        "that no server starts on a key or a file that others can read",
+        "recall_server.doctor:_OTHERS",
+        Value("0"),
+        (
+            "tests/security/test_doctor.py::test_modes_that_let_others_in_are_named[recall.db-wal-388-database_file-fail]",
         ),
     ),
 )

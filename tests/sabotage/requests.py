@@ -94,7 +94,7 @@ BREAKAGES = (
     Breakage(
         "body-limit-off",
         "the limit of a body that does not tell its length",
-        "recall_server.api.middleware.request_validation:RequestValidation._body",
+        "recall_server.api.middleware.request_validation:RequestBody._body",
         Never("size", "_body_bytes_max"),
         (
             "tests/api/test_request_validation.py::test_a_chunked_body_is_refused_as_soon_as_it_is_too_large",

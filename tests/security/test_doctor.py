@@ -81,9 +81,10 @@ async def test_erasures_are_noted_outside_of_the_database(
 @pytest.mark.parametrize(
     ("file", "mode", "check", "level"),
     [
-        ("recall.db", 0o644, "database_file", WARN),
+        ("recall.db", 0o644, "database_file", FAIL),
         ("recall.db", 0o606, "database_file", FAIL),
-        ("recall.db.key", 0o640, "key_file", WARN),
+        ("recall.db-wal", 0o604, "database_file", FAIL),
+        ("recall.db.key", 0o640, "key_file", FAIL),
         ("recall.db.key", 0o602, "key_file", FAIL),
         (".", 0o770, "database_folder", WARN),
         (".", 0o777, "database_folder", FAIL),
@@ -104,6 +105,26 @@ async def test_modes_that_let_others_in_are_named(
     if level is not OK:
         assert str(folder) in found[check].text
         assert "\n" not in found[check].text
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "check", "level"),
+    [
+        ("recall.db", 0o644, "database_file", WARN),
+        ("recall.db.key", 0o440, "key_file", WARN),
+        ("recall.db", 0o602, "database_file", FAIL),
+        ("recall.db", 0o600, "database_file", OK),
+    ],
+)
+async def test_files_may_be_shared_where_a_setting_says_so_but_never_written_by_everybody(
+    tmp_path: Path, file: str, mode: int, check: str, level: Level
+) -> None:
+    settings = settings_for(tmp_path / "recall.db", embedder="none", allow_shared_files=True)
+    async with open_application(settings) as built:
+        (tmp_path / file).chmod(mode)
+        found = {one.check: one.level for one in await examine(built)}
+
+    assert found[check] is level
 
 
 async def test_what_sqlite_was_told_is_asked_of_the_connection(tmp_path: Path) -> None:
@@ -290,7 +311,7 @@ async def test_a_server_and_a_worker_refuse_to_start_on_what_fails(tmp_path: Pat
     await new_token(file, "alice")
     async with Server(file, embedder="none"):
         pass  # it starts
-    file.chmod(0o666)
+    file.chmod(0o644)
     for command in (("serve", "--port", "0"), ("worker",)):
         async with Process(file, *command, embedder="none") as process:
 
@@ -310,7 +331,7 @@ async def test_what_warns_is_logged_and_does_not_stop_it(tmp_path: Path) -> None
     file.parent.mkdir(mode=0o700)
     await new_token(file, "alice")
     file.chmod(0o644)
-    async with Server(file, embedder="none") as server:
+    async with Server(file, embedder="none", allow_shared_files="true") as server:
         log = server.log()
 
     assert '"check": "database_file"' in log

@@ -1,43 +1,20 @@
 """Too many calls: who makes them is refused, and nobody else notices."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 from recall_server.domain.errors import RateLimited
 from recall_server.domain.namespace import Namespace
-from recall_server.integrations.embeddings import Vectors
 from recall_server.services.limits.rates import Rates
 from recall_server.storage.store import Store
 from tests.support.a2a_bindings import Wire
 from tests.support.limits import ROUTES, called
-from tests.support.models import HashEmbedder
+from tests.support.models import Gate
 from tests.support.rows import ALICE, BOB, enter
 from tests.support.runtime import Clock
 from tests.support.server import WITHIN_S, Serve
-
-
-class Gate(HashEmbedder):
-    """Lets nobody pass until it is opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened = asyncio.Event()
-        self._came = asyncio.Condition()
-        self._count = 0
-
-    async def embed(self, texts: Sequence[str]) -> Vectors:
-        async with self._came:
-            self._count += 1
-            self._came.notify_all()
-        await self.opened.wait()
-        return await super().embed(texts)
-
-    async def reached(self, count: int) -> None:
-        async with asyncio.timeout(WITHIN_S), self._came:
-            await self._came.wait_for(lambda: self._count >= count)
 
 
 @pytest.mark.parametrize("protocol", ROUTES)

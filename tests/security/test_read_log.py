@@ -241,7 +241,7 @@ async def test_where_too_many_records_wait_reads_are_refused_until_they_are_writ
 ) -> None:
     async with open_app() as built:
         await enter(built, ALICE)
-        reads = ReadLog(built.store, delay_s=NEVER_S, waiting_records_max=2)
+        reads = ReadLog(built.store, built.supervisor, delay_s=NEVER_S, waiting_records_max=2)
         reads.add(read(built))
         reads.add(read(built))
         with pytest.raises(AuditUnavailable):
@@ -260,7 +260,7 @@ async def test_a_batch_whose_commit_was_not_answered_is_not_written_twice(open_a
     async with open_app() as built:
         await enter(built, ALICE)
         store = Store(_LosesTheFirstAnswer(built.store), cache_bytes_max=0, mac_key=_key(built))  # type: ignore[arg-type]
-        reads = ReadLog(store, delay_s=NEVER_S)
+        reads = ReadLog(store, built.supervisor, delay_s=NEVER_S)
         reads.add(read(built))
         with pytest.raises(AuditUnavailable):
             await reads.flush()

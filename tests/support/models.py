@@ -307,3 +307,27 @@ class Pauses:
 
     def now(self) -> float:
         return sum(self.slept)
+
+
+REACHED_S = 20.0
+
+
+class Gate(HashEmbedder):
+    """Lets nobody pass until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = asyncio.Event()
+        self._came = asyncio.Condition()
+        self._count = 0
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        async with self._came:
+            self._count += 1
+            self._came.notify_all()
+        await self.opened.wait()
+        return await super().embed(texts)
+
+    async def reached(self, count: int) -> None:
+        async with asyncio.timeout(REACHED_S), self._came:
+            await self._came.wait_for(lambda: self._count >= count)

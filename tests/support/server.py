@@ -59,14 +59,15 @@ class Running:
         while await self.application.worker.run_once():
             pass
 
-    def http(self, token: str | None = None) -> httpx2.AsyncClient:
-        """For requests that no MCP client would send."""
+    def http(self, token: str | None = None, address: str = "127.0.0.1") -> httpx2.AsyncClient:
+        """For requests that no MCP client would send, from an address of loopback."""
         headers = {"Accept": "application/json, text/event-stream"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         # Neither certificates nor proxies have a part in loopback, and loading them takes long.
+        transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, local_address=address)
         return httpx2.AsyncClient(
-            base_url=self.address, headers=headers, timeout=WITHIN_S, verify=False, trust_env=False
+            base_url=self.address, headers=headers, timeout=WITHIN_S, transport=transport
         )
 
     @asynccontextmanager

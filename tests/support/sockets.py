@@ -12,10 +12,12 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def connected(running: Running) -> AsyncIterator[Connection]:
-    """A socket."""
+async def connected(running: Running, address: str = "127.0.0.1") -> AsyncIterator[Connection]:
+    """A socket of a client at an address of loopback."""
     parts = urlsplit(running.address)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    reader, writer = await asyncio.open_connection(
+        parts.hostname, parts.port, local_addr=(address, 0)
+    )
     try:
         yield reader, writer
     finally:

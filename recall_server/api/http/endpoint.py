@@ -174,9 +174,14 @@ def health_routes(
     warn: Callable[[], Awaitable[Sequence[Finding]]],
 ) -> list[Route]:
     """`/health` answers while the process lives, `/ready` while it can serve, and names what an
-    operator has to see to; each such warning is logged once.
+    operator has to see to; each such warning is logged once. However many ask, one look at a time.
     """
     logged: set[str] = set()
+    look: asyncio.Task[dict[str, Finding]] | None = None
+
+    async def looked() -> dict[str, Finding]:
+        await check()
+        return {one.check: one for one in await warn()}
 
     async def health(_: Request) -> JSONResponse:
         return JSONResponse({"status": "ok", "version": __version__})
@@ -184,9 +189,11 @@ def health_routes(
     async def ready(_: Request) -> JSONResponse:
         if stopping():
             return JSONResponse({"status": "stopping"}, 503)
+        nonlocal look
+        if look is None or look.done():
+            look = asyncio.create_task(looked())
         try:
-            await check()
-            warnings = {one.check: one for one in await warn()}
+            warnings = await asyncio.shield(look)
         except RecallError as error:
             return problem(error)
         for name in warnings.keys() - logged:

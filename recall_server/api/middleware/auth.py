@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recall_server.api.middleware.limits import FailedAuthThrottle
+from recall_server.api.middleware.limits import AddressThrottle
 from recall_server.api.operations.operation import Caller, admit
 from recall_server.api.problems import problem
 from recall_server.domain.errors import (
@@ -108,18 +108,23 @@ class BearerAuth:
         self,
         app: ASGIApp,
         verify: Callable[[str], Awaitable[TokenInfo]],
-        throttle: FailedAuthThrottle,
+        throttle: AddressThrottle,
         challenges: Challenges,
         *,
         open_paths: frozenset[str],
         open_under: tuple[str, ...] = (),
+        probes: frozenset[str] = frozenset(),
     ) -> None:
+        """`open_paths` need no token, nor does what is under one of `open_under`; calls of `probes`
+        are not counted.
+        """
         self._app = app
         self._verify = verify
         self._throttle = throttle
         self._challenges = challenges
         self._open_paths = open_paths
         self._open_under = open_under
+        self._probes = probes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -127,8 +132,10 @@ class BearerAuth:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"this server does not speak {scope['type']}")
-        if scope["path"] in self._open_paths or scope["path"].startswith(self._open_under):
-            await self._app(scope, receive, send)
+        path = scope["path"]
+        if path in self._open_paths or path.startswith(self._open_under):
+            refusal = None if path in self._probes else await self._throttle.anonymous(scope)
+            await (refusal or self._app)(scope, receive, send)
             return
         token = None
         try:
@@ -141,8 +148,8 @@ class BearerAuth:
             info = await self._verify(token)
         except RecallError as error:
             log.info("refused", code=error.code)
-            refusal = await self._refusal(scope, error, shown=bool(token))
-            await refusal(scope, receive, send)
+            answer = await self._refusal(scope, error, shown=bool(token))
+            await answer(scope, receive, send)
             return
         caller = Caller(info.namespace, info.accessor, info.rights, info.expires_at, token=info)
         admit(scope, caller)
@@ -183,7 +190,7 @@ class BearerAuth:
         """The answer to a request that is not let in; `shown`: with a token."""
         answer = problem(error, self._challenges.headers(scope, error, shown=shown))
         if answer.status_code == HTTPStatus.UNAUTHORIZED:
-            return await self._throttle.count(scope) or answer
+            return await self._throttle.bad_token(scope) or answer
         return answer
 
 

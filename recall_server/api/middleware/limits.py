@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from recall_server.domain.fair_semaphore import FairSemaphore
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import TokenInfo
 from recall_server.services.limits.rates import Rates
+from recall_server.services.supervision import Supervisor
 
 log = structlog.get_logger()
 
@@ -50,22 +52,36 @@ def turn_of(scope: Scope) -> Turn:
     return turn
 
 
-class Limits:
-    """Refuses with 429 the calls that are too many in a minute, lets wait those that are too many
-    at once, and refuses with 503 those that have waited too long.
+class CallsPerMinute:
+    """Refuses with 429 the calls that are too many in a minute."""
+
+    def __init__(self, app: ASGIApp, rates: Rates, refusal: Refusal) -> None:
+        self._app = app
+        self._rates = rates
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = admitted(scope)
+        if caller is not None:
+            try:
+                # A token does not get more calls by delegating itself.
+                await self._rates.call(caller.namespace, caller.accessor.partition("/")[0])
+            except RateLimited as error:
+                log.info("refused", code=error.code, accessor=caller.accessor)
+                await refused(self._refusal, error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class CallsAtOnce:
+    """Lets calls wait that are too many at once, and refuses with 503 those that have waited too
+    long.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        rates: Rates,
-        *,
-        turns: FairSemaphore,
-        wait_s: float,
-        refusal: Refusal,
+        self, app: ASGIApp, turns: FairSemaphore, *, wait_s: float, refusal: Refusal
     ) -> None:
         self._app = app
-        self._rates = rates
         self._turns = turns
         self._wait_s = wait_s
         self._refusal = refusal
@@ -75,19 +91,10 @@ class Limits:
         if caller is None:
             await self._app(scope, receive, send)
             return
-        try:
-            # A token does not get more calls by delegating itself.
-            await self._rates.call(caller.namespace, caller.accessor.partition("/")[0])
-            if self._turns.waiting(caller.namespace) >= WAITING_MAX:
-                raise Busy
-            async with asyncio.timeout(self._wait_s):
-                await self._turns.acquire(caller.namespace)
-        except (RecallError, TimeoutError) as raised:
-            error = raised if isinstance(raised, RecallError) else Busy()
+        if not await self._acquired(caller.namespace):
+            error = Busy()
             log.info("refused", code=error.code, accessor=caller.accessor)
-            response = self._refusal(scope, error)
-            response.headers.update(again(error))
-            await response(scope, receive, send)
+            await refused(self._refusal, error, scope, receive, send)
             return
         turn = scope[_TURN] = Turn(self._turns, caller.namespace)
 
@@ -101,20 +108,50 @@ class Limits:
         finally:
             turn.end()
 
+    async def _acquired(self, namespace: Namespace) -> bool:
+        if self._turns.waiting(namespace) >= WAITING_MAX:
+            return False
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._turns.acquire(namespace)
+        except TimeoutError:
+            return False
+        return True
 
-class FailedAuthThrottle:
-    """Answers 429 instead of 401 to an address that has shown too many bad tokens. A good one is
-    let in from there as ever: no client can lock out another.
+
+async def refused(
+    refusal: Refusal, error: RecallError, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Answer a request that is refused, and say when to come again."""
+    response = refusal(scope, error)
+    response.headers.update(again(error))
+    await response(scope, receive, send)
+
+
+class AddressThrottle:
+    """Answers 429 to an address from which too many calls came without a good token. One with a
+    good token is let in from there as ever: no client can lock out another.
     """
 
     def __init__(self, rates: Rates, refusal: Refusal) -> None:
         self._rates = rates
         self._refusal = refusal
 
-    async def count(self, scope: Scope) -> Response | None:
+    async def bad_token(self, scope: Scope) -> Response | None:
         """Count one bad token. The answer to give instead of 401, where it was one too many."""
+        return await self._counted(self._rates.bad_token, scope)
+
+    async def anonymous(self, scope: Scope) -> Response | None:
+        """Count one call that needs no token. The answer to give, where it was one too many."""
+        return await self._counted(self._rates.anonymous, scope)
+
+    async def _counted(
+        self, count: Callable[[str], Awaitable[None]], scope: Scope
+    ) -> Response | None:
+        client = scope.get("client")
         try:
-            await self._rates.bad_token(_address(scope))
+            # Of the connection. What a header says of it could be anything.
+            await count(client[0] if client else "")
         except RateLimited as error:
             response = self._refusal(scope, error)
             response.headers.update(again(error))
@@ -133,12 +170,6 @@ def again(error: RecallError) -> dict[str, str]:
             "RateLimit-Reset": seconds,
         }
     return {"Retry-After": str(BUSY_AGAIN_S)}
-
-
-def _address(scope: Scope) -> str:
-    """Of the connection. What a header says of it could be anything."""
-    client = scope.get("client")
-    return client[0] if client else ""
 
 
 LOOK_S = 1.0
@@ -166,12 +197,14 @@ class Streams:
     def __init__(
         self,
         stands: Callable[[TokenInfo], Awaitable[bool]],
+        supervisor: Supervisor,
         *,
         each: int,
         refusal: Refusal,
         look_s: float = LOOK_S,
     ) -> None:
         self._stands = stands
+        self._supervisor = supervisor
         self._each = each
         self._refusal = refusal
         self._look_s = look_s
@@ -204,7 +237,8 @@ class Streams:
         watched = self._watched.setdefault(token, _Watched())
         watched.streams += 1
         if watched.look is None:
-            watched.look = asyncio.create_task(self._look(token, watched.over))
+            look = partial(self._look, token, watched.over)
+            watched.look = asyncio.create_task(self._supervisor.keep("streams", look))
         try:
             yield watched.over
         finally:

@@ -1,16 +1,21 @@
-"""Origin, limits and form of a request, checked before any other part of the server reads it."""
+"""Origin, limits and form of a request: its head before any other part of the server reads it, its
+body once the token is known.
+"""
 
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
+import structlog
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from recall_server.api.middleware.limits import Refusal
 from recall_server.api.operations.erasure import RECEIPT_HEADER
+from recall_server.api.operations.operation import admitted
 from recall_server.domain.errors import (
     Busy,
     Denied,
@@ -20,6 +25,8 @@ from recall_server.domain.errors import (
     RecallError,
 )
 from recall_server.domain.text.cleaning import plain_json
+
+log = structlog.get_logger()
 
 JSON_KINDS = ("application/json", "application/a2a+json")
 HEADER_BYTES_MAX = 32_768
@@ -84,8 +91,8 @@ class OutOfMemory(Busy):
 
 
 class RequestValidation:
-    """Host and Origin (DNS rebinding), size of the head, size, encoding and depth of the body.
-    Pure ASGI. `refusal` makes the answer to a request that is not let in.
+    """Host and Origin (DNS rebinding), and size of the head. Pure ASGI. `refusal` makes the answer
+    to a request that is not let in.
     """
 
     def __init__(
@@ -95,14 +102,12 @@ class RequestValidation:
         hosts: Iterable[str],
         origins: Iterable[str],
         body_bytes_max: int,
-        json_depth_max: int,
-        refusal: Callable[[Scope, RecallError], Response],
+        refusal: Refusal,
     ) -> None:
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
         self._body_bytes_max = body_bytes_max
-        self._json_depth_max = json_depth_max
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,34 +116,12 @@ class RequestValidation:
             return
         try:
             self._check_head(scope)
-            body = None
-            if scope["method"] == "POST":
-                body = await self._body(scope, receive)
-                if body is None:
-                    return
-        except (RecallError, MemoryError) as raised:
-            error = raised if isinstance(raised, RecallError) else OutOfMemory()
-            response = self._refusal(scope, error)
-            if isinstance(error, OutOfMemory):
-                response.headers["Retry-After"] = str(OUT_OF_MEMORY_AGAIN_S)
-            # What was not read yet would be taken for the next request.
-            response.headers["Connection"] = "close"
-            await response(scope, receive, send)
+        except RecallError as error:
+            await _refused(self._refusal(scope, error), scope, receive, send)
             return
-        if body is None:
-            await self._app(scope, receive, send)
-            return
-        unread = True
-
-        async def replayed() -> Message:
-            """`receive` as if the body had not been read."""
-            nonlocal unread
-            if unread:
-                unread = False
-                return {"type": "http.request", "body": body, "more_body": False}
-            return await receive()
-
-        await self._app(scope, replayed, send)
+        if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            receive, send = _closed_unless_read(receive, send)
+        await self._app(scope, receive, send)
 
     def _check_head(self, scope: Scope) -> None:
         if len(scope["raw_path"]) + len(scope["query_string"]) > URL_BYTES_MAX:
@@ -171,6 +154,48 @@ class RequestValidation:
                     f"A request body may have {self._body_bytes_max} bytes. Send it in parts."
                 )
 
+
+class RequestBody:
+    """Size, encoding and depth of the body of a POST, which is read here at once. Pure ASGI, behind
+    what finds the caller: without a token nothing is read.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, body_bytes_max: int, json_depth_max: int, refusal: Refusal
+    ) -> None:
+        self._app = app
+        self._body_bytes_max = body_bytes_max
+        self._json_depth_max = json_depth_max
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if admitted(scope) is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._body(scope, receive)
+        except (RecallError, MemoryError) as raised:
+            error = raised if isinstance(raised, RecallError) else OutOfMemory()
+            log.info("refused", code=error.code)
+            response = self._refusal(scope, error)
+            if isinstance(error, OutOfMemory):
+                response.headers["Retry-After"] = str(OUT_OF_MEMORY_AGAIN_S)
+            await _refused(response, scope, receive, send)
+            return
+        if body is None:
+            return
+        unread = True
+
+        async def replayed() -> Message:
+            """`receive` as if the body had not been read."""
+            nonlocal unread
+            if unread:
+                unread = False
+                return {"type": "http.request", "body": body, "more_body": False}
+            return await receive()
+
+        await self._app(scope, replayed, send)
+
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body, checked; None where the client has gone before its end: half a request asks
         for nothing.
@@ -199,6 +224,32 @@ class RequestValidation:
         else:
             scope["recall.json"] = check_json(body, self._json_depth_max)
         return body
+
+
+def _closed_unless_read(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """The same, of a request whose body may be of any length: who answers without having read it
+    ends the connection.
+    """
+    more = True
+
+    async def reading() -> Message:
+        nonlocal more
+        message = await receive()
+        more = message.get("more_body", False)
+        return message
+
+    async def ending(message: Message) -> None:
+        if more and message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"connection", b"close")]
+        await send(message)
+
+    return reading, ending
+
+
+async def _refused(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    # What was not read yet would be taken for the next request.
+    response.headers["Connection"] = "close"
+    await response(scope, receive, send)
 
 
 def _check_kind(scope: Scope) -> None:
@@ -238,7 +289,7 @@ def check_json(body: bytes, depth_max: int) -> Any:
 
 
 def _check_structure(body: bytes, depth_max: int) -> None:
-    depth = values = 0
+    depth = values = strings = 0
     for match in _STRUCTURE.finditer(body):
         token = match[0]
         if token in b"]}":
@@ -246,8 +297,14 @@ def _check_structure(body: bytes, depth_max: int) -> None:
         elif token in b"[{,":
             depth += token != b","
             values += 1
+        else:
+            strings += 1
         if depth > depth_max:
             raise MalformedBody(f"The body is nested deeper than {depth_max}. Send it flatter.")
+        # Each value has at most its name and itself: of what is no JSON no more is read than of
+        # what is.
+        if depth < 0 or strings > 2 * JSON_VALUES_MAX:
+            raise MalformedBody
         if values > JSON_VALUES_MAX:
             raise MalformedBody(
                 f"The body has more than {JSON_VALUES_MAX} values. Send it in parts."

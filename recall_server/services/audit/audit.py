@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from time import perf_counter
 
@@ -16,6 +17,7 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import AuditUnavailable, NamespaceNotFound, RecallError
 from recall_server.domain.namespace import Namespace
 from recall_server.services.cursors import Cursors, Listing
+from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import run_uncancelled
 from recall_server.storage.store import Store
 from recall_server.storage.tables.audit import AuditRecord, Filter
@@ -38,6 +40,7 @@ class ReadLog:
     """The records of reads that wait to be written."""
 
     store: Store
+    supervisor: Supervisor
     delay_s: float = DELAY_S
     retry_s: float = RETRY_S
     waiting_records_max: int = WAITING_RECORDS_MAX
@@ -65,7 +68,8 @@ class ReadLog:
         waiting.records.append(entry)
         self._waiting_records += 1
         if waiting.writer is None or waiting.writer.done():
-            waiting.writer = asyncio.create_task(self._write_later(entry.namespace, waiting))
+            write = partial(self._write_later, entry.namespace, waiting)
+            waiting.writer = asyncio.create_task(self.supervisor.keep("read_log", write))
 
     async def flush(self, namespace: Namespace | None = None) -> None:
         """Write what waits now, of one namespace or of all. Raises `AuditUnavailable`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound, RecallError
+from recall_server.domain.errors import AuditBroken, Invalid, NamespaceNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.security.audit_chain import START, Checkpoint, Head, Verifier
 from recall_server.integrations.checkpoints import CheckpointStore, signed, verified_checkpoint
@@ -287,15 +287,9 @@ class Checkpoints:
     every_s: float
 
     async def run(self) -> None:
-        """Write checkpoints every `every_s` seconds until cancelled. The next time retries."""
+        """Write checkpoints every `every_s` seconds until cancelled. Raises what `write` does."""
         while self.places:
-            try:
-                await self.write([one async for one in self.verification.namespaces(grown=True)])
-            except RecallError as error:
-                log.error("checkpoints_delayed", code=error.code, message=error.message)  # noqa: TRY400
-            except Exception:
-                # An unexpected error must not end the loop.
-                log.exception("checkpoints_failed")
+            await self.write([one async for one in self.verification.namespaces(grown=True)])
             await asyncio.sleep(self.every_s)
 
     async def write(self, namespaces: Sequence[Namespace]) -> int:

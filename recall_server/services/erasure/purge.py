@@ -21,8 +21,10 @@ from recall_server.domain.task import Job
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, OnProgress
 from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.supervision import Supervisor
 from recall_server.storage.store import Store
 from recall_server.storage.tables.erasure import PURGE, Erasure
+from recall_server.storage.tables.jobs import Fenced
 
 RECEIPT_TYP = "recall-erasure-receipt+jwt"
 # Neither the database nor this server can destroy these.
@@ -58,6 +60,7 @@ class Purge:
     receipts: Receipts
     ledger: Ledger
     eraser: Eraser
+    supervisor: Supervisor
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Purge, unless another erasure's purge has done it since. Raises `Unavailable` where a
@@ -120,8 +123,10 @@ class Purge:
                         )
                 except Unavailable:
                     continue  # locked out by the purge itself; so is everybody else
+                except Fenced:
+                    return  # another worker has taken the job
 
-        holding = asyncio.create_task(hold())
+        holding = asyncio.create_task(self.supervisor.keep("purge_lease", hold))
         try:
             yield
         finally:

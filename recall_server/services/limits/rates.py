@@ -1,5 +1,5 @@
-"""How many calls a minute: by token, by namespace, and with bad tokens by address. Replicas on one
-database share what they count, about once a second.
+"""How many calls a minute: by token, by namespace, and without a good token by address. Replicas on
+one database share what they count, about once a second.
 """
 
 import asyncio
@@ -154,6 +154,7 @@ class Rates:
         token_calls: int,
         namespace_calls: int,
         bad_tokens: int,
+        anonymous: int = 0,
         keys_max: int = KEYS_MAX,
     ) -> None:
         """Each so many a minute; 0: any number. `keys_max`: how many callers are counted apart."""
@@ -165,6 +166,7 @@ class Rates:
         self._token = _Limit(self._windows, token_calls)
         self._namespace = _Limit(self._windows, namespace_calls)
         self._bad_tokens = _Limit(SlidingWindow(now, keys_max=keys_max), bad_tokens)
+        self._anonymous = _Limit(SlidingWindow(now, keys_max=keys_max), anonymous)
         self._forgotten = 0
 
     async def call(self, namespace: Namespace, accessor: str) -> None:
@@ -174,7 +176,11 @@ class Rates:
 
     async def bad_token(self, address: str) -> None:
         """A call from `address` with a token that is none. Raises `RateLimited`."""
-        self._bad_tokens.count(_network(address))
+        self._bad_tokens.count(network_of(address))
+
+    async def anonymous(self, address: str) -> None:
+        """A call from `address` that needs no token. Raises `RateLimited`."""
+        self._anonymous.count(network_of(address))
 
     async def run(self) -> None:
         """Share what is counted, until cancelled."""
@@ -206,8 +212,8 @@ class Rates:
         self._windows.learn({keys[one]: calls for one, calls in sums.items()})
 
 
-def _network(address: str) -> str:
-    """An IPv6 address stands for its network: its holder has 2**64 of them."""
+def network_of(address: str) -> str:
+    """What is counted as one address: of IPv6 a network, as its holder has 2**64 addresses."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import structlog
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
@@ -33,6 +34,8 @@ from recall_server.storage.postgres.connection import (
     rolled_back,
     translated,
 )
+
+log = structlog.get_logger()
 
 OLDEST_VERSION = 150000
 POOL_SIZE = 10
@@ -219,7 +222,8 @@ class PostgresDriver:
                     held.set()
                     async for _ in raw.notifies():  # nobody notifies: until it is lost
                         pass
-            except psycopg.Error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, others take the jobs now
+                log.warning("holder_lost", reason=type(error).__name__)
                 holder.id = None
             await asyncio.sleep(HOLD_AGAIN_S)
 

@@ -20,6 +20,16 @@ ON CONFLICT (role) DO UPDATE SET status = excluded.status
 -- across namespaces: the key is the server's
 DELETE FROM rejected_keys WHERE role = :role
 
+-- query: note_failing_work
+-- across namespaces: it is the server's
+INSERT INTO failing_work (work, error, failures, at) VALUES (:work, :error, :failures, :at)
+ON CONFLICT (work) DO UPDATE
+SET error = excluded.error, failures = excluded.failures, at = excluded.at
+
+-- query: failing_work
+-- across namespaces: it is the server's
+SELECT work, error, failures, at FROM failing_work ORDER BY work
+
 -- query: rejected_keys
 -- across namespaces: the key is the server's
 SELECT role, status, since FROM rejected_keys ORDER BY role

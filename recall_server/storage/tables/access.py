@@ -1,7 +1,7 @@
 """The tables of namespaces and tokens: hashes and accessors, never a token; and of the server."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from recall_server.domain.memory import MemoryType
@@ -24,6 +24,19 @@ class Entrance:
     not_before: datetime | None
     parent: TokenInfo | None
     revoked: bool
+
+
+@dataclass(frozen=True)
+class FailingWork:
+    """Background work that has failed so often in a row, for the last time `at` then."""
+
+    work: str
+    error: str
+    failures: int
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.work} ({self.error}, {self.failures} times) until {self.at:%H:%M:%S} UTC"
 
 
 class Access(BoundTable):
@@ -154,6 +167,15 @@ class Server(BoundTable):
 
     async def forget_rejected_key(self, role: Role) -> None:
         await self._bound.send("forget_rejected_key", role=role)
+
+    async def note_failing_work(self, failing: FailingWork) -> None:
+        await self._bound.send("note_failing_work", **asdict(failing))
+
+    async def failing_work(self) -> list[FailingWork]:
+        return [
+            FailingWork(row["work"], row["error"], row["failures"], moment(row["at"]))
+            for row in await self._bound.fetch("failing_work")
+        ]
 
     async def rejected_keys(self) -> list[RejectedKey]:
         return [

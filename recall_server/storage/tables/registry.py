@@ -341,6 +341,7 @@ TABLES = (
     Table("schema_version", key=("version",), tenant=False),
     Table("server", key=("singleton",), tenant=False),
     Table("rejected_keys", key=("role",), tenant=False),
+    Table("failing_work", key=("work",), tenant=False),
 )
 BY_NAME = {table.name: table for table in TABLES}
 TENANT = tuple(table.name for table in TABLES if table.tenant)

@@ -27,6 +27,7 @@ from recall_server.integrations.crypto.keys import Sealer
 from recall_server.integrations.webhook import Webhook
 from recall_server.services.audit.audit import Audit, ReadLog
 from recall_server.services.cursors import Cursors
+from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.tasks import CONFIGS_MAX, PUSH, PushConfig
@@ -118,7 +119,7 @@ async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk
 
     def make(*keys: str) -> Desk:
         cursors = Cursors(bytes(32), clock)
-        audit = Audit(store, runtime, cursors, ReadLog(store))
+        audit = Audit(store, runtime, cursors, ReadLog(store, Supervisor(store, clock)))
         push = Push(
             store=store,
             runtime=runtime,
@@ -132,6 +133,7 @@ async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk
             {PUSH: push.deliver, PUSH_END: push.end},
             runtime,
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
+            Supervisor(store, clock),
             poll_s=1,
             jobs_at_once=1,
         )

@@ -1,0 +1,88 @@
+"""Keeps background work going: no error ends it in silence."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+
+from recall_server.domain.errors import RecallError
+from recall_server.storage.store import Store
+from recall_server.storage.tables.access import FailingWork
+
+log = structlog.get_logger()
+
+# Work that has failed so often in a row is told of, until it has not failed for so long: some times
+# the longest pause.
+FAILURES_MIN = 3
+TOLD_S = 300.0
+
+
+@dataclass(eq=False)
+class Supervisor:
+    """Logs an error of background work, and begins the work anew after a pause, which doubles. What
+    fails again and again is noted in the database, which every process of this server reads.
+    """
+
+    store: Store
+    now: Callable[[], datetime]
+    pause_min_s: float = 1.0
+    pause_max_s: float = 60.0
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop(self) -> None:
+        """Begin nothing anew that fails from now on."""
+        self._stopping.set()
+
+    async def keep(self, work: str, begin: Callable[[], Awaitable[None]]) -> None:
+        """Do what is called `work` until it returns, or is cancelled."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            begun = loop.time()
+            error = await _failure(begin)
+            if error is None:
+                return
+            failures = 1 if loop.time() - begun > self.pause_max_s else failures + 1
+            await self._tell(FailingWork(work, _name(error), failures, self.now()), error)
+            pause_s = min(self.pause_max_s, math.ldexp(self.pause_min_s, min(failures, 32) - 1))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+                    return
+
+    async def failing(self) -> list[FailingWork]:
+        """The work that fails again and again in any process, or did a few minutes ago."""
+        noted = await self.store.autocommit(None).server.failing_work()
+        since = self.now() - timedelta(seconds=TOLD_S)
+        return [one for one in noted if one.at > since]
+
+    async def _tell(self, failing: FailingWork, error: Exception) -> None:
+        # Of an error of ours the sentence says it all.
+        cause = (
+            {"message": error.message} if isinstance(error, RecallError) else {"exc_info": error}
+        )
+        known = {"work": failing.work, "code": failing.error, "failures": failing.failures}
+        log.error("background_work_failed", **known, **cause)
+        if failing.failures < FAILURES_MIN:
+            return
+        try:
+            async with self.store.transaction(None) as tx:
+                await tx.server.note_failing_work(failing)
+        except Exception:
+            log.exception("background_failure_not_noted", work=failing.work)
+
+
+async def _failure(begin: Callable[[], Awaitable[None]]) -> Exception | None:
+    try:
+        await begin()
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must not end the work
+        return error
+    return None
+
+
+def _name(error: Exception) -> str:
+    return error.code if isinstance(error, RecallError) else type(error).__name__

@@ -1,0 +1,210 @@
+"""Background work that meets an error nobody expected goes on; where it cannot, it tells."""
+
+import ast
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+
+import recall_server
+from recall_server.api.app import create_app
+from recall_server.application import Application
+from recall_server.bootstrap import working
+from recall_server.domain.errors import Unavailable
+from recall_server.domain.task import JobState
+from recall_server.services.supervision import FAILURES_MIN, TOLD_S, Supervisor
+from tests.support.a2a_bindings import Wire
+from tests.support.application import Open
+from tests.support.conversation import ALICE, enter, remember
+from tests.support.engines import on_postgres
+from tests.support.extractors import Scripted
+from tests.support.processes import until
+from tests.support.runtime import Clock
+from tests.support.server import WITHIN_S, Serve
+
+STARTS = (".create_task", ".ensure_future")
+TEXT = "Ben: I keep a heron in the garden."
+
+
+@asynccontextmanager
+async def without(application: Application, table: str) -> AsyncIterator[None]:
+    """A table is not there, as after a migration that went wrong; no error of ours names that."""
+    driver = application.store.driver
+    async with driver.migration() as raw:
+        await raw.script(f"ALTER TABLE {table} RENAME TO put_away")
+    try:
+        yield
+    finally:
+        async with driver.migration() as raw:
+            await raw.script(f"ALTER TABLE put_away RENAME TO {table}")
+
+
+def hurried(application: Application) -> Supervisor:
+    """The supervisor of the application, with pauses that begin as short as a test's."""
+    application.supervisor.pause_min_s = 0.01
+    return application.supervisor
+
+
+async def told(application: Application) -> tuple[list[str], list[str]]:
+    """What `recall status` and `/ready` say."""
+    transport = httpx2.ASGITransport(create_app(application))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
+        answer = await http.get("/ready")
+    assert answer.status_code == 200
+    return (
+        [one.work for one in await application.supervisor.failing()],
+        answer.json().get("warnings", []),
+    )
+
+
+async def test_a_worker_survives_what_it_does_not_expect_and_tells(
+    open_app: Open, clock: Clock
+) -> None:
+    """The control is what it does when the fault is gone: its job, and it tells no more."""
+    async with open_app(extractor=Scripted(), worker_poll_s=0.01) as application:
+        await enter(application)
+        hurried(application)
+        job = (await remember(application, TEXT)).job_id
+        before = await told(application)
+        async with working(application):
+            async with without(application, "operations"):
+
+                async def failing() -> bool:
+                    return bool(await application.supervisor.failing())
+
+                await until(failing, WITHIN_S, "it tells")
+                during = await told(application)
+
+            async def done() -> bool:
+                async with application.store.transaction(ALICE, write=False) as tx:
+                    return await tx.jobs.state(job) is JobState.COMPLETE
+
+            await until(done, WITHIN_S, "the job is done")
+        clock.pass_(timedelta(seconds=TOLD_S))
+        after = await told(application)
+
+    assert before == ([], [])
+    assert during == (["worker"], ["background_work"])
+    assert after == ([], [])
+
+
+async def test_work_is_begun_anew_until_it_returns(open_app: Open) -> None:
+    """After each kind of error; told of is only what fails again and again."""
+    errors: list[Exception] = [
+        KeyError("a"),
+        Unavailable("Not now."),
+        ExceptionGroup("b", [OSError()]),
+    ]
+    begun = 0
+
+    async def fails() -> None:
+        nonlocal begun
+        begun += 1
+        if errors:
+            raise errors.pop()
+
+    async with open_app() as application:
+        supervisor = hurried(application)
+        await supervisor.keep("twice", fails)
+        three_times = await supervisor.failing()
+        errors.append(ValueError("c"))
+        await supervisor.keep("once", fails)
+        once = await supervisor.failing()
+
+    assert begun == 6
+    assert [(one.work, one.error, one.failures) for one in three_times] == [
+        ("twice", "KeyError", FAILURES_MIN)
+    ]
+    assert [one.work for one in once] == ["twice"]
+
+
+async def test_work_that_is_cancelled_or_fails_at_the_end_is_not_begun_anew(open_app: Open) -> None:
+    begun = 0
+
+    async def fails() -> None:
+        nonlocal begun
+        begun += 1
+        raise KeyError
+
+    async with open_app() as application:
+        supervisor = application.supervisor
+        kept = asyncio.create_task(supervisor.keep("it", fails))
+        other = asyncio.create_task(supervisor.keep("another", fails))
+        await asyncio.sleep(0)
+        other.cancel()
+        supervisor.stop()
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.wait({kept, other})
+
+    assert other.cancelled()
+    assert kept.exception() is None
+    assert begun == 2
+
+
+@on_postgres
+async def test_a_stream_does_not_outlive_its_token_although_looks_have_failed(
+    serve: Serve,
+) -> None:
+    async with serve() as running:
+        hurried(running.application)
+        token, info = await running.issued("alice")
+        async with running.http(token) as http:
+            wire = Wire(http, "JSONRPC")
+            task = (await wire.task())["id"]
+            async with wire.stream("SubscribeToTask", id=task) as stream:
+                assert await stream.next() is not None
+                async with without(running.application, "api_tokens"):
+
+                    async def failing() -> bool:
+                        return bool(await running.application.supervisor.failing())
+
+                    await until(failing, WITHIN_S, "it tells")
+                await running.revoke(info)
+                async with asyncio.timeout(WITHIN_S):
+                    rest = await stream.next()
+        [told_of] = await running.application.supervisor.failing()
+
+    assert rest is None
+    assert told_of.work == "streams"
+
+
+# What is started without a supervisor, and why it needs none.
+UNSUPERVISED = {
+    ("_beside", "work"): "it is what the supervisor keeps",
+    ("ready", "looked()"): "who asks gets its error",
+    ("receive_until_over", "receive()"): "it is waited for",
+    ("receive_until_over", "over.wait()"): "it is waited for",
+    ("_begin", "self._fetch(now)"): "it is no loop: the next token has it begin anew",
+    ("listening", "server.serve(sockets=[listener])"): "the process ends with it",
+    ("run_uncancelled", "work"): "it is waited for",
+    ("holding", "self._hold(holder, number, held)"): "it takes every error for a lost connection",
+    ("end_with", "self.rollback()"): "it is no loop: the next statement has the error",
+    ("wait", "self._run()"): "it is waited for",
+}
+
+
+def started() -> Iterator[tuple[str, str]]:
+    """What is started to run beside its caller, with the function that starts it."""
+    for path in Path(recall_server.__file__).parent.rglob("*.py"):
+        yield from _started(ast.parse(path.read_text("utf-8")), "")
+
+
+def _started(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        function = node.name
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(STARTS):
+        yield function, ast.unparse(node.args[0])
+    for inner in ast.iter_child_nodes(node):
+        yield from _started(inner, function)
+
+
+def test_what_runs_in_the_background_is_supervised() -> None:
+    """Who adds a loop gives it to the supervisor, or says here why not."""
+    found = set(started())
+    kept = {(function, what) for function, what in found if "keep(" in what}
+
+    assert len(kept) >= 6
+    assert found - kept == set(UNSUPERVISED)
