@@ -1,7 +1,7 @@
 """On whose behalf a service acts, and the process that it acts in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from recall_server.domain.audit import AuditEntry
@@ -12,13 +12,24 @@ from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 
 @dataclass(frozen=True)
 class Context:
-    """The audit record of an operation, and the caller's access scope.
+    """The audit record of an operation, and the caller's access scope. Where the call asks for a
+    part of that, `scope` is the part, and `whole_scope` all that the token may access.
 
     A service fills in the record; the transaction of the effect writes it.
     """
 
     entry: AuditEntry
     scope: AccessScope = FULL_ACCESS
+    whole_scope: AccessScope | None = None
+
+    @property
+    def caller_scope(self) -> AccessScope:
+        """All that the caller's token may access."""
+        return self.scope if self.whole_scope is None else self.whole_scope
+
+    def narrowed(self, scope: AccessScope) -> "Context":
+        """The context of a call that asks for this part."""
+        return replace(self, scope=scope, whole_scope=self.caller_scope)
 
     @property
     def namespace(self) -> Namespace:

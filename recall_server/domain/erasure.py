@@ -4,22 +4,26 @@ by which digests an erased text is known again.
 
 import hashlib
 import hmac
+import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from recall_server.domain.episode import Span, Turn
 from recall_server.domain.errors import Invalid
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.text.terms import folded, terms, unspaced
 
 BLOCK = "\u2588"
 CONFIRMATION = "DELETE MY DATA"
 SUBJECT_CHARS_MAX = 128
+# Of the digest of a label: it is looked for beside that of a text.
+LABEL_DIGEST_CHARS = 16
 # Shorter utterances ("Sounds good, thanks!") are said by anybody: to refuse them would refuse whole
 # conversations that have nothing to do with what was erased.
 TURN_TERMS_MIN = 3
@@ -120,6 +124,27 @@ def distinctive(text: str, terms_min: int) -> bool:
     return len(set(terms(text))) >= terms_min
 
 
+# Of an erased text, in the order of `ErasedText`.
+LABELS = ("topic", "container", "agent_id")
+
+
+class ErasedText(NamedTuple):
+    """The keyed digests of an erased text, and of the labels that it had."""
+
+    digest: str
+    topic: str
+    container: str
+    agent: str
+
+
+class ErasedPlaces(NamedTuple):
+    """The digests of the labels of some texts; None: any."""
+
+    topics: Sequence[str] | None = None
+    containers: Sequence[str] | None = None
+    agents: Sequence[str] | None = None
+
+
 @dataclass(frozen=True)
 class Digests:
     """Keyed digests of texts, the same for the same words of the same namespace: case, width and
@@ -133,6 +158,29 @@ class Digests:
         keyed = f"{namespace}\x00{' '.join(normal.split())}"
         return hmac.new(self.key, keyed.encode(), hashlib.sha256).hexdigest()
 
+    def place(self, namespace: Namespace, label: str, value: str | None) -> str:
+        """The digest of a label of an erased text, such as its topic."""
+        return self.exact(namespace, label, value or "")[:LABEL_DIGEST_CHARS]
+
+    def places(self, namespace: Namespace, scope: AccessScope) -> ErasedPlaces:
+        """The labels of the texts in an access scope."""
+
+        def digests(label: str, values: Iterable[str] | None) -> list[str] | None:
+            if values is None:
+                return None
+            return [self.place(namespace, label, value) for value in values]
+
+        return ErasedPlaces(
+            digests("topic", scope.topics),
+            digests("container", scope.containers),
+            digests("agent", None if scope.agent_id is None else [scope.agent_id]),
+        )
+
+    def exact(self, namespace: Namespace, *parts: str) -> str:
+        """The digest of texts of which every character counts."""
+        keyed = json.dumps([namespace, *parts])
+        return hmac.new(self.key, keyed.encode(), hashlib.sha256).hexdigest()
+
     def of_text(self, namespace: Namespace, text: str, turns: Iterable[Turn]) -> list[str]:
         """The digests by which a text is refused: of all of it, and of each turn."""
         parts = {text[turn.span.start : turn.span.end] for turn in turns}
@@ -141,15 +189,20 @@ class Digests:
     def of_erased(
         self,
         namespace: Namespace,
+        labels: Mapping[str, Any],
         *,
         whole: Sequence[str] = (),
         quotes: Iterable[str] = (),
         turns: Iterable[str] = (),
-    ) -> set[str]:
-        """The digests to keep of erased texts. Short quotes and turns have none."""
+    ) -> set[ErasedText]:
+        """What to keep of erased texts with these labels. Short quotes and turns have nothing."""
         texts = {
             *whole,
             *(quote for quote in quotes if distinctive(quote, QUOTE_TERMS_MIN)),
             *(turn for turn in turns if distinctive(turn, TURN_TERMS_MIN)),
         }
-        return {self.digest(namespace, text) for text in texts}
+        place = [
+            self.place(namespace, label, labels[column])
+            for label, column in zip(ErasedText._fields[1:], LABELS, strict=True)
+        ]
+        return {ErasedText(self.digest(namespace, text), *place) for text in texts}

@@ -76,6 +76,15 @@ class AccessScope:
             and (self.said_before or LATEST) <= (other.said_before or LATEST)
         )
 
+    def canonical(self) -> str:
+        """A text that is equal for equal access scopes."""
+        parts = {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name, value in vars(self).items()
+            if value
+        }
+        return json.dumps(parts, sort_keys=True, default=str)
+
     def writer(self, topic: str, agent_id: str | None) -> str | None:
         """The agent in whose name something is written to `topic`. Raises `OutsideAccessScope`."""
         if self.topics is not None and topic not in self.topics:

@@ -212,8 +212,10 @@ async def test_a_token_never_widens_itself(running: Running, clock: Clock) -> No
 
     for body in WIDER:
         assert await _refused(running, token, "POST", "", body) == "403 WOULD_WIDEN", body
-    stolen = await _refused(running, token, "POST", f"/{admin.accessor}/rotate")
-    assert stolen == "403 WOULD_WIDEN"
+    path = f"/{admin.accessor}/rotate"
+    assert await _refused(running, token, "POST", path) == "404 TOKEN_NOT_FOUND"
+    whole = await running.token("alice", wanted(Scope.TOKENS, Scope.READ))
+    assert await _refused(running, whole, "POST", path) == "403 WOULD_WIDEN"
     many = await _refused(running, counted, "POST", "", {"scopes": ["tokens:manage"]})
     assert many == "403 WOULD_WIDEN"
     child = await _done(running, token, "POST", "", {})

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -52,7 +52,7 @@ class Filtered(Arguments):
 
     def context(self, call: Call) -> Context:
         """The context of the call, with the part of its access scope that is asked for."""
-        return replace(call.context, scope=self.narrowed(call.context.scope))
+        return call.context.narrowed(self.narrowed(call.context.scope))
 
     def narrowed(self, scope: AccessScope) -> AccessScope:
         """The part of an access scope that is asked for."""

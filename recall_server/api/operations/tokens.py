@@ -91,7 +91,7 @@ async def whoami(call: Call, _: NoArguments) -> Caller:
 
 
 async def list_all(call: Call, _: NoArguments) -> list[TokenInfo]:
-    found = await call.services.access.tokens(call.caller.namespace)
+    found = await call.services.access.tokens(call.caller.namespace, call.caller.rights)
     call.entry.counts["tokens"] = len(found)
     return found
 
@@ -105,26 +105,31 @@ async def issue(call: Call, given: IssueToken) -> Made:
     )
 
 
+async def _find(call: Call, accessor: str) -> TokenInfo:
+    caller = call.caller
+    return await call.services.access.find(accessor, caller.namespace, caller.rights)
+
+
 async def show(call: Call, given: OneToken) -> TokenInfo:
-    found = await call.services.access.find(given.accessor, call.caller.namespace)
+    found = await _find(call, given.accessor)
     call.entry.ids.append(found.accessor)
     return found
 
 
 async def rotate(call: Call, given: RotateToken) -> Made:
-    access = call.services.access
-    return await access.rotate(
+    return await call.services.access.rotate(
         call.context,
-        await access.find(given.accessor, call.caller.namespace),
+        await _find(call, given.accessor),
         timedelta(seconds=given.overlap_s),
         by=call.caller.accessor,
     )
 
 
 async def revoke(call: Call, given: RevokeToken) -> Json:
-    access = call.services.access
-    info = await access.find(given.accessor, call.caller.namespace)
-    revoked = await access.revoke(call.context, info, children_only=given.children_only)
+    info = await _find(call, given.accessor)
+    revoked = await call.services.access.revoke(
+        call.context, info, children_only=given.children_only
+    )
     return {"revoked": revoked}
 
 
@@ -139,6 +144,9 @@ async def revoke_own_child(call: Call, given: OwnChild) -> Json:
 
 
 async def revoke_child(call: Call, given: Child) -> Json:
+    if not call.caller.access_scope.everything:
+        # Whose child it is tells where it may go; of a user of an identity provider nothing does.
+        await _find(call, given.accessor)
     return await _revoke_child(call, given.accessor, given.jti)
 
 
@@ -169,7 +177,7 @@ WHOAMI = Operation(
 LIST_TOKENS = Operation(
     "list_tokens",
     Scope.TOKENS,
-    "List the tokens of the namespace.",
+    "List the tokens of the namespace; for a limited token, those that it could issue.",
     NoArguments,
     list_all,
     lambda found, _: {"tokens": [presenters.token(one) for one in found]},

@@ -207,16 +207,25 @@ class Access:
             await tx.lock()
             await tx.access.refuse(info.accessor, now, expired=expired)
 
-    async def tokens(self, namespace: Namespace | None = None) -> list[TokenInfo]:
-        """Return the tokens of one namespace, or of all."""
+    async def tokens(
+        self, namespace: Namespace | None = None, by: Rights | None = None
+    ) -> list[TokenInfo]:
+        """Return the tokens of one namespace, or of all; those that a token with the rights `by`
+        may see.
+        """
         async with self.store.transaction(namespace, write=False) as tx:
-            return await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
+            found = await (tx.access.all_tokens() if namespace is None else tx.access.tokens())
+        return [one for one in found if _visible(one, by)]
 
-    async def find(self, accessor: str, namespace: Namespace | None = None) -> TokenInfo:
-        """The token of this accessor, in `namespace` if given. Raises `TokenNotFound`."""
+    async def find(
+        self, accessor: str, namespace: Namespace | None = None, by: Rights | None = None
+    ) -> TokenInfo:
+        """The token of this accessor, in `namespace` if given, if a token with the rights `by` may
+        see it. Raises `TokenNotFound`.
+        """
         storable(accessor)
         info = await self.store.autocommit(None).access.by_accessor(accessor)
-        if info is None or namespace not in (None, info.namespace):
+        if info is None or namespace not in (None, info.namespace) or not _visible(info, by):
             raise TokenNotFound
         return info
 
@@ -301,6 +310,13 @@ class Access:
             elif not await tx.access.set_not_before(at):
                 raise NamespaceNotFound
         return at
+
+
+def _visible(info: TokenInfo, by: Rights | None) -> bool:
+    """Whether a token with these rights may see and end another: a limited one only what it could
+    issue, the operator (None) any.
+    """
+    return by is None or by.access_scope.everything or narrower_or_equal(info.rights, by)
 
 
 async def _find(tx: Transaction, accessor: str) -> TokenInfo:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from recall_server.domain.episode import Span, episode_of, passage_id
-from recall_server.domain.erasure import Digests, Subject, overlap, redacted
+from recall_server.domain.erasure import Digests, ErasedText, Subject, overlap, redacted
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.text.passages import passages
 from recall_server.domain.text.transcript import parse_turns
@@ -227,21 +227,29 @@ def _labels(table: Table, row: Row, subject: Subject | None) -> dict[str, Any]:
 
 def _digests(
     affected: Affected, turns: Sequence[Row], digests: Digests, namespace: Namespace
-) -> set[str]:
-    texts = {row["id"]: row["text"] for row, _ in affected.episodes.values()}
-    return digests.of_erased(
-        namespace,
-        whole=[texts[episode_id] for episode_id in affected.spans],
-        quotes={*affected.quotes(), *(row["text"] for row in affected.memories.values())},
-        turns=_spoken(turns, texts),
-    )
+) -> set[ErasedText]:
+    found: set[ErasedText] = set()
+    for episode_id, (row, _) in affected.episodes.items():
+        text, spans = row["text"], affected.spans.get(episode_id, ())
+        found |= digests.of_erased(
+            namespace,
+            row,
+            whole=[text] if spans else (),
+            quotes=[text[one.start : one.end] for one in spans],
+            turns=_spoken(
+                (one for one in turns if one["episode_id"] == episode_id), {episode_id: text}
+            ),
+        )
+    for memory in affected.memories.values():
+        found |= digests.of_erased(namespace, memory, quotes=[memory["text"]])
+    return found
 
 
 def _spoken(turns: Iterable[Row], texts: Mapping[str, str]) -> list[str]:
     return [texts[turn["episode_id"]][turn["span_start"] : turn["span_end"]] for turn in turns]
 
 
-async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
+async def digests_of_all(tx: Transaction, digests: Digests) -> set[ErasedText]:
     """The digests of all texts of the namespace: of episodes, turns, memories and tasks."""
     found = await digests_of_tasks(tx, digests)
     async for episodes in tx.erasure_scan.pages("episodes"):
@@ -251,38 +259,55 @@ async def digests_of_all(tx: Transaction, digests: Digests) -> set[str]:
     return found
 
 
-async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[str]:
+async def digests_of_tasks(tx: Transaction, digests: Digests) -> set[ErasedText]:
     """The digests of the texts that tasks were given. Their proposals are made of those."""
-    found: set[str] = set()
+    found: set[ErasedText] = set()
     async for task in tx.erasure_scan.tasks():
-        if text := task.documents[0]["text"]:
-            found |= digests.of_erased(_namespace(tx), whole=[text])
+        found |= _digests_of_request(tx, digests, task.documents[0])
     return found
 
 
-async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[str]:
+def _digests_of_request(
+    tx: Transaction, digests: Digests, request: Mapping[str, Any]
+) -> set[ErasedText]:
+    if not request["text"]:
+        return set()
+    labels = {
+        "topic": request["topic"],
+        "container": request.get("container"),
+        "agent_id": request["source"]["agent_id"],
+    }
+    return digests.of_erased(_namespace(tx), labels, whole=[request["text"]])
+
+
+async def _digests_given(tx: Transaction, affected: Affected, digests: Digests) -> set[ErasedText]:
     """The digests of the texts that tasks of the container were given, whatever became of these."""
-    found: set[str] = set()
+    found: set[ErasedText] = set()
     async for task in tx.erasure_scan.tasks_of(affected.tasks if affected.container else ()):
         request = task.documents[0]
-        if request["text"] and request.get("container") == affected.container:
-            found |= digests.of_erased(_namespace(tx), whole=[request["text"]])
+        if request.get("container") == affected.container:
+            found |= _digests_of_request(tx, digests, request)
     return found
 
 
 def digests_of_episodes(
     tx: Transaction, digests: Digests, episodes: Iterable[tuple[Row, Sequence[Row]]]
-) -> set[str]:
+) -> set[ErasedText]:
     """The digests of episodes, and of their turns."""
-    found: set[str] = set()
+    found: set[ErasedText] = set()
     for episode, turns in episodes:
         spoken = _spoken(turns, {episode["id"]: episode["text"]})
-        found |= digests.of_erased(_namespace(tx), whole=[episode["text"]], turns=spoken)
+        found |= digests.of_erased(_namespace(tx), episode, whole=[episode["text"]], turns=spoken)
     return found
 
 
-def digests_of_memories(tx: Transaction, digests: Digests, memories: Iterable[Row]) -> set[str]:
-    return digests.of_erased(_namespace(tx), quotes=[memory["text"] for memory in memories])
+def digests_of_memories(
+    tx: Transaction, digests: Digests, memories: Iterable[Row]
+) -> set[ErasedText]:
+    found: set[ErasedText] = set()
+    for memory in memories:
+        found |= digests.of_erased(_namespace(tx), memory, quotes=[memory["text"]])
+    return found
 
 
 def _namespace(tx: Transaction) -> Namespace:

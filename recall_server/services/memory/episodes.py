@@ -9,6 +9,7 @@ from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Episode, Turn, turn_id
 from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import ErasedContent
+from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
 from recall_server.domain.text.transcript import parse_turns
@@ -74,12 +75,13 @@ async def store_episode(
     *,
     key: str | None,
     digest: str,
+    scope: AccessScope,
 ) -> bool:
     """Store the episode and index its visible passages; False if `key` was used before. Raises
-    `ErasedContent`.
+    `ErasedContent` as `refuse_erased` does.
     """
     await tx.lock()
-    await refuse_erased(tx, digests, episode)
+    await refuse_erased(tx, digests, episode, scope)
     if key is None:
         # Nothing is asked of the database before all of it is written.
         await tx.episodes.add_new(episode, episode.id, digest)
@@ -91,10 +93,10 @@ async def store_episode(
 
 
 async def store_planned_episode(
-    tx: Transaction, episode: Episode, digests: Digests, *, key: str
+    tx: Transaction, episode: Episode, digests: Digests, *, key: str, scope: AccessScope
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
-    await refuse_erased(tx, digests, episode)
+    await refuse_erased(tx, digests, episode, scope)
     await tx.tasks.hand_over(episode.job_id)
     await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)
@@ -105,15 +107,21 @@ async def _hold(tx: Transaction, episode: Episode) -> None:
     await tx.quarantine.hold(episode.id, held, episode.recorded_at)
 
 
-async def refuse_erased(tx: Transaction, digests: Digests, episode: Episode) -> None:
-    """Raise `ErasedContent` if the text or one of its turns was erased in this namespace.
+async def refuse_erased(
+    tx: Transaction, digests: Digests, episode: Episode, scope: AccessScope
+) -> None:
+    """Raise `ErasedContent` if the text or one of its turns was erased in this access scope: what
+    was said and erased beyond it is not for the writer to learn.
 
     Call it in the transaction that writes the text, which must hold the namespace's lock: it sees
     any erasure that committed before, and an erasure that commits later erases the text.
     """
     assert tx.bound.namespace is not None
+    if scope.types is not None:
+        return  # no text has a type
     text_digests = digests.of_text(tx.bound.namespace, episode.text, episode.turns)
-    await tx.erasures.refuse(text_digests, ErasedContent())
+    places = digests.places(tx.bound.namespace, scope)
+    await tx.erasures.refuse(text_digests, places, ErasedContent())
 
 
 async def find_erased(

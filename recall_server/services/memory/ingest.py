@@ -148,14 +148,16 @@ class Ingest:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         # Redacted before the digest is made: a digest would confirm a guessed secret.
         submission = await self._redacted(submission, context.entry)
-        key = submission.idempotency_key
+        key = self._stored_key(context, submission.idempotency_key)
         digest = submission.digest()
         if submission.chars > INLINE_CHARS_MAX:
             episode, words = await asyncio.to_thread(self._prepared, submission)
         else:
             episode, words = self._prepared(submission)
-        async with self.store.transaction(context.namespace, entry=context.entry) as tx:
-            if await store_episode(tx, episode, words, self.digests, key=key, digest=digest):
+        async with self.store.change(context) as tx:
+            if await store_episode(
+                tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope
+            ):
                 await tx.jobs.add(
                     episode.job_id,
                     EXTRACT,
@@ -191,6 +193,14 @@ class Ingest:
             context.entry.counts["queued"] = int(not accepted.cached)
         self.runtime.wake()
         return accepted
+
+    def _stored_key(self, context: Context, key: str | None) -> str | None:
+        """The idempotency key as it is stored: a limited token shares its keys with tokens of the
+        same access scope only, and learns of no others.
+        """
+        if key is None or context.scope.everything:
+            return key
+        return self.digests.exact(context.namespace, context.scope.canonical(), key)
 
     def _checked(self, submission: Submission) -> Submission:
         said = submission.utterances

@@ -105,7 +105,10 @@ class Recall:
         # No transaction: the index in memory is told by versions what it lacks, and the texts come
         # last, of what can still be read.
         tx = self.store.autocommit(context.namespace, access_scope=context.scope)
-        prepared = await search.prepare(tx, self.embedder, context.namespace, query)
+        limited = not context.caller_scope.everything
+        prepared = await search.prepare(
+            tx, self.embedder, context.namespace, query, limited=limited
+        )
         now = self.runtime.now()
         reranking = None if Step.RERANK in query.without else self.reranking
         degraded = prepared.degraded
@@ -121,12 +124,30 @@ class Recall:
             found = replace(found, best=best)
             degraded = degraded or failed
         answer = await _finalized(tx, found, prepared.query, cite=cite)
+        if limited:
+            answer = replace(answer, hits=await self._successors_in_scope(context, answer.hits))
         context.entry.ids += [hit.item.id for hit in answer.hits]
         context.entry.memories_shown += _of_kind(answer.hits, ItemKind.MEMORY)
         context.entry.turns_shown += map(turn_of, _of_kind(answer.hits, ItemKind.PASSAGE))
         context.entry.counts["hits"] = len(answer.hits)
         context.entry.details["mode"] = prepared.query.mode
         return replace(answer, degraded=degraded)
+
+    async def _successors_in_scope(self, context: Context, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The hits, without naming what took the place of one beyond the access scope of the
+        caller, and when.
+        """
+        named = {hit.item.superseded_by for hit in hits} - {None}
+        seen: Collection[str] = ()
+        if named:
+            tx = self.store.autocommit(context.namespace, access_scope=context.caller_scope)
+            seen = await tx.memories.get(sorted(filter(None, named)))
+        return tuple(
+            hit
+            if hit.item.superseded_by in (None, *seen)
+            else hit._replace(item=hit.item._replace(superseded_by=None, valid_until=None))
+            for hit in hits
+        )
 
     async def inspect(
         self,
@@ -154,7 +175,8 @@ class Recall:
         memory_id: str,
     ) -> History:
         """A memory with what it replaced and what replaced it, oldest truth first, each with the
-        words it cites, and who decided what no rule could. Raises `MemoryNotFound`.
+        words it cites, and who decided what no rule could. What took the place of one beyond the
+        access scope is not named, nor when it did. Raises `MemoryNotFound`.
         """
         storable(memory_id)
         async with self.store.view(context) as tx:
@@ -163,6 +185,14 @@ class Recall:
         if not chain:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
+        if not context.scope.everything:
+            seen = {None, *(one.id for one in chain)}
+            chain = [
+                one
+                if one.superseded_by in seen
+                else replace(one, superseded_by=None, valid_until=None)
+                for one in chain
+            ]
         return History(tuple(chain), decisions)
 
     async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:

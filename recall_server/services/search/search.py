@@ -58,7 +58,7 @@ CHAIN_MAX = 100
 
 @dataclass(frozen=True)
 class PreparedQuery:
-    """A query with the statistics of its terms in the namespace and the vector to compare.
+    """A query with the statistics of its terms, and the vector to compare.
 
     `degraded` says why the words alone decide, where they do.
     """
@@ -129,13 +129,19 @@ async def prepare(
     embedder: Embedder | None,
     namespace: Namespace,
     query: Query,
+    *,
+    limited: bool = False,
 ) -> PreparedQuery:
-    """Read the statistics of the query's terms, and embed it: `tx` holds nothing meanwhile.
+    """Read the statistics of the query's terms, and embed it: `tx` holds nothing meanwhile. For a
+    `limited` token they are those of its access scope: others would tell it of words and speakers
+    beyond it.
 
     Without an embedder, or one that answers, the words alone decide, and `degraded` says so.
     """
     question = Question.parse(query.text)
     statistics = await tx.words.statistics([*question.asked, *question.names])
+    if limited:
+        statistics = await tx.words.in_scope(statistics)
     prepared = PreparedQuery(namespace, query, question, statistics, None, None)
     if query.mode is SearchMode.KEYWORD:
         return prepared

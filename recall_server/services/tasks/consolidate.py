@@ -127,7 +127,7 @@ class Consolidate:
         async with self.store.change(context) as tx:
             await tx.lock()
             if text is not None:
-                await refuse_erased(tx, self.digests, text.episode)
+                await refuse_erased(tx, self.digests, text.episode, context.scope)
             if request.mode is Mode.APPLY:
                 task = await _from_plan(tx, task, context.scope)
             elif request.policy is None:
@@ -296,7 +296,8 @@ class Consolidate:
         episodes = {memory.citation.episode_id for memory in added}
         vectors: Mapping[Texts, Floats] = {}
         if text:
-            await store_planned_episode(tx, text.episode, self.digests, key=task.id)
+            scope = task.request.access_scope
+            await store_planned_episode(tx, text.episode, self.digests, key=task.id, scope=scope)
             found = visible_passages(text.episode)
             passages = of_passages(found)
             items |= passages

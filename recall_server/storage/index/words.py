@@ -4,7 +4,7 @@ since shared ones would tell one tenant of another's words.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -158,6 +158,27 @@ class WordIndex:
             {row["term"]: int(row["frequency"]) for row in found},
             {row["term"]: int(row["last_slot"]) for row in found},
         )
+
+    async def in_scope(self, statistics: Statistics) -> Statistics:
+        """The same of the items in the access scope of the caller alone: one pass over the postings
+        of the terms. The length of an item is the mean of those that have any of the terms.
+        """
+        documents = await self.documents(statistics)
+        # At once, and kept: a search beside this one may evict them.
+        postings = documents.postings(statistics.frequencies)
+        allowed = await self.allowed(documents)
+        frequencies: dict[str, int] = {}
+        lengths: dict[int, int] = {}
+        for term, found in postings.items():
+            # Later slots were added since `allowed` was read.
+            inside = np.flatnonzero(allowed[found.slots[found.slots < len(allowed)]])
+            if len(inside):
+                frequencies[term] = len(inside)
+                slots, of_slots = found.slots[inside].tolist(), found.lengths[inside].tolist()
+                lengths |= zip(slots, of_slots, strict=True)
+        count = int(np.count_nonzero(allowed))
+        words = count * sum(lengths.values()) // max(len(lengths), 1)
+        return replace(statistics, documents=count, words=words, frequencies=frequencies)
 
     def cached(self, statistics: Statistics) -> Documents:
         """The documents of this namespace, as far as they are in memory."""

@@ -1,5 +1,6 @@
 -- query: episode_by_key
--- any scope: a request is compared with the one of the same key by its digest
+-- any scope: a request is compared with the one of the same key by its digest; a limited token has
+-- keys of its own
 SELECT id, job_id, request_digest FROM episodes
 WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 
@@ -8,9 +9,10 @@ WHERE namespace = :namespace AND idempotency_key = :idempotency_key
 SELECT * FROM episodes WHERE namespace = :namespace AND id = :id
 
 -- query: episodes_in_container
--- any scope: it says whether a container is new, and shows nothing of it
+-- For a limited token only what is in its access scope makes a container an old one.
 SELECT id FROM episodes
-WHERE namespace = :namespace AND container <> '' AND container = :container LIMIT :limit
+WHERE namespace = :namespace AND container <> '' AND container = :container
+  AND {{untyped_scope}} LIMIT :limit
 
 -- query: add_turn
 INSERT INTO turns (

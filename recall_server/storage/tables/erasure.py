@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from recall_server.domain.erasure import BLOCK, Kind, Stage
+from recall_server.domain.erasure import BLOCK, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.namespace import Namespace
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
@@ -139,24 +139,37 @@ class Erasures(BoundTable):
             "collect_receipt", id=erasure_id, secret_hash=secret_hash, now=now
         )
 
-    async def remember(self, digests: Iterable[str]) -> None:
-        """Texts of these digests are not taken again."""
-        await self._bound.send("add_erased", digests=sorted(digests))
+    async def remember(self, erased: Iterable[ErasedText]) -> None:
+        """These texts are not taken again."""
+        await self._bound.send("add_erased", erased=Document([list(one) for one in sorted(erased)]))
 
     async def erased(self, digests: Sequence[str]) -> set[str]:
         """The digests among these whose text was erased."""
         rows = await self._bound.fetch("erased_among", digests=list(digests))
         return {row["digest"] for row in rows}
 
-    async def refuse(self, digests: Sequence[str], otherwise: Exception) -> None:
-        """Where a text of these digests was erased, `otherwise` is raised here or later, and
-        nothing of the transaction holds (see `Connection.expect`).
+    async def refuse(
+        self, digests: Sequence[str], places: ErasedPlaces, otherwise: Exception
+    ) -> None:
+        """Where a text of these digests was erased in one of the places, `otherwise` is raised here
+        or later, and nothing of the transaction holds (see `Connection.expect`).
         """
-        await self._bound.expect("none_erased", otherwise, digests=list(digests))
+        await self._bound.expect(
+            "none_erased",
+            otherwise,
+            digests=list(digests),
+            all_topics=places.topics is None,
+            of_topics=list(places.topics or ()),
+            all_containers=places.containers is None,
+            of_containers=list(places.containers or ()),
+            all_agents=places.agents is None,
+            of_agents=list(places.agents or ()),
+        )
 
     async def allow(self, digests: Sequence[str]) -> int:
         """Take texts of these digests again; how many were refused so far."""
-        return len(await self._bound.fetch("allow_erased", digests=list(digests)))
+        rows = await self._bound.fetch("allow_erased", digests=list(digests))
+        return len({row["digest"] for row in rows})
 
     async def counts(self) -> dict[str, int]:
         """How many rows the namespace has in each table that its erasure deletes from."""

@@ -333,7 +333,7 @@ TABLES = (
     ),
     Table(
         "erased",
-        key=("digest",),
+        key=("digest", "topic", "container", "agent"),
         rest="keyed digests, so that the same is not taken in again",
         kept="keyed digests, so that the same is not taken in again",
         not_exported="digests by the key of this server",

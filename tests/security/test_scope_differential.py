@@ -1,0 +1,50 @@
+"""What lies beyond the scope of a limited token changes no byte of any answer: every operation of
+the registry times each kind of limit, in two namespaces that differ only beyond the scope.
+"""
+
+from collections import Counter
+
+import pytest
+
+from recall_server.api.operations import OPERATIONS, tasks
+from tests.support.runtime import Clock
+from tests.support.scope_worlds import LIMITS, Limit, answers, furnished, reads, steps
+from tests.support.server import Running
+
+# Only the command line has the others, and that is the operator's.
+ASKED = {one.name for one in OPERATIONS if one.http or one.mcp or one.a2a}
+# Reads that a token without a limit is answered otherwise where there is more.
+TELLING = {
+    *("inspect_memories", "get_memory", "get_memory_history", "get_job", "get_memory_stats"),
+    *("list_conflicts", "list_tokens", "show_token", "list_quarantine", "export_namespace"),
+}
+
+
+def test_every_operation_of_the_registry_is_asked() -> None:
+    for limit in LIMITS:
+        assert {step.operation for step in steps(limit)} == ASKED
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+async def test_a_limited_token_gets_the_same_bytes_whatever_lies_beyond(
+    running: Running, clock: Clock, limit: Limit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The positive control: a token without a limit, asked the same afterwards."""
+    monkeypatch.setattr(tasks, "WAIT_S", 0.0)  # no worker is there to be waited for
+    limited, whole = [], []
+    for name in ("poor", "rich"):
+        world = await furnished(running, clock, limit, name, full=name == "rich")
+        token = await running.token(name, limit.rights())
+        limited.append(await answers(running, world, token, steps(limit)))
+        whole.append(await answers(running, world, await running.token(name), reads(limit)))
+
+    compared, told = Counter[str](), Counter[str]()
+    for number, ((name, poor), (_, rich)) in enumerate(zip(*limited, strict=True)):
+        assert poor == rich, (number, name)
+        compared[name] += 1
+    for (name, poor), (_, rich) in zip(*whole, strict=True):
+        told[name] += poor != rich
+    for name in sorted(compared):
+        print(f"{limit.name:9} {name:24} same {compared[name]:3}   differs unlimited {told[name]}")
+    print(f"{limit.name}: {compared.total()} requests of {len(compared)} operations")
+    assert {name for name in told if told[name]} >= TELLING

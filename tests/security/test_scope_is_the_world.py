@@ -1,0 +1,182 @@
+"""The world of a limited token is its access scope: what lies beyond it changes no answer."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from recall_server.domain.permissions import AccessScope, Rights, Scope
+from recall_server.services.auth.access import TokenRequest
+from tests.support.limited_tokens import Json, data, limited
+from tests.support.server import Running
+
+SECRET = "secret/merger"
+PUBLIC = "public"
+IN_PUBLIC = AccessScope(containers=frozenset({PUBLIC}))
+READER = limited(containers=frozenset({PUBLIC}))
+
+
+def manages(access_scope: AccessScope, *scopes: Scope) -> TokenRequest:
+    return TokenRequest(Rights(frozenset({Scope.TOKENS, Scope.READ, *scopes}), access_scope))
+
+
+async def test_a_limited_token_sees_and_ends_only_the_tokens_that_it_could_issue(
+    running: Running,
+) -> None:
+    hidden = (await running.issued("alice", limited(containers=frozenset({SECRET}))))[1]
+    wider = (await running.issued("alice", READER))[1]
+    own = (await running.issued("alice", manages(IN_PUBLIC)))[1]
+    beyond = (hidden.accessor, wider.accessor)
+    async with (
+        running.http(await running.token("alice", manages(IN_PUBLIC))) as http,
+        running.http(await running.token("alice")) as owner,
+    ):
+        listed = (await http.get("/v1/tokens")).json()["tokens"]
+        assert own.accessor in {one["accessor"] for one in listed}
+        assert not set(beyond) & {one["accessor"] for one in listed}
+        assert (await http.get(f"/v1/tokens/{own.accessor}")).status_code == 200
+        for accessor in (*beyond, "acc_never"):
+            for method, path in (
+                ("GET", f"/v1/tokens/{accessor}"),
+                ("DELETE", f"/v1/tokens/{accessor}"),
+                ("DELETE", f"/v1/tokens/{accessor}?children_only=true"),
+                ("DELETE", f"/v1/tokens/{accessor}/children/somebody"),
+                ("POST", f"/v1/tokens/{accessor}/rotate"),
+            ):
+                answer = await http.request(method, path, json={} if method == "POST" else None)
+                assert (answer.status_code, answer.json()["code"]) == (404, "TOKEN_NOT_FOUND")
+        assert (await http.delete(f"/v1/tokens/{own.accessor}")).json()["revoked"] == [own.accessor]
+
+        # The positive control: a token without a limit sees and ends them.
+        listed = (await owner.get("/v1/tokens")).json()["tokens"]
+        assert set(beyond) <= {one["accessor"] for one in listed}
+        assert all(one["revoked_at"] is None for one in listed if one["accessor"] in beyond)
+        for accessor in beyond:
+            assert (await owner.delete(f"/v1/tokens/{accessor}")).status_code == 200
+
+
+async def evidence(http: httpx2.AsyncClient, query: str) -> tuple[float, list[str]]:
+    answer = await data(http, "search_memories", query=query, mode="keyword", explain=True)
+    return answer["evidence"], [hit["text"] for hit in answer["results"]]
+
+
+async def test_words_and_speakers_beyond_the_scope_do_not_show_in_scores(running: Running) -> None:
+    async with (
+        running.http(await running.token("alice")) as owner,
+        running.http(await running.token("alice", READER)) as http,
+    ):
+        await data(owner, "store_memory", text="Bob: The plants need water.", container=PUBLIC)
+        for number in range(8):
+            text = f"Okonkwo: The merger note {number} says zyntrox."
+            await data(owner, "store_memory", text=text, container=SECRET)
+
+        for asked in ("water plants {}", "What did {} water?"):
+            nowhere, shown = await evidence(http, asked.format("Qwertyuiop"))
+            for word in ("Zyntrox", "Okonkwo", "Merger", "Note"):
+                assert await evidence(http, asked.format(word)) == (nowhere, shown), (asked, word)
+            # The positive control: a token without a limit has them among its words.
+            nowhere, _ = await evidence(owner, asked.format("Qwertyuiop"))
+            assert (await evidence(owner, asked.format("Okonkwo")))[0] != nowhere
+        # And what it may see counts as before.
+        assert (await evidence(http, "Where is Bob's plant?"))[0] > 0.1
+
+
+async def stored(http: httpx2.AsyncClient, text: str, **given: Any) -> Json:
+    answer: Json = (await http.post("/v1/process", json={"text": text, **given})).json()
+    return answer
+
+
+async def test_keys_and_containers_beyond_the_scope_are_as_if_never_used(running: Running) -> None:
+    writer = limited(topics=frozenset({PUBLIC}))
+    async with (
+        running.http(await running.token("alice")) as owner,
+        running.http(await running.token("alice", writer)) as http,
+        running.http(await running.token("alice", writer)) as same,
+    ):
+        given: Json = {"idempotency_key": "monday", "topic": PUBLIC}
+        await stored(owner, "Bob: The merger is on.", topic=SECRET, idempotency_key="monday",
+                     container="m")  # fmt: skip
+        own = await stored(http, "Bob: I water plants.", container="m", **given)
+        assert own["accepted"]
+        assert not own["cached"]
+        assert own["created_containers"] == ["m"]
+        # Of the same access scope a key is one, and so it is for whoever used it first.
+        assert (await stored(same, "Bob: I water plants.", container="m", **given))["cached"]
+        assert (await stored(same, "Bob: I ski.", **given))["code"] == "IDEMPOTENCY_CONFLICT"
+        again = await stored(owner, "Bob: The merger is on.", topic=SECRET, container="m",
+                             idempotency_key="monday")  # fmt: skip
+        assert again["cached"]
+
+
+async def test_what_took_the_place_of_a_memory_is_named_within_the_scope_only(
+    running: Running,
+) -> None:
+    work = limited(topics=frozenset({"work"}))
+    async with (
+        running.http(await running.token("alice")) as owner,
+        running.http(await running.token("alice", work)) as http,
+    ):
+        await data(owner, "store_memory", text="Ann: I live in Lisbon.", topic="work")
+        await running.extract()
+        (known,) = (await data(http, "inspect_memories"))["memories"]
+        text = "Ann: I no longer live in Lisbon. I live in Porto."
+        await data(owner, "store_memory", text=text, topic="home")
+        await running.extract()
+
+        (shown,) = (await data(http, "inspect_memories", memory_id=known["id"]))["memories"]
+        assert (shown["status"], shown["superseded_by"]) == ("superseded", None)
+        assert shown["valid_until"] is None
+        hits = (await data(http, "search_memories", query="Where does Ann live?"))["results"]
+        assert hits
+        assert not any({"superseded_by", "valid_until"} & hit.keys() for hit in hits)
+
+        # The positive control: a token without a limit is told, also where it asks for a topic.
+        hits = (await data(owner, "search_memories", query="Lisbon", topic="work"))["results"]
+        assert hits
+        assert all(hit["superseded_by"] and hit["valid_until"] for hit in hits)
+        chain = (await data(owner, "inspect_memories", memory_id=known["id"]))["memories"]
+        assert [one["superseded_by"] for one in chain] == [chain[1]["id"], None]
+
+
+@pytest.mark.parametrize("what", ["memory", "subject", "container", "namespace"])
+async def test_what_was_erased_beyond_the_scope_is_taken_like_anything_else(
+    running: Running, what: str
+) -> None:
+    """By a text and by a task; what was erased within the scope is refused."""
+    said = "Ann: I like Zorblattville."
+    wanted = {"topics": frozenset({PUBLIC}), "agent_id": "planner"}
+    own: Json = {"topic": PUBLIC, "agent_id": "planner"}
+    async with running.http(await running.token("alice")) as owner:
+        for given in (
+            {"topic": SECRET, "container": "x", "agent_id": "planner"},
+            {"topic": PUBLIC, "container": "x", "agent_id": "painter"},
+        ):
+            await data(owner, "store_memory", text=said, **given)
+        mine = "Ann: I like Little Rock."
+        await data(owner, "store_memory", text=mine, container="x", **own)
+        await running.extract()
+        memories = (await data(owner, "inspect_memories"))["memories"]
+        asked: list[Json] = [{"memory_id": one["id"]} for one in memories]
+        if what == "namespace":
+            asked = [{"namespace": True}]
+        elif what != "memory":
+            asked = [{"container": "x"} if what == "container" else {"subject": "Ann"}]
+        for body in asked:
+            if what == "namespace":
+                given = {"confirm": "DELETE MY DATA"}
+                await data(owner, "delete_namespace_data", **given)
+            else:
+                assert (await owner.post("/v1/erasure", json=body)).status_code == 200, body
+        await running.extract()
+    async with (
+        running.http(await running.token("alice")) as owner,
+        running.http(await running.token("alice", limited(**wanted))) as http,
+    ):
+        assert (await stored(http, said, **own))["accepted"]
+        body = {"skill": "consolidate_memories", "input": {"text": said, "topic": PUBLIC}}
+        assert (await http.post("/a2a", json=body)).status_code == 202
+        # Within its scope, under whatever other labels; and the positive control.
+        assert (await stored(http, mine, container="y", **own))["code"] == "ERASED_CONTENT"
+        body["input"]["text"] = mine
+        assert (await http.post("/a2a", json=body)).json()["code"] == "ERASED_CONTENT"
+        assert (await stored(owner, said))["code"] == "ERASED_CONTENT"
