@@ -1,7 +1,10 @@
-"""What the application reads and writes, in numbers: no clock is asked."""
+"""What work costs, in numbers: rows, bytes, calls and steps of the event loop."""
 
+import asyncio
+import sys
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -94,3 +97,50 @@ def counted(application: Application) -> Iterator[Counts]:
         yield counts
     finally:
         application.store.driver = driver
+
+
+class Steps:
+    """The steps of the event loop while it was watched: how many, and the longest in seconds of the
+    loop's own processor time.
+    """
+
+    count, longest_s = 0, 0.0
+
+    async def watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.count, self.longest_s = self.count + 1, max(self.longest_s, now - before)
+            before = now
+
+
+@asynccontextmanager
+async def steps() -> AsyncIterator[Steps]:
+    """Watch the steps that the event loop takes in the block."""
+    found = Steps()
+    watching = asyncio.create_task(found.watch())
+    await asyncio.sleep(0)
+    try:
+        yield found
+        await asyncio.sleep(0)
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions of Python a piece of work calls."""
+    count = 0
+
+    def seen(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
