@@ -152,6 +152,7 @@ _MANY_PREFIXES = (
 _NOT_PLURAL = ("ss", "us", "is", "ous", "as", "_at", "news", "series")
 _ARTICLE = re.compile(r"(?:the|a|an|my|our|their|his|her|its|some)\s+")
 _EDGE = " \t\r\n.,;:!?\"'`’‘“”()[]{}<>*_~…"
+VALUE_KEY_CHARS = 64
 OPPOSITES = {"dislikes": "likes"}
 """An attribute that is the negation of another: "dislikes tea" clashes with "likes tea"."""
 
@@ -188,6 +189,13 @@ def normal_value(value: str) -> str:
     punctuation.
     """
     return _normal(value)
+
+
+def value_key(value: str) -> str:
+    """The beginning of a normalized value, by which a value is looked up: equal values have equal
+    keys, and long ones that begin alike have too.
+    """
+    return normal_value(value)[:VALUE_KEY_CHARS]
 
 
 def canonical(fact: Fact) -> Fact:

@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from recall_server.domain.attributes import canonical, normal_attribute, normal_entity
+from recall_server.domain.attributes import (
+    canonical,
+    is_single_valued,
+    normal_attribute,
+    normal_entity,
+)
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
@@ -50,6 +55,7 @@ class Beliefs:
     _added: list[Memory] = field(default_factory=list)
     _dropped: set[str] = field(default_factory=set)
     _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
+    _read: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
 
     def add(self, memory: Memory) -> None:
         self._added.append(memory)
@@ -92,11 +98,17 @@ class Beliefs:
             return []
         # A stated correction may name a value that is stored under another attribute.
         anywhere = candidate.correction and candidate.replaces is not None
-        stored = await (
-            self.tx.memories.of_entity(fact.entity)
-            if anywhere
-            else self.tx.memories.about(fact.entity, fact.attribute)
-        )
+        values = [candidate.replaces] if anywhere and candidate.replaces else []
+        stored: dict[str, Memory] = {}
+        if is_single_valued(fact.attribute) and not fact.negated:
+            found = await self._stored(fact.entity, attribute=fact.attribute)
+            stored = {memory.id: memory for memory in found}
+        else:
+            # Another value agrees with it: of many, only the same one matters.
+            values.append(fact.value)
+        for value in values:
+            found = await self._stored(fact.entity, value=value)
+            stored |= {memory.id: memory for memory in found}
         planned = [
             memory
             for memory in self._added
@@ -107,7 +119,18 @@ class Beliefs:
                 or normal_attribute(memory.fact.attribute) == normal_attribute(fact.attribute)
             )
         ]
-        return [memory for memory in [*stored, *planned] if memory.id not in self._dropped]
+        before = sorted(stored.values(), key=lambda one: (one.recorded_at, one.id))
+        return [memory for memory in [*before, *planned] if memory.id not in self._dropped]
+
+    async def _stored(self, entity: str, *, attribute: str = "", value: str = "") -> list[Memory]:
+        """The stored memories of an entity with this attribute, or this value; read once."""
+        key = entity, attribute, value
+        if key not in self._read:
+            tables = self.tx.memories
+            self._read[key] = await (
+                tables.about(entity, attribute) if attribute else tables.of_value(entity, value)
+            )
+        return self._read[key]
 
     async def similar_statement(self, memory: Memory) -> list[Memory]:
         """Return a memory that says the same in nearly the same words, if there is one."""

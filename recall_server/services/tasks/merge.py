@@ -2,7 +2,8 @@
 no model: it shows drafts, and applying the plan has them written.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -14,8 +15,8 @@ from recall_server.domain.memory import Fact, Memory, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.plan import Add, Change, Plan, Supersede
 from recall_server.domain.security.screening import orders, suspicions
-from recall_server.domain.security.trust import Trust, corroborations, trust
-from recall_server.domain.similarity import clusters
+from recall_server.domain.security.trust import Trust, Witness, corroborations, trust
+from recall_server.domain.similarity import Floats, clusters
 from recall_server.domain.task import Proposal, Request, Work
 from recall_server.integrations.extraction.extractor import Merged, Merger
 from recall_server.services.limits.budget import Budget
@@ -94,16 +95,28 @@ class Merging:
             ids = [memory.id for memory in memories]
             vectors = await tx.vectors.get(self.embedder.model, ids) if self.embedder else {}
             witnesses = await tx.memories.witnesses(ids)
-        # Same container and same trust: fetched content must not become a person's statement.
-        alike: dict[tuple[str, Trust], list[Memory]] = {}
-        for memory in memories:
-            key = memory.container, trust(witnesses.get(memory.id, ()))
-            alike.setdefault(key, []).append(memory)
-        return tuple(
-            tuple(memory.id for memory in group)
-            for some in alike.values()
-            for group in clusters(some, vectors, request.similarity_threshold)
+        # Quadratic: in a thread, as others are waiting.
+        return await asyncio.to_thread(
+            _grouped, memories, vectors, witnesses, request.similarity_threshold
         )
+
+
+def _grouped(
+    memories: Sequence[Memory],
+    vectors: Mapping[str, Floats],
+    witnesses: Mapping[str, Sequence[Witness]],
+    threshold: float,
+) -> tuple[tuple[str, ...], ...]:
+    # Same container and same trust: fetched content must not become a person's statement.
+    alike: dict[tuple[str, Trust], list[Memory]] = {}
+    for memory in memories:
+        key = memory.container, trust(witnesses.get(memory.id, ()))
+        alike.setdefault(key, []).append(memory)
+    return tuple(
+        tuple(memory.id for memory in group)
+        for some in alike.values()
+        for group in clusters(some, vectors, threshold)
+    )
 
 
 async def plan(tx: Transaction, proposals: Sequence[Proposal], now: datetime) -> Plan:

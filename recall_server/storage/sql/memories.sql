@@ -39,14 +39,14 @@ WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
 RETURNING id
 
 -- query: memories_about
--- The active memories of this attribute of this entity.
+-- The active memories of this attribute of this entity, newest first, as the index has them.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
 WHERE m.namespace = :namespace AND m.entity_key = :entity_key
   AND m.attribute_key = :attribute_key AND m.retired_at IS NULL
   AND {{scope:m}}
-ORDER BY m.recorded_at, m.id
+ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: memories_of_fact
 -- All that was said of this attribute of this entity and was not forgotten, recorded last first.
@@ -63,15 +63,15 @@ WHERE m.namespace = :namespace AND m.entity_key = :entity_key
 ORDER BY m.recorded_at DESC, m.id DESC
 LIMIT :limit
 
--- query: memories_of_entity
--- The active memories of this entity, newest first, as many as a stated correction is compared with.
+-- query: memories_of_value
+-- The active memories of this entity that may have this value, newest first, as the index has them.
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
-WHERE m.namespace = :namespace AND m.entity_key = :entity_key AND m.retired_at IS NULL
+WHERE m.namespace = :namespace AND m.entity_key = :entity_key
+  AND m.value_key = :value_key AND m.retired_at IS NULL
   AND {{scope:m}}
-ORDER BY m.recorded_at DESC, m.id
-LIMIT :limit
+ORDER BY m.recorded_at DESC, m.id DESC LIMIT :limit
 
 -- query: citations
 SELECT memory_id, position, episode_id, span_start, span_end FROM citations

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.episode import turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.storage.bound_connection import BoundTable
@@ -190,6 +190,7 @@ class ExportTable(BoundTable):
         keys = {
             "entity_key": normal_entity(memory.entity or "") if known else None,
             "attribute_key": normal_attribute(memory.attribute or "") if known else None,
+            "value_key": value_key(memory.value or "") if known else None,
         }
         await self._add("memories", [{**vars(memory), **keys}])
         citations = [

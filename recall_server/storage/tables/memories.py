@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from recall_server.domain.attributes import normal_attribute, normal_entity
+from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
 from recall_server.domain.memory import FINDABLE, Memory, MemoryType, Status
@@ -16,7 +16,8 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
 from recall_server.storage.tables.episodes import Episodes, metadata, tags
 
-CORRECTION_REACH = 200
+# Active memories that one claim is compared with: all of its value, or the newest of its attribute.
+RELATED_MAX = 200
 LINEAGE_DEPTH = 100
 
 
@@ -37,6 +38,7 @@ class Memories(BoundTable):
             negated=known.negated if known else False,
             entity_key=normal_entity(known.entity) if known else None,
             attribute_key=normal_attribute(known.attribute) if known else None,
+            value_key=value_key(known.value) if known else None,
             status=memory.status,
             said_at=memory.said_at,
             valid_from=memory.valid_from,
@@ -174,11 +176,12 @@ class Memories(BoundTable):
         )
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
-        """The active memories of one attribute of one entity."""
+        """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""
         rows = await self._bound.fetch(
             "memories_about",
             entity_key=normal_entity(entity),
             attribute_key=normal_attribute(attribute),
+            limit=RELATED_MAX,
         )
         return [_memory(row) for row in rows]
 
@@ -192,10 +195,15 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
-    async def of_entity(self, entity: str) -> list[Memory]:
-        """The newest active memories of one entity, `CORRECTION_REACH` at most."""
+    async def of_value(self, entity: str, value: str) -> list[Memory]:
+        """The newest active memories of one entity, whatever the attribute, that may have this
+        value (see `value_key`), `RELATED_MAX` at most.
+        """
         rows = await self._bound.fetch(
-            "memories_of_entity", entity_key=normal_entity(entity), limit=CORRECTION_REACH
+            "memories_of_value",
+            entity_key=normal_entity(entity),
+            value_key=value_key(value),
+            limit=RELATED_MAX,
         )
         return [_memory(row) for row in rows]
 

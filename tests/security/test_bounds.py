@@ -1,0 +1,129 @@
+"""What one token asks for costs what its bytes cost others, however it is put: work and rows are
+counted, and do not grow with what was stored before.
+"""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.episode import Citation, Span
+from recall_server.domain.memory import Fact, Memory, MemoryType
+from recall_server.domain.similarity import clusters
+from recall_server.domain.task import Mode, Request, Work
+from recall_server.domain.text.dates import periods
+from recall_server.integrations.redaction import SecretRedactor
+from recall_server.storage.tables.memories import RELATED_MAX
+from tests.support.application import Open
+from tests.support.conversation import ALICE, drained, enter, memories, remember
+from tests.support.counted import Counts, calls, counted, steps
+from tests.support.runtime import NOON
+
+WORK = Work("ep_1", NOON)
+LIKES, LIVES = "User: I like {}{}.", "User: I live in {}{}."
+
+
+async def known(application: Application, attribute: str, numbers: range, words: str = "") -> None:
+    """Active memories of the user, each with another value of one attribute."""
+    async with application.store.transaction(ALICE) as tx:
+        ids, _ = await tx.findables.page(0)
+        memory = Memory(
+            id="",
+            text="",
+            type=MemoryType.PREFERENCE,
+            topic="life",
+            citation=Citation(ids[0].partition(".")[0], Span(6, 12)),
+            said_at=NOON,
+            valid_from=NOON,
+            recorded_at=NOON,
+            extractor="test",
+        )
+        for number in numbers:
+            said = f"The user {attribute} thing{number} {words}."
+            fact = Fact("user", attribute, f"thing{number}")
+            await tx.memories.add(replace(memory, id=f"mem_{number:05}", text=said, fact=fact))
+
+
+async def learned(application: Application, text: str, value: str) -> Counts:
+    """What it took to make memories of a text."""
+    said = "\n".join(text.format(value, number) for number in range(12))
+    await remember(application, said)
+    with counted(application) as counts:
+        await drained(application)
+    return counts
+
+
+@pytest.mark.parametrize(("attribute", "text"), [("likes", LIKES), ("lives_in", LIVES)])
+async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
+    open_app: Open, attribute: str, text: str
+) -> None:
+    """Of an attribute with many values only those with the same value are read, of one with a
+    single value the newest. Control: what is the same is found, and what clashes gives way.
+    """
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, "User: Hello there, good morning.")
+        await drained(application)
+        await known(application, attribute, range(3))
+        few = await learned(application, text, "Fig")
+        await known(application, attribute, range(3, 3 * RELATED_MAX))
+        many = await learned(application, text, "thing")
+        values = [one.fact.value for one in await memories(application, limit=1_000) if one.fact]
+
+    if attribute == "likes":
+        assert values.count("thing11") == 1
+    else:
+        assert len(values) <= 2 * RELATED_MAX + 12
+    assert few.read[True] > 0
+    assert many.most <= RELATED_MAX
+    assert many.read[True] <= few.read[True] + 3 * RELATED_MAX
+
+
+async def test_masking_lets_the_others_go_on_however_a_text_is_cut() -> None:
+    """A long text is masked in a thread, and many short ones with turns of the others between.
+    Control: one short text needs none.
+    """
+    redactor = SecretRedactor()
+    await redactor.ready()
+
+    async def turns(*texts: str) -> int:
+        async with steps() as taken:
+            for text in texts:
+                await redactor.redact(text)
+        return taken.count
+
+    hostile = "password=" * 7_000
+    alone = await turns("password=")
+    assert await turns(hostile[:65_536]) > alone
+    many = await turns(*(hostile[:1_000] for _ in range(60)))
+    assert many >= alone + 10
+
+
+def test_so_many_dates_of_a_question_are_read() -> None:
+    """Control: the first ones are found."""
+    few, many = "in Dec 2021, " + "Dec " * 20, "in Dec 2021, " + "Dec " * 400
+
+    assert len(periods(many, NOON)) == 1
+    assert calls(lambda: periods(many, NOON)) <= 1.5 * calls(lambda: periods(few, NOON))
+
+
+async def test_memories_are_grouped_beside_the_event_loop(open_app: Open) -> None:
+    """Control: it finds the same groups."""
+    async with open_app(embedder=None) as application:
+        await enter(application)
+        await remember(application, "User: Hello there, good morning.")
+        await drained(application)
+        await known(application, "likes", range(1_200), words="and tells me so " * 30)
+        found = await memories(application, limit=2_000)
+        before = time.thread_time()
+        groups = clusters(found, {}, 0.5)
+        alone_s = time.thread_time() - before
+        merge = Request(Mode.MERGE, "life", similarity_threshold=0.5)
+        async with steps() as taken:
+            merging = application.services.consolidate.merging
+            (work,) = [one async for one in merging.steps(ALICE, merge, WORK)][:1]
+
+    assert work.groups == tuple(tuple(one.id for one in group) for group in groups)
+    assert len(found) >= 1_200
+    assert taken.longest_s < alone_s / 2

@@ -1,0 +1,146 @@
+"""What work costs, in numbers: rows, bytes, calls and steps of the event loop."""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from recall_server.application import Application
+from recall_server.storage.bound_connection import Autocommit
+from recall_server.storage.driver import Connection, Document, Params, Row
+
+
+class Counts:
+    """Rows read, by whether the transaction writes; statements and bytes written."""
+
+    def __init__(self) -> None:
+        self.read: Counter[bool] = Counter()
+        self.most = 0
+        self.statements = 0
+        self.bytes_written = 0
+
+    def of(self, params: Params) -> None:
+        self.statements += 1
+        self.bytes_written += sum(map(_bytes, params.values()))
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Document):
+        return len(value.text.encode())
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    return len(value) if isinstance(value, bytes) else 0
+
+
+class _Counting:
+    """A connection that counts."""
+
+    def __init__(self, connection: Connection, counts: Counts, *, write: bool) -> None:
+        self._connection, self._counts, self._write = connection, counts, write
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
+        rows = await self._connection.fetch(sql, params)
+        self._counts.read[self._write] += len(rows)
+        self._counts.most = max(self._counts.most, len(rows))
+        self._wrote(params)
+        return rows
+
+    async def send(self, sql: str, params: Params) -> None:
+        self._wrote(params)
+        await self._connection.send(sql, params)
+
+    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
+        self._wrote(params)
+        await self._connection.expect(sql, params, otherwise)
+
+    async def many(self, sql: str, rows: Sequence[Params]) -> None:
+        for row in rows:
+            self._wrote(row)
+        await self._connection.many(sql, rows)
+
+    def _wrote(self, params: Params) -> None:
+        if self._write:
+            self._counts.of(params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class _Counted:
+    """A driver whose connections count."""
+
+    def __init__(self, driver: Any, counts: Counts) -> None:
+        self._driver, self._counts = driver, counts
+
+    @asynccontextmanager
+    async def transaction(self, *, write: bool, **given: Any) -> AsyncIterator[Any]:
+        async with self._driver.transaction(write=write, **given) as connection:
+            yield _Counting(connection, self._counts, write=write)
+
+    async def autocommit(self, sql: str, params: Params, *, namespace: str | None) -> Sequence[Row]:
+        connection = Autocommit(self._driver, namespace)
+        return await _Counting(connection, self._counts, write=False).fetch(sql, params)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+@contextmanager
+def counted(application: Application) -> Iterator[Counts]:
+    """Count what the application asks of its database in the block."""
+    counts, driver = Counts(), application.store.driver
+    application.store.driver = _Counted(driver, counts)
+    try:
+        yield counts
+    finally:
+        application.store.driver = driver
+
+
+class Steps:
+    """The steps of the event loop while it was watched: how many, and the longest in seconds of the
+    loop's own processor time.
+    """
+
+    count, longest_s = 0, 0.0
+
+    async def watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.count, self.longest_s = self.count + 1, max(self.longest_s, now - before)
+            before = now
+
+
+@asynccontextmanager
+async def steps() -> AsyncIterator[Steps]:
+    """Watch the steps that the event loop takes in the block."""
+    found = Steps()
+    watching = asyncio.create_task(found.watch())
+    await asyncio.sleep(0)
+    try:
+        yield found
+        await asyncio.sleep(0)
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions of Python a piece of work calls."""
+    count = 0
+
+    def seen(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
