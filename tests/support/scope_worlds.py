@@ -251,6 +251,9 @@ def reads(limit: Limit) -> Iterator[Step]:
         yield tool("inspect_memories", memory_id=f"<{kind}>")
         yield http("get_memory", "GET", f"/v1/memories/<{kind}>")
         yield http("get_memory_history", "GET", f"/v1/memories/<{kind}>/history")
+    for entity in ("Ann", *FOREIGN_WORDS):
+        path = f"/v1/timeline?entity={entity}&attribute=lives_in"
+        yield http("get_timeline", "GET", path)
     for kind in ("job of heron", "foreign job"):
         yield http("get_job", "GET", f"/v1/jobs/<{kind}>")
     yield tool("get_memory_stats")

@@ -186,13 +186,7 @@ class Recall:
             raise MemoryNotFound
         context.entry.ids.append(memory_id)
         if not context.scope.everything:
-            seen = {None, *(one.id for one in chain)}
-            chain = [
-                one
-                if one.superseded_by in seen
-                else replace(one, superseded_by=None, valid_until=None)
-                for one in chain
-            ]
+            chain = _without_others(chain)
         return History(tuple(chain), decisions)
 
     async def timeline(self, context: Context, entity: str, attribute: str) -> Timeline:
@@ -208,6 +202,8 @@ class Recall:
         )
         context.entry.ids += [one.id for one in memories]
         context.entry.counts["memories"] = len(memories)
+        if not context.scope.everything:
+            memories = _without_others(memories)
         return Timeline(entity, attribute, tuple(memories), cut=len(found) > TIMELINE_MAX)
 
     async def stats(
@@ -322,6 +318,19 @@ async def _finalized(
         hits = await search.with_neighbours(tx, candidates, hits, query)
     weights = candidates.fused.weights if cite else {}
     return Found(tuple(hits), None, evidence, candidates.left_out, weights)
+
+
+def _without_others(memories: Sequence[Memory]) -> list[Memory]:
+    """These memories, without naming what took the place of one and is not among them, and when:
+    it may be beyond the access scope.
+    """
+    seen = {None, *(one.id for one in memories)}
+    return [
+        one
+        if one.superseded_by in seen
+        else replace(one, superseded_by=None, valid_until=None, retired_at=None)
+        for one in memories
+    ]
 
 
 def _of_kind(hits: Sequence[Hit], kind: ItemKind) -> list[str]:
