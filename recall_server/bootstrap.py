@@ -127,6 +127,7 @@ async def open_application(
             keyed,
             vectors is not None,
             settings.text_chars_max,
+            settings.text_passages_max,
             digests,
             redaction,
             budget,
@@ -150,6 +151,7 @@ async def open_application(
             timedelta(days=settings.task_days),
             TaskEvents(poll_s=settings.task_poll_s),
             push.announce,
+            settings.task_bytes_max,
         )
         chosen_merger = KeyedMerger(
             merger or factories.merger(settings),
@@ -165,10 +167,20 @@ async def open_application(
             keyed,
             merging,
             settings.text_chars_max,
+            settings.text_passages_max,
             digests,
             redaction,
+            settings.task_questions_max,
         )
-        tasks = Tasks(store, runtime, transitions, redaction, cursors)
+        tasks = Tasks(
+            store,
+            runtime,
+            transitions,
+            redaction,
+            cursors,
+            settings.task_messages_max,
+            settings.answer_bytes_max,
+        )
         worker = Worker(
             store,
             {
@@ -215,6 +227,7 @@ async def open_application(
                     runtime,
                     vectors.model if vectors else None,
                     settings.text_chars_max,
+                    settings.text_passages_max,
                     settings.import_line_bytes_max,
                     partial(find_erased, digests=digests),
                 ),

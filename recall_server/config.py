@@ -182,6 +182,9 @@ class Settings(BaseSettings):
         default=True, description="write over keys, tokens and passwords before a text is kept"
     )
     text_chars_max: int = Field(262_144, ge=1, description="characters of one stored text")
+    text_passages_max: int = Field(
+        10_000, ge=1, description="passages, the units of search, of one stored text"
+    )
     query_chars_max: int = Field(8_192, ge=1, description="characters of one query")
     body_bytes_max: int = Field(2_097_152, ge=1_024, description="bytes of one request body")
     json_depth_max: int = Field(64, ge=8, description="levels of nesting in a request body")
@@ -214,7 +217,10 @@ class Settings(BaseSettings):
         "0: any number",
     )
     namespace_bytes_max: int = Field(
-        1_073_741_824, ge=0, description="bytes of texts that a namespace may keep; 0: any number"
+        1_073_741_824,
+        ge=0,
+        description="bytes that a namespace may keep: of texts and of tasks, and 256 for each "
+        "passage and memory; 0: any number",
     )
     model_tokens_per_day: int = Field(
         10_000_000,
@@ -244,6 +250,20 @@ class Settings(BaseSettings):
     )
     task_poll_s: float = Field(
         0.5, gt=0, description="seconds between looks for what other processes did to a task"
+    )
+    task_bytes_max: int = Field(
+        33_554_432,
+        ge=65_536,
+        description="bytes of one A2A task, with its messages, events and result",
+    )
+    task_messages_max: int = Field(
+        200, ge=2, description="messages of one A2A task that are kept, the newest ones"
+    )
+    task_questions_max: int = Field(
+        50, ge=1, description="questions that an A2A task asks at once; more follow the answers"
+    )
+    answer_bytes_max: int = Field(
+        65_536, ge=1_024, description="bytes of one answer to the questions of an A2A task"
     )
     task_days: float = Field(30.0, gt=0, description="days for which an ended task is kept")
     token_days: float = Field(

@@ -99,8 +99,8 @@ class TooManyStreams(LimitReached):
 
 
 class QuotaExceeded(LimitReached):
-    """This namespace has stored as many bytes of text as it may. Stored text can be read, exported
-    and erased; ask the operator for a larger quota.
+    """This namespace keeps as many bytes as it may. What is stored can be read, exported and
+    erased; ask the operator for a larger quota.
     """
 
     code = "QUOTA_EXCEEDED"

@@ -189,11 +189,12 @@ class Episode(_Strict):
     def _whole(self) -> Self:
         if hashlib.sha256(self.text.encode()).hexdigest() != self.content_hash:
             raise ValueError("the text is not the one that its content_hash was made of")
-        position = -1
+        position, end = -1, 0
         for turn in self.turns:
-            if turn.position <= position or not turn.start < turn.end <= len(self.text):
+            # Turns that overlap would be kept, and found, as often as they do.
+            if turn.position <= position or not end <= turn.start < turn.end <= len(self.text):
                 raise ValueError("a turn is not where it says")
-            position = turn.position
+            position, end = turn.position, turn.end
         return self
 
 

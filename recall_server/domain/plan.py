@@ -78,10 +78,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class Settling:
-    """The answers to contradictions: the policy, and the answers so far."""
+    """The answers to contradictions: the policy, and the answers so far. A plan asks at most
+    `questions_max` questions; the others are asked when these are answered.
+    """
 
     policy: Policy = Policy.DECIDE
     resolutions: Mapping[str, Resolution] = field(default_factory=dict)
+    questions_max: int = 50
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,23 @@ class Task:
     round: int = 0
     events: int = 0
     expires_at: datetime | None = None
+    # The bytes that it counts, and among these those of its request and of its events.
+    stored_bytes: int = 0
+    request_bytes: int = 0
+    event_bytes: int = 0
+
+    @property
+    def large(self) -> bool:
+        """Whether to read, write or show it takes long enough for other callers to notice."""
+        return max(self.stored_bytes, len(self.request.text)) > LARGE_BYTES
+
+    @property
+    def owed_bytes(self) -> int:
+        """The bytes that are kept free for the text that it is to become, with its labels."""
+        ends_in_text = self.request.mode is Mode.INGEST and not self.request.dry_run
+        if not ends_in_text or self.status.state.final:
+            return 0
+        return self.request_bytes + IDS_BYTES
 
     def memories(self) -> Iterator[Memory]:
         """Yield the memories that the task's presentation contains."""
@@ -272,6 +289,9 @@ class Event:
         return self.status is not None and self.status.state.final
 
 
+LARGE_BYTES = 65_536
+# The ids and digests of a text take no more.
+IDS_BYTES = 512
 MERGED_CHARS_MAX = 4_096
 _CHOICES = ", ".join(Choice)
 

@@ -7,7 +7,6 @@ from urllib.parse import quote
 import pytest
 
 from recall_server.api.a2a.card import JSONRPC_PATH, REST_PATH
-from recall_server.api.a2a.wire import ANSWER_BYTES_MAX
 from tests.support.a2a_bindings import (
     BY_HAND,
     INVALID,
@@ -34,6 +33,8 @@ from tests.support.server import Running
 
 # Ids that no path leads to, or another than was meant.
 NO_PATH = ("..", "canary\nforged")
+# The default of the setting.
+ANSWER_BYTES_MAX = 65_536
 PARSE_ERROR, NO_METHOD = -32700, -32601
 
 

@@ -85,6 +85,50 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "kept-and-not-counted",
+        "that what a task keeps is counted",
+        "recall_server.storage.tables.limits:bytes_of",
+        Body("return 0"),
+        (
+            "tests/security/test_kept_bytes.py::test_the_database_grows_by_no_more_than_is_counted[sqlite-dry_runs]",
+            "tests/security/test_quota.py::test_a_full_namespace_writes_no_more_and_all_else_goes_on[sqlite]",
+        ),
+    ),
+    Breakage(
+        "questions-again",
+        "that an answer that is not understood brings no event with all questions",
+        "recall_server.services.tasks.transitions:TaskTransitions.change",
+        Instead("replace", "after.status"),
+        (
+            "tests/security/test_kept_bytes.py::test_an_answer_that_is_not_understood_leaves_a_line[sqlite]",
+        ),
+    ),
+    Breakage(
+        "a-turn-a-letter",
+        "that very short paragraphs of a long text are joined",
+        "recall_server.domain.text.transcript:TURNS_MIN",
+        Value("10**9"),
+        ("tests/security/test_kept_bytes.py::test_very_short_paragraphs_are_joined[sqlite]",),
+    ),
+    Breakage(
+        "compared-with-all",
+        "that a claim is compared with so many memories",
+        "recall_server.storage.tables.memories:RELATED_MAX",
+        Value("10**9"),
+        (
+            "tests/security/test_bounds.py::test_a_claim_is_compared_with_no_more_memories_than_is_allowed[sqlite-one]",
+        ),
+    ),
+    Breakage(
+        "masked-on-the-loop",
+        "that masking lets other callers go on",
+        "recall_server.integrations.redaction:SecretRedactor.redact",
+        Body("return redacted(text)"),
+        (
+            "tests/security/test_bounds.py::test_masking_lets_the_others_go_on_however_a_text_is_cut",
+        ),
+    ),
+    Breakage(
         "crowds-go-on",
         "that one's crowd gives way to the single call of another",
         "recall_server.storage.store:Store.transaction",

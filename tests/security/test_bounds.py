@@ -14,12 +14,14 @@ from recall_server.domain.similarity import clusters
 from recall_server.domain.task import Mode, Request, Work
 from recall_server.domain.text.dates import periods
 from recall_server.integrations.redaction import SecretRedactor
-from recall_server.storage.tables.memories import RELATED_MAX
 from tests.support.application import Open
 from tests.support.conversation import ALICE, drained, enter, memories, remember
 from tests.support.counted import Counts, calls, counted, steps
+from tests.support.engines import on_sqlite
 from tests.support.runtime import NOON
 
+# As the docs say.
+RELATED_MAX = 200
 WORK = Work("ep_1", NOON)
 LIKES, LIVES = "User: I like {}{}.", "User: I live in {}{}."
 
@@ -54,7 +56,9 @@ async def learned(application: Application, text: str, value: str) -> Counts:
     return counts
 
 
-@pytest.mark.parametrize(("attribute", "text"), [("likes", LIKES), ("lives_in", LIVES)])
+@pytest.mark.parametrize(
+    ("attribute", "text"), [("likes", LIKES), ("lives_in", LIVES)], ids=["many", "one"]
+)
 async def test_a_claim_is_compared_with_no_more_memories_than_is_allowed(
     open_app: Open, attribute: str, text: str
 ) -> None:
@@ -108,14 +112,15 @@ def test_so_many_dates_of_a_question_are_read() -> None:
     assert calls(lambda: periods(many, NOON)) <= 1.5 * calls(lambda: periods(few, NOON))
 
 
+@on_sqlite
 async def test_memories_are_grouped_beside_the_event_loop(open_app: Open) -> None:
     """Control: it finds the same groups."""
     async with open_app(embedder=None) as application:
         await enter(application)
         await remember(application, "User: Hello there, good morning.")
         await drained(application)
-        await known(application, "likes", range(1_200), words="and tells me so " * 30)
-        found = await memories(application, limit=2_000)
+        await known(application, "likes", range(2_400), words="and tells me so " * 30)
+        found = await memories(application, limit=4_000)
         before = time.thread_time()
         groups = clusters(found, {}, 0.5)
         alone_s = time.thread_time() - before
@@ -125,5 +130,5 @@ async def test_memories_are_grouped_beside_the_event_loop(open_app: Open) -> Non
             (work,) = [one async for one in merging.steps(ALICE, merge, WORK)][:1]
 
     assert work.groups == tuple(tuple(one.id for one in group) for group in groups)
-    assert len(found) >= 1_200
+    assert len(found) >= 2_400
     assert taken.longest_s < alone_s / 2

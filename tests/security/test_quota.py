@@ -11,6 +11,8 @@ from recall_server.domain.namespace import Namespace
 from recall_server.domain.query import Query
 from recall_server.domain.task import Mode, Request, TaskState
 from recall_server.services.memory.ingest import Submission
+from recall_server.storage.tables.limits import ITEM_BYTES
+from recall_server.storage.tables.tasks import Filter
 from tests.support.application import Open
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.mcp_clients import request as asked
@@ -20,10 +22,12 @@ from tests.support.transfer import exported, taken_in
 
 BOB = Namespace("bob")
 FACT = "Ana: I live in Lisbon."
-FULL = len(FACT.encode())
+# Enough for a text and what is found of it, and not for two: rows have ids and labels too.
+ROOM = 600
 
 
-async def room(application: Application, namespace: Namespace = ALICE) -> int:
+async def counted(application: Application, namespace: Namespace = ALICE) -> int:
+    """The bytes that a namespace counts, beside what is found."""
     async with application.store.driver.transaction(namespace=namespace, write=False) as raw:
         (row,) = await raw.fetch(
             "SELECT stored_bytes FROM namespaces WHERE namespace = '" + namespace + "'", {}
@@ -33,7 +37,7 @@ async def room(application: Application, namespace: Namespace = ALICE) -> int:
 
 async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Open) -> None:
     """Control: another namespace writes, and so does this one with more room."""
-    async with open_app(namespace_bytes_max=FULL) as application:
+    async with open_app(namespace_bytes_max=ROOM) as application:
         await enter(application)
         await enter(application, BOB)
         first = await remember(application, FACT, key="first")
@@ -51,9 +55,10 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
         (memory,) = await memories(application)
         found = await application.services.recall.search(context(application), Query("Lisbon"))
         file = await exported(application)
-        merge = Request(Mode.MERGE, "life")
-        await application.services.consolidate.start(context(application), merge)
-        await drained(application)
+        with pytest.raises(QuotaExceeded):
+            await application.services.consolidate.start(
+                context(application), Request(Mode.MERGE, "life")
+            )
         await application.services.erase.memory(context(application), memory.id)
         await drained(application)
 
@@ -63,24 +68,29 @@ async def test_a_full_namespace_writes_no_more_and_all_else_goes_on(open_app: Op
         assert FACT.encode() in file
         assert await memories(application) == []
         # Its place is kept by blanks: to write and to erase in turn makes no room.
-        assert await room(application) == FULL
+        assert await counted(application) > len(FACT)
         await application.services.erase.namespace(context(application), "DELETE MY DATA")
-        assert await room(application) == 0
+        assert await counted(application) == 0
     async with open_app(namespace_bytes_max=0) as application:
         await enter(application)
         await remember(application, "Ana: I like jam very much indeed." * 10)
 
 
 async def test_what_is_written_at_once_has_the_room_only_once(open_app: Open) -> None:
-    async with open_app(namespace_bytes_max=3 * FULL) as application:
+    async with open_app() as application:
+        await enter(application, BOB)
+        submitted = Submission(FACT, "life")
+        await application.services.ingest.remember(context(application, BOB), submitted)
+        one = await counted(application, BOB) + ITEM_BYTES
+    async with open_app(namespace_bytes_max=3 * one) as application:
         await enter(application)
         done = await asyncio.gather(
-            *(remember(application, FACT, key=str(number)) for number in range(12)),
+            *(remember(application, FACT, key=f"a key of some length, {n:02}") for n in range(12)),
             return_exceptions=True,
         )
 
         assert sum(isinstance(one, QuotaExceeded) for one in done) == 9
-        assert await room(application) == 3 * FULL
+        assert await counted(application) <= 3 * one
 
 
 async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -> None:
@@ -89,29 +99,36 @@ async def test_what_was_counted_is_what_is_there(open_app: Open, clock: Clock) -
     async with open_app(task_days=1) as application:
         await enter(application)
         await remember(application, text)
+        before = await counted(application)
         task = Request(Mode.INGEST, "life", text=text, dry_run=True)
         await application.services.consolidate.start(context(application), task)
         await drained(application)
-        assert await room(application) == 2 * len(text.encode())
+        stored = await application.services.tasks.page(
+            context(application), Filter(), cursor="", limit=1
+        )
+        assert await counted(application) == before + stored.tasks[0].stored_bytes
         clock.pass_(timedelta(days=1))
         await drained(application)
-        assert await room(application) == len(text.encode())
+        assert await counted(application) == before >= len(text.encode())
         file = await exported(application)
         await taken_in(application, file, BOB)
-        assert await room(application, BOB) == len(text.encode())
+        assert await counted(application, BOB) == before
 
 
 async def test_a_task_that_was_taken_on_finds_its_room(open_app: Open) -> None:
     """The text that it becomes has the room that it had itself."""
-    async with open_app(namespace_bytes_max=FULL) as application:
+    task = Request(Mode.INGEST, "life", text=FACT * 200)
+    async with open_app() as application:
+        await enter(application, BOB)
+        await application.services.consolidate.start(context(application, BOB), task)
+        taken = await counted(application, BOB)
+    async with open_app(namespace_bytes_max=taken) as application:
         await enter(application)
-        task = Request(Mode.INGEST, "life", text=FACT)
         run = await application.services.consolidate.start(context(application), task)
         await drained(application)
         ended = await application.services.tasks.get(context(application), run.id)
 
         assert ended.status.state is TaskState.COMPLETED
-        assert await room(application) == FULL
 
 
 async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
@@ -119,20 +136,23 @@ async def test_an_import_ends_where_the_room_does(open_app: Open) -> None:
         await enter(application)
         await remember(application, FACT)
         file = await exported(application)
-    async with open_app(namespace_bytes_max=FULL - 1) as application:
+        full = await counted(application)
+    async with open_app(namespace_bytes_max=full - 1) as application:
         with pytest.raises(QuotaExceeded):
             await taken_in(application, file, BOB)
-        assert await room(application, BOB) == 0
+        assert await counted(application, BOB) == 0
+    async with open_app(namespace_bytes_max=full) as application:
+        await taken_in(application, file, BOB)
 
 
 async def test_the_doors_say_so(serve: Serve) -> None:
     """507 over HTTP, the code in the envelope of a tool."""
-    async with serve(namespace_bytes_max=10) as running:
+    async with serve(namespace_bytes_max=330) as running:
         token = await running.token()
-        body = {"skill": "consolidate_memories", "input": {"text": FACT, "topic": "life"}}
+        body = {"skill": "consolidate_memories", "input": {"text": FACT * 20, "topic": "life"}}
         async with running.http(token) as http:
             plain = await http.post("/a2a", json=body)
-            call = {"name": "store_memory", "arguments": {"text": FACT}}
+            call = {"name": "store_memory", "arguments": {"text": FACT * 20}}
             headers, sent = asked("tools/call", call, modern=False)
             tool = await http.post("/mcp", json=sent, headers=headers)
             call = {"name": "store_memory", "arguments": {"text": "Hi there."}}

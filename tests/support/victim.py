@@ -154,7 +154,7 @@ async def _extract(built: Application, told: Callable[[str], None]) -> None:
 
 async def _consolidate(built: Application, told: Callable[[str], None]) -> None:
     async with built.store.transaction(ALICE, write=False) as tx:
-        begun = await tx.tasks.page(Filter(), after=None, limit=2)
+        begun, _ = await tx.tasks.page(Filter(), after=None, limit=2)
     if not begun:  # a client that was cut off lists its tasks before it sends again
         await _start(built, SAID)
     told("accepted")
@@ -298,7 +298,7 @@ async def summary(built: Application) -> dict[str, object]:
     """All that is there, without ids and times that differ from run to run."""
     async with built.store.transaction(ALICE, write=False) as tx:
         memories = await tx.memories.page(limit=100, offset=0, type_="", topic="")
-        runs = await tx.tasks.page(Filter(), after=None, limit=100)
+        runs, _ = await tx.tasks.page(Filter(), after=None, limit=100)
         statistics = await tx.words.statistics()
         jobs = await tx.jobs.counts()
         book = await tx.audit.newest(1_000)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import UTC, timedelta
+from functools import partial
 from typing import TypeVar
 
 from a2a.server.context import ServerCallContext
@@ -28,7 +29,6 @@ from a2a.types import (
     ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
-    Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     TaskPushNotificationConfig,
@@ -38,8 +38,7 @@ from a2a.types import (
 )
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import A2AError, TaskNotCancelableError, UnsupportedOperationError
-from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
-from google.protobuf.json_format import MessageToDict
+from a2a.utils.task import validate_history_length, validate_page_size
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -69,9 +68,9 @@ from recall_server.api.perform import Calls
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid, RecallError, TaskEnded, TaskNotFound
-from recall_server.domain.task import Message as Said
 from recall_server.domain.task import Task
 from recall_server.services.tasks.push import PushPage, PushRequest
+from recall_server.services.tasks.tasks import refuse_large_answer
 from recall_server.storage.store import Transaction
 from recall_server.storage.tables.tasks import CONFIGS_MAX, Filter, PushConfig
 
@@ -134,7 +133,7 @@ class A2AHandler(RequestHandler):
                     task = await self._services.tasks.wait_until_idle(on_behalf, task)
             except TimeoutError:  # it goes on; the caller can ask again
                 task = await self._services.tasks.get(on_behalf, task.id)
-        return apply_history_length(wire.task(task, modes=modes), params.configuration)
+        return await wire.task(task, params.configuration, modes=modes)
 
     @streamed
     async def on_message_send_stream(
@@ -145,7 +144,7 @@ class A2AHandler(RequestHandler):
         on_behalf, task = await self._perform(
             context, tasks.SEND_MESSAGE, self._taken(caller, params)
         )
-        yield apply_history_length(wire.task(task, modes=modes), params.configuration)
+        yield await wire.task(task, params.configuration, modes=modes)
         if task.status.state.idle:
             return
         async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
@@ -171,14 +170,14 @@ class A2AHandler(RequestHandler):
                     raise Invalid("The contextId is not that of the task. Leave it out.")
                 if task.status.state.final:
                     raise TaskEnded
+                bytes_max = self._services.tasks.answer_bytes_max
+                refuse_large_answer(message.ByteSize(), bytes_max)
                 return on_behalf, await self._services.tasks.answer(
                     on_behalf,
                     task.id,
                     answer_of(message),
-                    messages=lambda task: (
-                        wire.asked_message(task),
-                        _said(message, task.id, task.context_id),
-                    ),
+                    said=wire.said(message, task.id, task.context_id),
+                    asked=wire.asked_message,
                 )
             also = None
             if push.url:
@@ -194,7 +193,7 @@ class A2AHandler(RequestHandler):
                 on_behalf,
                 request_of(message),
                 context_id=message.context_id,
-                message=lambda task_id, context_id: _said(message, task_id, context_id),
+                message=partial(wire.said, message),
                 also=also,
             )
 
@@ -204,7 +203,7 @@ class A2AHandler(RequestHandler):
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         validate_history_length(params)
         _, task = await self._one_task(context, tasks.GET_TASK, params.id, params.tenant)
-        return apply_history_length(wire.task(task), params)
+        return await wire.task(task, params)
 
     @answered
     async def on_list_tasks(
@@ -230,9 +229,11 @@ class A2AHandler(RequestHandler):
                 caller.context(entry), wanted, cursor=params.page_token, limit=size
             )
             entry.counts["tasks"] = len(page.tasks)
-            shown = [wire.task(task, artifacts=params.include_artifacts) for task in page.tasks]
             return ListTasksResponse(
-                tasks=[apply_history_length(task, params) for task in shown],
+                tasks=[
+                    await wire.task(task, params, artifacts=params.include_artifacts)
+                    for task in page.tasks
+                ],
                 next_page_token=page.next or "",
                 page_size=size,
                 total_size=page.total,
@@ -251,7 +252,7 @@ class A2AHandler(RequestHandler):
             return await self._services.tasks.cancel(caller.context(entry), params.id)
 
         try:
-            return wire.task(await self._perform(context, tasks.CANCEL_TASK, work))
+            return await wire.task(await self._perform(context, tasks.CANCEL_TASK, work))
         except UnsupportedOperationError as error:
             raise TaskNotCancelableError(error.message, error.data) from None
 
@@ -264,7 +265,7 @@ class A2AHandler(RequestHandler):
         )
         if task.status.state.final:
             raise TaskEnded
-        yield wire.task(task)
+        yield await wire.task(task)
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
             async for event in events:
@@ -400,13 +401,6 @@ def _modes(params: SendMessageRequest) -> list[str]:
     if not wire.producible(modes):
         raise UnsupportedMedia("Results are application/json and text/plain. Accept one of them.")
     return modes
-
-
-def _said(message: Message, task_id: str, context_id: str) -> Said:
-    kept = Message()
-    kept.CopyFrom(message)
-    kept.task_id, kept.context_id = task_id, context_id
-    return Said(message.message_id, MessageToDict(kept))
 
 
 class CallContext(DefaultServerCallContextBuilder):

@@ -1,7 +1,9 @@
 """Tasks as A2A spells them: the schema of the skill, messages in, tasks and events out."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from a2a.helpers import get_data_parts, get_text_parts, new_data_part, new_text_part
@@ -21,6 +23,7 @@ from a2a.types import (
     TaskState as A2ATaskState,
 )
 from a2a.utils.proto_utils import to_stream_response
+from a2a.utils.task import HistoryLengthConfig
 from google.protobuf.json_format import MessageToDict, ParseDict, SerializeToJsonError
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -29,7 +32,7 @@ from recall_server.api.a2a.card import CONTRADICTIONS
 from recall_server.api.arguments import checked_id
 from recall_server.api.middleware.request_validation import UnsupportedMedia
 from recall_server.api.operations.tasks import SKILL, Consolidation, consolidation
-from recall_server.domain.errors import Invalid, LimitReached
+from recall_server.domain.errors import Invalid
 from recall_server.domain.ids import derived_id
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.task import Event, Expiry, Mode, Outcome, Request, Status, Task, TaskState
@@ -121,7 +124,6 @@ EXTENSIONS: dict[str, Json] = {
 """The parameters that the card publishes for each extension."""
 
 
-ANSWER_BYTES_MAX = 65_536
 # Protobuf reads 100, and takes three for each level of JSON.
 LEVELS_MAX = 20
 
@@ -171,7 +173,7 @@ def request_of(message: Message) -> Request:
     """
     texts, data = get_text_parts(message.parts), get_data_parts(message.parts)
     given: dict[str, Any] = MessageToDict(message.metadata) if message.HasField("metadata") else {}
-    known = {key: value for key, value in given.items() if key in Consolidation.model_fields}
+    known = _read_of(message)
     if given.get("skill", SKILL) != SKILL:
         raise Invalid(f"There is no such skill. This agent has {SKILL}.")
     for one in data:
@@ -184,17 +186,36 @@ def request_of(message: Message) -> Request:
 
 
 def answer_of(message: Message) -> str | Sequence[Any]:
-    """The answer in a message: the resolutions of its data part, or else its text. Raises
-    `LimitReached`: every answer is kept, and a question may get many.
-    """
-    if message.ByteSize() > ANSWER_BYTES_MAX:
-        raise LimitReached(f"An answer may have {ANSWER_BYTES_MAX} bytes. Answer in parts.")
+    """The answer in a message: the resolutions of its data part, or else its text."""
     for one in get_data_parts(message.parts):
         if isinstance(one, Mapping) and isinstance(one.get("resolutions"), list):
             found: list[Any] = one["resolutions"]
             return found
         return [one]  # not what was asked for: it is said which part is wrong
     return "\n".join(get_text_parts(message.parts))
+
+
+def said(message: Message, task_id: str, context_id: str) -> Said:
+    """A client's message as it is kept: what the skill reads of it, and no more."""
+    kept = Message(
+        message_id=message.message_id,
+        role=message.role,
+        task_id=task_id,
+        context_id=context_id,
+        parts=message.parts,
+    )
+    for part in kept.parts:
+        part.ClearField("metadata")
+        part.ClearField("filename")
+    if read := _read_of(message):
+        kept.metadata.update(read)
+    return Said(message.message_id, MessageToDict(kept))
+
+
+def _read_of(message: Message) -> Json:
+    """The metadata of a message that are arguments of the skill."""
+    given: Json = MessageToDict(message.metadata) if message.HasField("metadata") else {}
+    return {key: value for key, value in given.items() if key in Consolidation.model_fields}
 
 
 STATES = {
@@ -208,14 +229,36 @@ STATES = {
 JSON_MODE, TEXT_MODE = "application/json", "text/plain"
 
 
-def task(task: Task, *, artifacts: bool = True, modes: Sequence[str] = ()) -> A2ATask:
-    """The task as a task; its parts limited to the output `modes` that were accepted, if any."""
+# The newest messages of a task that are shown to a client who names no number: what a server gives
+# then is its choice (specification 3.2.4).
+HISTORY_DEFAULT = 20
+
+
+async def task(
+    task: Task,
+    config: HistoryLengthConfig | None = None,
+    *,
+    artifacts: bool = True,
+    modes: Sequence[str] = (),
+) -> A2ATask:
+    """The task as a task, with as much of its history as `config` wants; in a thread where it is
+    large. Its parts are limited to the output `modes` that were accepted, if any.
+    """
+    wanted = config is not None and config.HasField("history_length")
+    length = config.history_length if config is not None and wanted else HISTORY_DEFAULT
+    if task.large:
+        return await asyncio.to_thread(_task, task, length, artifacts, modes)
+    return _task(task, length, artifacts, modes)
+
+
+def _task(task: Task, length: int, artifacts: bool, modes: Sequence[str]) -> A2ATask:
+    messages = task.messages[-length:] if length else ()
     return A2ATask(
         id=task.id,
         context_id=task.context_id,
         status=_status(task.id, task.context_id, task.status, task.outcome),
         artifacts=[artifact(task.id, task.outcome, modes)] if task.outcome and artifacts else [],
-        history=[ParseDict(dict(message.document), Message()) for message in task.messages],
+        history=[ParseDict(dict(message.document), Message()) for message in messages],
     )
 
 
@@ -283,8 +326,13 @@ def _parts(status: Status, outcome: Outcome | None) -> list[Part]:
 
 
 def asked_message(task: Task) -> Said:
-    """The questions of a paused task, for its history: as its status has them, with the same id."""
-    message = _status(task.id, task.context_id, task.status, None).message
+    """What a paused task asks, for its history, with the id that its status has: the questions
+    once, and from then on the note about the last answer.
+    """
+    status = task.status
+    if status.note:
+        status = replace(status, questions=())
+    message = _status(task.id, task.context_id, status, None).message
     return Said(message.message_id, MessageToDict(message))
 
 

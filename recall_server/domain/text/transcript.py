@@ -6,14 +6,18 @@ Every non-blank character that is not a speaker's label or a date heading is in 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from recall_server.domain.episode import Span, Turn, Utterance
 
 TURN_CHARS_MAX = 1_200
+# Of a text with more turns than these, and one for so many characters, short ones are joined.
+TURNS_MIN = 200
+CHARS_OF_A_TURN = 40
 _HEADING_CHARS_MAX = 120
 _HEADING_WORDS_MAX = 4
 _LABEL_CHARS_MAX = 160
@@ -116,13 +120,36 @@ def read_moment(text: str, day: datetime) -> datetime | None:
 
 
 def parse_turns(text: str, occurred_at: datetime) -> tuple[Turn, ...]:
-    """Return the turns of a text, in order; prose without speakers gives a turn per paragraph."""
+    """Return the turns of a text, in order; prose without speakers gives a turn per paragraph, or
+    for several where they are very many and very short.
+    """
     lines = _without_false_speakers(list(_lines(text)), text)
     turns: list[Turn] = []
     for start, end, speaker, session, said_at in _utterances(lines, text, occurred_at):
         for first, last in _pieces(text, start, end):
             turns.append(Turn(len(turns), Span(first, last), speaker, session, said_at))
+    if len(turns) > TURNS_MIN + len(text) // CHARS_OF_A_TURN:
+        turns = _joined(text, turns)
     return tuple(turns)
+
+
+def _joined(text: str, turns: Sequence[Turn]) -> list[Turn]:
+    """Join neighbours with nothing but blanks between to turns of `TURN_CHARS_MAX` characters: what
+    a turn costs beside its words must not outweigh them.
+    """
+    joined: list[Turn] = []
+    for turn in turns:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and turn.span.end - last.span.start <= TURN_CHARS_MAX
+            and replace(turn, index=last.index, span=last.span) == last
+            and not text[last.span.end : turn.span.start].strip()
+        ):
+            joined[-1] = replace(last, span=Span(last.span.start, turn.span.end))
+        else:
+            joined.append(replace(turn, index=len(joined)))
+    return joined
 
 
 def transcript(utterances: Sequence[Utterance]) -> tuple[str, tuple[Turn, ...]]:
@@ -333,4 +360,12 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def turn_at(turns: Sequence[Turn], position: int) -> Turn | None:
     """Return the turn that contains this character of the text."""
-    return next((one for one in turns if one.span.start <= position < one.span.end), None)
+    found = turns_at(turns, Span(position, position + 1))
+    return found[0] if found else None
+
+
+def turns_at(turns: Sequence[Turn], span: Span) -> Sequence[Turn]:
+    """Return the turns that a span touches; they stand in the order of the text."""
+    first = bisect_right(turns, span.start, key=lambda one: one.span.end)
+    last = bisect_left(turns, span.end, key=lambda one: one.span.start)
+    return turns[first:last]

@@ -1,6 +1,8 @@
 """Vectors of items: the texts that one is made of, and the job that stores them."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -8,7 +10,7 @@ import numpy as np
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Span, episode_of
+from recall_server.domain.episode import Episode, Span, episode_of
 from recall_server.domain.errors import Invalid, Stale
 from recall_server.domain.memory import Memory
 from recall_server.domain.namespace import Namespace
@@ -16,7 +18,6 @@ from recall_server.domain.search.index_entry import labelled
 from recall_server.domain.task import Job
 from recall_server.domain.text.passages import Passage, VisiblePassage, visible_passages
 from recall_server.integrations.embeddings import Embedder, Vectors
-from recall_server.services.memory import indexing
 from recall_server.storage.store import Store, Transaction
 
 EMBED = "embed"
@@ -101,14 +102,30 @@ def _follows(before: Passage, one: Passage) -> bool:
     return one.number == 0 and turn.index == last.index + 1 and turn.session == last.session
 
 
-def of_memory(
-    words: str, cited: Span, found: Mapping[str, VisiblePassage], texts: Mapping[str, Texts]
-) -> Texts:
-    """The texts of the vector of a memory: its own `words`, and the passage that it cites first.
+def of_memories(
+    said: Iterable[tuple[str, Span]],
+    found: Mapping[str, VisiblePassage],
+    texts: Mapping[str, Texts],
+) -> list[Texts]:
+    """The texts of the vector of each memory: its own words, and the passage that it cites first.
     `texts` are `of_passages(found)`.
     """
-    resting = (texts[i] for i, one in found.items() if one.passage.span.overlaps(cited))
-    return (words, *next(resting, ()))
+    ids = list(found)
+    spans = [one.passage.span for one in found.values()]
+    made: list[Texts] = []
+    for words, cited in said:
+        place = bisect_right(spans, cited.start, key=lambda span: span.end)
+        rests = place < len(ids) and spans[place].start < cited.end
+        made.append((words, *(texts[ids[place]] if rests else ())))
+    return made
+
+
+def _of_episode(episode: Episode, memories: Sequence[Memory]) -> dict[str, Texts]:
+    """The texts of the vectors of an episode's passages and of these memories of it."""
+    found = visible_passages(episode)
+    texts = of_passages(found)
+    made = of_memories([(one.searchable, one.citation.span) for one in memories], found, texts)
+    return texts | dict(zip((one.id for one in memories), made, strict=True))
 
 
 async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
@@ -117,20 +134,15 @@ async def texts_of(tx: Transaction, ids: Sequence[str]) -> dict[str, Texts]:
     of_episode: dict[str, list[Memory]] = {}
     for memory in memories:
         of_episode.setdefault(memory.citation.episode_id, []).append(memory)
-    of_memories = {memory.id for memory in memories}
-    passages = await tx.findables.found([i for i in ids if i not in of_memories])
+    stored = {memory.id for memory in memories}
+    passages = await tx.findables.found([i for i in ids if i not in stored])
     found: dict[str, Texts] = {}
     for episode_id in sorted({*of_episode, *map(episode_of, passages)}):
         episode = await tx.episodes.get(episode_id)
         assert episode is not None
-        here = visible_passages(episode)
-        of = of_passages(here)
-        found |= {i: texts for i, texts in of.items() if i in passages}
-        found |= {
-            one.id: of_memory(one.searchable, one.citation.span, here, of)
-            for one in of_episode.get(episode_id, ())
-        }
-    return found
+        # In a thread: a long text takes long to cut.
+        found |= await asyncio.to_thread(_of_episode, episode, of_episode.get(episode_id, ()))
+    return {i: texts for i, texts in found.items() if i in stored or i in passages}
 
 
 @dataclass(frozen=True)
@@ -152,14 +164,8 @@ class Embedding:
         Raises `EmbedderUnavailable`; items without a vector are still found by their words. Without
         an embedder there is nothing to do.
         """
-        lacking: list[str] = []
-        if self.embedder is not None:
-            async with self.store.transaction(job.namespace, write=False) as tx:
-                episode_id = job.payload["episode_id"]
-                passages = await indexing.of_episodes(tx, [episode_id])
-                ids = [*await tx.findables.memories_of_episode(episode_id), *passages]
-                lacking = await tx.vectors.lacking(self.embedder.model, ids)
-        *before, last = self._batches(lacking)
+        epoch, texts = await self._lacking_of(job.namespace, job.payload["episode_id"])
+        *before, last = self._batches(list(texts))
 
         async def finish(tx: Transaction) -> None:
             await tx.jobs.finish(job, self.runtime.now())
@@ -167,9 +173,27 @@ class Embedding:
         async def advance(tx: Transaction) -> None:
             await tx.jobs.advance(job, job.payload, self.runtime.now() + self.runtime.lease)
 
-        for batch in before:
-            await self._give(job.namespace, batch, advance, _about(entry(EMBED), job))
-        await self._give(job.namespace, last, finish, _about(entry(EMBED), job))
+        for batch, also in (*((one, advance) for one in before), (last, finish)):
+            made = {i: texts[i] for i in batch}
+            await self._give(job.namespace, epoch, made, also, _about(entry(EMBED), job))
+
+    async def _lacking_of(
+        self, namespace: Namespace, episode_id: str
+    ) -> tuple[int, dict[str, Texts]]:
+        """The number of erasures, and the texts of the vectors that an episode lacks: read once,
+        as all of its text must be read for any of them.
+        """
+        if self.embedder is None:
+            return 0, {}
+        async with self.store.transaction(namespace, write=False) as tx:
+            epoch = (await tx.words.statistics()).erase_epoch
+            episode = await tx.episodes.get(episode_id)
+            if episode is None:
+                return epoch, {}
+            ids = await tx.findables.memories_of_episode(episode_id)
+            texts = await asyncio.to_thread(_of_episode, episode, await tx.memories.found(ids))
+            lacking = await tx.vectors.lacking(self.embedder.model, list(texts))
+        return epoch, {i: texts[i] for i in lacking}
 
     async def lacking(self, namespace: Namespace) -> int:
         """About how many findable items of a namespace have no vector of the embedder's model."""
@@ -209,10 +233,16 @@ class Embedding:
         async def nothing(_: Transaction) -> None:
             """No job waits for these vectors."""
 
+        async def given() -> int:
+            async with self.store.transaction(namespace, write=False) as tx:
+                epoch = (await tx.words.statistics()).erase_epoch
+                texts = await texts_of(tx, batch)
+            return await self._give(namespace, epoch, texts, nothing, entry(REEMBED))
+
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(Stale):
-                return await self._give(namespace, batch, nothing, entry(REEMBED))
-        return await self._give(namespace, batch, nothing, entry(REEMBED))
+                return await given()
+        return await given()
 
     async def drop_others(self, namespace: Namespace, *, entry: Callable[[str], AuditEntry]) -> int:
         """Delete the vectors of all other models and recipes; how many those were. A server that
@@ -249,14 +279,19 @@ class Embedding:
     async def _give(
         self,
         namespace: Namespace,
-        ids: Sequence[str],
+        epoch: int,
+        texts: Mapping[str, Texts],
         also: Callable[[Transaction], Awaitable[None]],
         line: AuditEntry,
     ) -> int:
-        """Store vectors for those of `ids` that search finds; how many those are. `also` is done in
-        the same transaction. Raises `Stale` where something was erased meanwhile.
+        """Store vectors for those items that search finds; how many those are. `texts` are theirs
+        as of the `epoch`. `also` is done in the same transaction. Raises `Stale` where something
+        was erased meanwhile.
         """
-        epoch, vectors = await self._made(namespace, ids)
+        vectors: dict[str, Vectors] = {}
+        if self.embedder is not None and texts:
+            rows = await self.embedder.vectors_of(list(texts.values()))
+            vectors = dict(zip(texts, rows, strict=True))
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
             await also(tx)
@@ -269,17 +304,6 @@ class Embedding:
                 await tx.vectors.put(self.embedder.model, vectors)
             line.counts["embedded"] = len(vectors)
         return len(vectors)
-
-    async def _made(
-        self, namespace: Namespace, ids: Sequence[str]
-    ) -> tuple[int, dict[str, Vectors]]:
-        if self.embedder is None or not ids:
-            return 0, {}
-        async with self.store.transaction(namespace, write=False) as tx:
-            epoch = (await tx.words.statistics()).erase_epoch
-            texts = await texts_of(tx, ids)
-        rows = await self.embedder.vectors_of(list(texts.values()))
-        return epoch, dict(zip(texts, rows, strict=True))
 
 
 def _about(line: AuditEntry, job: Job) -> AuditEntry:

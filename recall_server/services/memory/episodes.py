@@ -8,7 +8,7 @@ from typing import Any
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Episode, Turn, turn_id
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import ErasedContent
+from recall_server.domain.errors import ErasedContent, TextTooLong
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
@@ -67,6 +67,15 @@ def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
     return prepared, postings(findable_passages(prepared))
 
 
+def refuse_fragments(words: Postings, passages_max: int) -> None:
+    """Raise `TextTooLong` where a text falls into more passages: each has rows and a vector."""
+    if words.documents > passages_max:
+        raise TextTooLong(
+            f"The text falls into {words.documents} passages; at most {passages_max} are taken at "
+            "once. Send it in parts."
+        )
+
+
 async def store_episode(
     tx: Transaction,
     episode: Episode,
@@ -97,7 +106,6 @@ async def store_planned_episode(
 ) -> None:
     """Store an episode together with its plan; `commit.apply` indexes both."""
     await refuse_erased(tx, digests, episode, scope)
-    await tx.tasks.hand_over(episode.job_id)
     await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)
 

@@ -37,7 +37,12 @@ from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
-from recall_server.services.memory.episodes import Redaction, prepare_episode, store_episode
+from recall_server.services.memory.episodes import (
+    Redaction,
+    prepare_episode,
+    refuse_fragments,
+    store_episode,
+)
 from recall_server.services.memory.passages import (
     TEXT_CHARS_MAX,
     passages,
@@ -55,7 +60,7 @@ _ACCESS_SCOPE = TypeAdapter(AccessScope)
 TOPIC_CHARS_MAX = 128
 MESSAGES_MAX = 1_000
 # Parsing a longer text would delay other callers.
-INLINE_CHARS_MAX = 16_000
+INLINE_CHARS_MAX = 4_000
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ class Ingest:
     extractor: Extractor
     embeds: bool
     text_chars_max: int
+    text_passages_max: int
     digests: Digests
     redaction: Redaction
     budget: Budget
@@ -154,6 +160,7 @@ class Ingest:
             episode, words = await asyncio.to_thread(self._prepared, submission)
         else:
             episode, words = self._prepared(submission)
+        refuse_fragments(words, self.text_passages_max)
         async with self.store.change(context) as tx:
             if await store_episode(
                 tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope

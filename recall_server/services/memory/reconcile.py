@@ -38,7 +38,7 @@ from recall_server.domain.search.ranking import bm25_weights
 from recall_server.domain.security.trust import Trust, Witness, corroborates, least_trusted, trust
 from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.terms import terms
-from recall_server.domain.text.transcript import turn_at
+from recall_server.domain.text.transcript import turn_at, turns_at
 from recall_server.storage.store import Transaction
 
 SIMILAR_LOOKED_AT = 8
@@ -160,6 +160,8 @@ def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:
     return chosen
 
 
+# Memories that a question shows; the answer is about all that are contradicted.
+SIDES_MAX = 10
 # A newer claim with so much less confidence does not win.
 SURE = 0.2
 # `decided_by` of a decision to keep both because the later claim is trusted less.
@@ -314,8 +316,10 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
         if above and by_policy is (Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING):
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None:
-        reason, recommended = _recommendation(memory, clashing, above)
-        draft.questions.append(Question(question_id, memory, tuple(clashing), reason, recommended))
+        if len(draft.questions) < draft.settling.questions_max:
+            reason, recommended = _recommendation(memory, clashing, above)
+            shown = tuple(clashing[:SIDES_MAX])
+            draft.questions.append(Question(question_id, memory, shown, reason, recommended))
         return []
     changes, also = _chosen(resolution, memory, clashing, draft.beliefs)
     touched = (memory.id, *(other.id for other in clashing), *also)
@@ -450,5 +454,5 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
 def _witness(episode: Episode, span: Span) -> Witness:
     """Return the witness of a span; of several speakers, the least trusted."""
     source = (episode.source.session_id, episode.source.agent_id)
-    speakers = [turn.speaker for turn in episode.turns if turn.span.overlaps(span)] or [None]
+    speakers = [turn.speaker for turn in turns_at(episode.turns, span)] or [None]
     return least_trusted([Witness(episode.id, span, speaker, *source) for speaker in speakers])

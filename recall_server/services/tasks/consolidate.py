@@ -5,7 +5,7 @@ A task changes no memory before it is committed: after a dry run, a question or 
 memory is as it was. Until then the text is stored with the task.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -26,7 +26,7 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
-from recall_server.domain.memory import searchable
+from recall_server.domain.memory import Memory, searchable
 from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
@@ -46,8 +46,13 @@ from recall_server.domain.text.cleaning import clean_label, clean_text
 from recall_server.domain.text.passages import visible_passages
 from recall_server.integrations.extraction.extractor import Extractor
 from recall_server.services.memory import commit, reconcile
-from recall_server.services.memory.embedding import EMBED, Texts, of_memory, of_passages
-from recall_server.services.memory.episodes import Redaction, refuse_erased, store_planned_episode
+from recall_server.services.memory.embedding import EMBED, Texts, of_memories, of_passages
+from recall_server.services.memory.episodes import (
+    Redaction,
+    refuse_erased,
+    refuse_fragments,
+    store_planned_episode,
+)
 from recall_server.services.memory.ingest import (
     INLINE_CHARS_MAX,
     TOPIC_CHARS_MAX,
@@ -64,7 +69,6 @@ from recall_server.services.tasks.transitions import (
     task_text,
     working,
 )
-from recall_server.storage.index.vector_cache import Floats
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.jobs import Fenced
 
@@ -85,8 +89,10 @@ class Consolidate:
     extractor: Extractor
     merging: merge.Merging
     text_chars_max: int
+    text_passages_max: int
     digests: Digests
     redaction: Redaction
+    questions_max: int
 
     async def start(
         self,
@@ -124,6 +130,8 @@ class Consolidate:
             messages=(await self.redaction.message(said, context.entry),) if said else (),
         )
         text = await task_text(task)
+        if text is not None:
+            refuse_fragments(text.words, self.text_passages_max)
         async with self.store.change(context) as tx:
             await tx.lock()
             if text is not None:
@@ -236,16 +244,18 @@ class Consolidate:
             return text
         found = visible_passages(text.episode)
         passages = of_passages(found)
-        said = {
-            of_memory(
-                searchable(one.text, canonical(one.fact).attribute if one.fact else None),
-                one.span,
-                found,
-                passages,
-            )
-            for one in task.work.candidates
-        }
-        texts = sorted(said | set(passages.values()))
+        said = of_memories(
+            (
+                (
+                    searchable(one.text, canonical(one.fact).attribute if one.fact else None),
+                    one.span,
+                )
+                for one in task.work.candidates
+            ),
+            found,
+            passages,
+        )
+        texts = sorted({*said, *passages.values()})
         try:
             vectors = await embedder.vectors_of(texts)
         except EmbedderUnavailable:
@@ -261,7 +271,7 @@ class Consolidate:
         ) as tx:
             await tx.lock()
             now = self.runtime.now()
-            plan = await _plan(tx, task, text, now)
+            plan = await _plan(tx, task, text, now, self.questions_max)
             expected = task.work.expected if not task.work.resolutions else ""
             drafts = task.work.drafts
             planned = await merge.plan(tx, drafts, now) if drafts else plan
@@ -272,7 +282,7 @@ class Consolidate:
             elif plan.questions:
                 after = await self._ask(tx, task, plan, now)
             else:
-                await self._commit(tx, task, text, plan, now)
+                task = await self._commit(tx, task, text, plan, now)
                 after = _ended(task, plan, now)
             saved = await self.transitions.change(tx, task, after)
             await tx.jobs.finish(job, now)
@@ -290,33 +300,28 @@ class Consolidate:
 
     async def _commit(
         self, tx: Transaction, task: Task, text: "Text | None", plan: Plan, now: datetime
-    ) -> None:
+    ) -> Task:
+        """Apply the plan, with its text; return the task without what its text took."""
         added = [change.memory for change in plan.changes if isinstance(change, Add)]
-        items: dict[str, Texts] = {one.id: (one.searchable,) for one in added}
         episodes = {memory.citation.episode_id for memory in added}
-        vectors: Mapping[Texts, Floats] = {}
         if text:
+            task = await tx.tasks.hand_over(task)
             scope = task.request.access_scope
             await store_planned_episode(tx, text.episode, self.digests, key=task.id, scope=scope)
-            found = visible_passages(text.episode)
-            passages = of_passages(found)
-            items |= passages
-            items |= {
-                one.id: of_memory(one.searchable, one.citation.span, found, passages)
-                for one in added
-                if one.citation.episode_id == text.episode.id
-            }
             episodes.add(text.episode.id)
-            vectors = text.vectors
         await commit.apply(tx, plan, now, passages=text.words if text else None)
         embedder = self.merging.embedder
         if embedder is None:
-            return
-        if vectors.keys() >= set(items.values()):
-            await tx.vectors.put(embedder.model, {i: vectors[made] for i, made in items.items()})
-            return
+            return task
+        if text and text.vectors:
+            items = _items(text, added)
+            if text.vectors.keys() >= set(items.values()):
+                vectors = {i: text.vectors[made] for i, made in items.items()}
+                await tx.vectors.put(embedder.model, vectors)
+                return task
         for episode_id in sorted(episodes):
             await tx.jobs.add(self.runtime.new_id("job"), EMBED, {"episode_id": episode_id}, now)
+        return task
 
     async def _fail(self, task: Task, job: Job, record: AuditEntry, error: RecallError) -> Task:
         record.outcome, record.code = Ending.ERROR, error.code
@@ -341,7 +346,19 @@ class Consolidate:
         return await self.transitions.change(tx, task, replace(task, status=status))
 
 
-async def _plan(tx: Transaction, task: Task, text: Text | None, now: datetime) -> Plan:
+def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
+    """The texts of the vectors of the passages and memories of a text, by their ids."""
+    found = visible_passages(text.episode)
+    items = of_passages(found)
+    here = [one for one in added if one.citation.episode_id == text.episode.id]
+    made = of_memories([(one.searchable, one.citation.span) for one in here], found, items)
+    others: dict[str, Texts] = {one.id: (one.searchable,) for one in added}
+    return others | items | dict(zip((one.id for one in here), made, strict=True))
+
+
+async def _plan(
+    tx: Transaction, task: Task, text: Text | None, now: datetime, questions_max: int
+) -> Plan:
     if text is None:
         return await merge.plan(tx, task.work.proposals, now)
     return await reconcile.plan(
@@ -354,6 +371,7 @@ async def _plan(tx: Transaction, task: Task, text: Text | None, now: datetime) -
         settling=Settling(
             task.request.policy or Policy.ASK,
             {one.question_id: one for one in task.work.resolutions},
+            questions_max,
         ),
     )
 

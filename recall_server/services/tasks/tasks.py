@@ -1,5 +1,7 @@
 """Answers the questions of tasks, cancels, lists and watches them."""
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -8,6 +10,7 @@ from typing import Any
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.errors import (
+    LimitReached,
     NamespaceNotFound,
     NotWaiting,
     OnHold,
@@ -34,7 +37,6 @@ from recall_server.services.tasks.transitions import EXPIRE, TaskTransitions, lo
 from recall_server.storage.store import Store
 from recall_server.storage.tables.tasks import Cursor, Filter
 
-MESSAGES_MAX = 200
 # How long the removal of a task is postponed while its namespace is on hold.
 HOLD_DELAY = timedelta(days=1)
 
@@ -65,6 +67,8 @@ class Tasks:
     transitions: TaskTransitions
     redaction: Redaction
     cursors: Cursors
+    messages_max: int
+    answer_bytes_max: int
 
     async def get(self, context: Context, task_id: str) -> Task:
         """Raises `TaskNotFound`, also for a task of another tenant or outside the access scope."""
@@ -80,17 +84,16 @@ class Tasks:
         place = self.cursors.place(listing, cursor)
         after = Cursor(datetime.fromisoformat(place[0]), place[1]) if place else None
         async with self.store.view(context) as tx:
-            found = await tx.tasks.page(wanted, after=after, limit=limit + 1)
+            shown, others = await tx.tasks.page(wanted, after=after, limit=limit)
             total = await tx.tasks.count(wanted)
-        shown = found[:limit]
-        last = shown[-1] if len(found) > limit else None
+        last = shown[-1] if others and shown else None
         more = [last.status.at.astimezone(UTC).isoformat(), last.id] if last else None
         return TaskPage(tuple(shown), total, self.cursors.sealed(listing, more))
 
     async def questions(self, context: Context, *, limit: int) -> list[OpenQuestion]:
         """Return all unanswered questions; those of the task that has waited longest come first."""
         async with self.store.view(context) as tx:
-            waiting = await tx.tasks.page(
+            waiting, _ = await tx.tasks.page(
                 Filter(state=TaskState.INPUT_REQUIRED), after=None, limit=limit
             )
         return [
@@ -105,16 +108,19 @@ class Tasks:
         task_id: str,
         given: str | Sequence[Any],
         *,
-        messages: Callable[[Task], Sequence[Message]] | None = None,
+        said: Message | None = None,
+        asked: Callable[[Task], Message] | None = None,
     ) -> Task:
-        """Answer a paused task; `answers.resolutions` describes the forms. `messages` makes the
-        client's messages to store, given the task as it asks.
+        """Answer a paused task; `answers.resolutions` describes the forms. `said` is the client's
+        message to store, `asked` makes the one it answers, given the task as it asks.
 
         The answer to the last open question starts the task again; an earlier one is stored.
         Concurrent answers are accepted one at a time. An unclear answer leaves the task paused,
         with a note that says why. Raises `TaskNotFound`, and `NotWaiting` if it asks nothing.
         """
+        refuse_large_answer(len(json.dumps(given).encode()), self.answer_bytes_max)
         given = await self.redaction.value(given, context.entry)
+        said = said and await self.redaction.message(said, context.entry)
         async with self.store.change(context) as tx:
             await tx.lock()
             task = await locked(tx, task_id)
@@ -131,10 +137,10 @@ class Tasks:
             else:
                 after = _answered(task, found, now)
                 context.entry.counts["answered"] = len(found)
-            if messages:
-                said = [await self.redaction.message(one, context.entry) for one in messages(task)]
-                kept = (*task.messages, *said)[-MESSAGES_MAX:]
-                after = replace(after, messages=kept)
+            if said and asked:
+                # In a thread: a task may ask much.
+                kept = (*task.messages, await asyncio.to_thread(asked, task), said)
+                after = replace(after, messages=kept[-self.messages_max :])
             saved = await self.transitions.change(tx, task, after)
             context.entry.ids.append(task.id)
         self.transitions.notify(context.namespace, saved)
@@ -241,6 +247,12 @@ class Tasks:
             await tx.pushes.clear(job.payload["run_id"])
             await tx.tasks.remove(job.payload["run_id"])
             await tx.jobs.finish(job, self.runtime.now())
+
+
+def refuse_large_answer(size: int, bytes_max: int) -> None:
+    """Raise `LimitReached`: every answer is kept, and a task may get many."""
+    if size > bytes_max:
+        raise LimitReached(f"An answer may have {bytes_max} bytes. Answer in parts.")
 
 
 def _not_waiting(task: Task) -> NotWaiting:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from recall_server.domain.context import Runtime
 from recall_server.domain.episode import Episode
-from recall_server.domain.errors import TaskNotFound
+from recall_server.domain.errors import LimitReached, TaskNotFound
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.services.memory.embedding import Texts
@@ -149,11 +149,12 @@ class TaskTransitions:
     retention: timedelta
     events: TaskEvents
     announce: Callable[[Transaction, Task], Awaitable[None]]
+    bytes_max: int
     cache: TaskCache = field(default_factory=TaskCache)
 
     async def add(self, tx: Transaction, task: Task) -> Task:
         """Store a new task and enqueue its work."""
-        task = await tx.tasks.add(task)
+        task = self._bounded(await tx.tasks.add(task))
         await self.promise(tx, CONSOLIDATE, task, task.created_at)
         return task
 
@@ -169,9 +170,10 @@ class TaskTransitions:
             happened.append(Status(TaskState.WORKING, after.status.at))
         if after.outcome is not None and before.outcome is None:
             happened.append(after.outcome)
-        if after.status != before.status:
+        # Another note alone, about an answer, is no event: it would bring all questions again.
+        if replace(after.status, at=before.status.at, note=before.status.note) != before.status:
             happened.append(after.status)
-        saved = await tx.tasks.save(after, *happened)
+        saved = self._bounded(await tx.tasks.save(after, *happened))
         if happened:
             await self.announce(tx, after)
         asked = before.status.state is TaskState.INPUT_REQUIRED
@@ -180,6 +182,16 @@ class TaskTransitions:
         if after.status.state.final:
             await self.promise(tx, DISCARD, after, after.status.at + self.retention)
         return saved
+
+    def _bounded(self, task: Task) -> Task:
+        """The task. Raises `LimitReached` where it has grown too large; it can still end."""
+        ends = task.status.state.final and task.outcome is None
+        if task.stored_bytes > self.bytes_max and not ends:
+            raise LimitReached(
+                f"The task would have {task.stored_bytes} bytes with all that was said of it; at "
+                f"most {self.bytes_max} are kept. Start another one with a part of it."
+            )
+        return task
 
     async def promise(self, tx: Transaction, kind: str, task: Task, due_at: datetime) -> None:
         """Enqueue a job about this round of the task, not before `due_at`."""

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.context import Runtime
-from recall_server.domain.episode import Citation, Span, Turn
+from recall_server.domain.episode import Citation, Span, Turn, episode_of
 from recall_server.domain.errors import (
     BeingErased,
     ExportDamaged,
@@ -113,6 +113,7 @@ class Import:
     runtime: Runtime
     model: str | None
     text_chars_max: int
+    text_passages_max: int
     line_bytes_max: int
     refused: Refused
 
@@ -240,7 +241,15 @@ class Import:
         memories = [line for line in lines if isinstance(line, MemoryLine)]
         forgotten = [line for line in memories if line.status is Status.FORGOTTEN]
         found = [line.id for line in memories if line.status in FINDABLE]
-        await indexing.show(tx, [*found, *await indexing.of_episodes(tx, texts)])
+        passages = await indexing.of_episodes(tx, texts)
+        for episode_id, count in Counter(map(episode_of, passages)).items():
+            if count > self.text_passages_max:
+                raise TextTooLong(
+                    f"The text {episode_id} falls into {count} passages; at most "
+                    f"{self.text_passages_max} are taken. Raise RECALL_TEXT_PASSAGES_MAX if the "
+                    "file is yours."
+                )
+        await indexing.show(tx, [*found, *passages])
         for line in forgotten:
             # Files of older releases do not say so where the words stand.
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]

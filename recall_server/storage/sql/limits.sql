@@ -1,20 +1,11 @@
 -- query: take_quota
--- No row where there is not as much left. The sum is kept, so that texts need not be counted.
+-- No row where there is not as much left. The sums are kept, so that nothing need be counted.
 UPDATE namespaces SET stored_bytes = stored_bytes + :bytes
-WHERE namespace = :namespace AND stored_bytes + :bytes <= :bytes_max
+WHERE namespace = :namespace AND stored_bytes + :bytes + documents * :item_bytes <= :bytes_max
 RETURNING namespace
 
 -- query: return_quota
 UPDATE namespaces SET stored_bytes = stored_bytes - :bytes WHERE namespace = :namespace
-
--- query: return_quota_of_run
--- any scope: a number of bytes
-UPDATE namespaces SET stored_bytes = stored_bytes - COALESCE(
-  (SELECT r.stored_bytes FROM runs r WHERE r.namespace = :namespace AND r.id = :id), 0)
-WHERE namespace = :namespace
-
--- query: empty_run
-UPDATE runs SET stored_bytes = 0 WHERE namespace = :namespace AND id = :id
 
 -- query: reserve_tokens
 -- No row where the day has not as many left. Another call at the same time waits for the row.

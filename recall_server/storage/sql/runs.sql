@@ -1,10 +1,10 @@
 -- query: add_run
 INSERT INTO runs (namespace, id, context_id, state, version, round, events, accessor, created_at,
   changed_at, expires_at, request, work, status, messages, outcome, topic, agent_id, container,
-  stored_bytes)
+  stored_bytes, request_bytes, event_bytes)
 VALUES (:namespace, :id, :context_id, :state, 0, :round, :events, :accessor, :created_at,
   :changed_at, :expires_at, :request, :work, :status, :messages, :outcome, :topic, :agent_id,
-  :container, :stored_bytes)
+  :container, :stored_bytes, :request_bytes, :event_bytes)
 
 -- query: run
 SELECT * FROM runs WHERE namespace = :namespace AND id = :id
@@ -24,7 +24,8 @@ FOR UPDATE
 -- Compare and swap: no row where it was changed meanwhile.
 UPDATE runs SET state = :state, version = version + 1, round = :round, events = :events,
   changed_at = :changed_at, expires_at = :expires_at, work = :work, status = :status,
-  messages = :messages, outcome = :outcome,
+  messages = :messages, outcome = :outcome, stored_bytes = :stored_bytes,
+  event_bytes = :event_bytes,
   -- Its history goes on to show what it has shown once.
   topic = CASE WHEN topic IS NULL THEN NULL ELSE :topic END,
   agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE :agent_id END,
@@ -32,9 +33,13 @@ UPDATE runs SET state = :state, version = version + 1, round = :round, events = 
 WHERE namespace = :namespace AND id = :id AND version = :version
 RETURNING id
 
--- query: runs
+-- query: runs_by_id
+SELECT * FROM runs WHERE namespace = :namespace AND id IN (:ids...)
+  AND {{task_scope}}
+
+-- query: ids_of_runs
 -- The newest change first; of equal ones by id. The page begins behind (:before, :before_id).
-SELECT * FROM runs
+SELECT id, stored_bytes FROM runs
 WHERE namespace = :namespace
   AND (:context_id = '' OR context_id = :context_id)
   AND (:state = '' OR state = :state)
@@ -62,7 +67,7 @@ INSERT INTO run_events (namespace, run_id, seq, status, outcome)
 VALUES (:namespace, :run_id, :seq, :status, :outcome)
 
 -- query: run_events
-SELECT e.seq, e.status, e.outcome, r.context_id
+SELECT e.seq, e.status, e.outcome, r.context_id, r.event_bytes
 FROM run_events e JOIN runs r ON r.namespace = e.namespace AND r.id = e.run_id
 WHERE e.namespace = :namespace AND e.run_id = :run_id AND e.seq > :after
   AND {{task_scope:r}}

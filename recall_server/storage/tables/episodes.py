@@ -1,5 +1,6 @@
 """The tables of texts as they were said: episodes and their turns."""
 
+import asyncio
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from recall_server.storage.driver import (
     moment_or_none,
     span,
 )
-from recall_server.storage.tables.limits import take_quota
+from recall_server.storage.tables.limits import bytes_of, take_quota
+
+# The turns of a longer text take long enough for other callers to notice.
+INLINE_CHARS_MAX = 16_000
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,10 @@ class Episodes(BoundTable):
         """Write the episode and its turns; False where `key` was used before (nothing written).
         Raises `QuotaExceeded`.
         """
-        if not await self._bound.fetch("add_new_episodes", **_row(episode, key, digest)):
+        row = _row(episode, key, digest)
+        if not await self._bound.fetch("add_new_episodes", **row):
             return False
-        await take_quota(self._bound, episode.text)
+        await take_quota(self._bound, row["stored_bytes"])
         await self._add_turns(episode)
         return True
 
@@ -66,29 +71,17 @@ class Episodes(BoundTable):
         """`add` where `key` cannot have been used: raises `Stale` where it was (see
         `Connection.expect`).
         """
-        await self._bound.expect("add_new_episodes", Stale(), **_row(episode, key, digest))
-        await take_quota(self._bound, episode.text)
+        row = _row(episode, key, digest)
+        await self._bound.expect("add_new_episodes", Stale(), **row)
+        await take_quota(self._bound, row["stored_bytes"])
         await self._add_turns(episode)
 
     async def _add_turns(self, episode: Episode) -> None:
-        await self._bound.many(
-            "add_turn",
-            [
-                {
-                    "id": turn_id(episode.id, turn.index),
-                    "episode_id": episode.id,
-                    "position": turn.index,
-                    "span_start": turn.span.start,
-                    "span_end": turn.span.end,
-                    "speaker": turn.speaker,
-                    "session": turn.session,
-                    "said_at": turn.said_at,
-                    "importance": importance(episode.text[turn.span.start : turn.span.end]),
-                    "state": "hidden" if turn.hidden else "open",
-                }
-                for turn in episode.turns
-            ],
-        )
+        if len(episode.text) > INLINE_CHARS_MAX:
+            rows = await asyncio.to_thread(_turn_rows, episode)
+        else:
+            rows = _turn_rows(episode)
+        await self._bound.many("add_turn", rows)
 
     async def first_in(self, container: str) -> bool:
         """Whether there is but one episode in a container."""
@@ -209,7 +202,7 @@ class Episodes(BoundTable):
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
-    return {
+    row = {
         "id": episode.id,
         "idempotency_key": key,
         "request_digest": digest,
@@ -234,6 +227,25 @@ def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:
         "expired_at": episode.expires_at,
         "container": episode.container,
     }
+    return row | {"stored_bytes": bytes_of(row.values())}
+
+
+def _turn_rows(episode: Episode) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": turn_id(episode.id, turn.index),
+            "episode_id": episode.id,
+            "position": turn.index,
+            "span_start": turn.span.start,
+            "span_end": turn.span.end,
+            "speaker": turn.speaker,
+            "session": turn.session,
+            "said_at": turn.said_at,
+            "importance": importance(episode.text[turn.span.start : turn.span.end]),
+            "state": "hidden" if turn.hidden else "open",
+        }
+        for turn in episode.turns
+    ]
 
 
 def tags(row: Row) -> tuple[str, ...]:

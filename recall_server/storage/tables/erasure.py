@@ -281,16 +281,19 @@ class Erasures(BoundTable):
         """Episodes with all of their turns. No memory may rest on them any longer."""
         await self.remove(Part.PASSAGE, passage_ids)
         await self.remove(Part.EPISODE, [row["id"] for row in episodes])
-        await return_quota(self._bound, sum(kept_bytes(row["text"]) for row in episodes))
+        await return_quota(self._bound, sum(map(_counted_bytes, episodes)))
 
     async def redact(self, table: registry.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Overwrite the redacted columns and the labels of rows: each has those, and its `id`."""
         await self._bound.many(f"redact_{table.name}", [table.stored(row) for row in rows])
 
 
-def kept_bytes(text: str) -> int:
-    """How many bytes of the quota a text takes at least: a redacted character took one or more."""
-    return len(text.replace(BLOCK, "x").encode("utf-8", "surrogatepass"))
+def _counted_bytes(episode: Row) -> int:
+    """What an episode counts, of one that an older release has stored at least: a redacted
+    character took one byte or more.
+    """
+    text = str(episode["text"]).replace(BLOCK, "x")
+    return episode["stored_bytes"] or len(text.encode("utf-8", "surrogatepass"))
 
 
 def _hold(row: Row) -> Hold:

@@ -14,7 +14,7 @@ from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment_or_none
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.episodes import intact
-from recall_server.storage.tables.limits import take_quota
+from recall_server.storage.tables.limits import bytes_of, take_quota
 
 # Rows of a page. Those that hold whole texts, or hundreds of ids, are few: they may be long.
 PAGE = 200
@@ -145,8 +145,9 @@ class ExportTable(BoundTable):
         """The episode with its turns, and the job that makes memories of it, if it still waits.
         Raises `QuotaExceeded`.
         """
-        await take_quota(self._bound, episode.text)
-        await self._add("episodes", [{**vars(episode)}])
+        size = bytes_of(self._stored("episodes", {**vars(episode), "stored_bytes": 0}).values())
+        await take_quota(self._bound, size)
+        await self._add("episodes", [{**vars(episode), "stored_bytes": size}])
         turns = [
             {
                 **vars(turn),
@@ -212,11 +213,12 @@ class ExportTable(BoundTable):
         """Rows with a value for each column that an import writes; what else they have is not
         written.
         """
+        await self._bound.many(f"add_{table}", [self._stored(table, row) for row in rows])
+
+    def _stored(self, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
         entry = registry.BY_NAME[table]
         names = (*entry.key, *(name for name, _ in entry.fields), *entry.derived)
-        await self._bound.many(
-            f"add_{table}", [entry.stored({name: row[name] for name in names}) for row in rows]
-        )
+        return entry.stored({name: row[name] for name in names})
 
     async def without_vectors(self, model: str, after: int) -> tuple[set[str], int]:
         """Of a page of what search finds, behind the slot `after`: the episodes of which something

@@ -1,4 +1,4 @@
-"""The tables of limits: calls of tokens, bytes of texts, and tokens of language models."""
+"""The tables of limits: calls of tokens, bytes kept, and tokens of language models."""
 
 from collections.abc import Iterable, Mapping
 
@@ -31,20 +31,32 @@ class Rates(BoundTable):
 DAYS_KEPT = 31
 
 
-async def take_quota(bound: BoundConnection, *texts: str) -> int:
-    """Count the bytes of texts that this transaction keeps; how many they are. Where they are more
-    than the quota has left, `QuotaExceeded` is raised here or later (see `Connection.expect`).
+# What an item that search finds counts beside the text that it is in: it has rows and a vector.
+ITEM_BYTES = 256
+
+
+def bytes_of(values: Iterable[object]) -> int:
+    """How many bytes the texts and documents among these values have, as they are stored."""
+    texts = (one.text if isinstance(one, Document) else one for one in values)
+    return sum(len(one.encode("utf-8", "surrogatepass")) for one in texts if isinstance(one, str))
+
+
+async def take_quota(bound: BoundConnection, size: int) -> None:
+    """Count bytes that this transaction keeps. Where they are more than the quota has left beside
+    the items that search finds, `QuotaExceeded` is raised here or later (see `Connection.expect`).
     """
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     if size:
         await bound.expect(
-            "take_quota", QuotaExceeded(), bytes=size, bytes_max=bound.quota_bytes_max
+            "take_quota",
+            QuotaExceeded(),
+            bytes=size,
+            bytes_max=bound.quota_bytes_max,
+            item_bytes=ITEM_BYTES,
         )
-    return size
 
 
 async def return_quota(bound: BoundConnection, size: int) -> None:
-    """The texts of so many bytes are gone."""
+    """So many bytes are gone."""
     if size:
         await bound.send("return_quota", bytes=size)
 

@@ -1,5 +1,6 @@
 """The tables of memories, of the words they cite, and of decisions about them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -125,15 +126,10 @@ class Memories(BoundTable):
         """The speakers of the words that each of these memories rests on, in the order of its
         citations. Of words that several speak, it is the least trusted.
         """
-        spoken: dict[tuple[str, int], list[Witness]] = {}
-        for row in await self._bound.fetch("witnesses", ids=list(ids)):
-            of_one = spoken.setdefault((row["memory_id"], row["position"]), [])
-            said = (row["episode_id"], span(row), row["speaker"])
-            of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
-        found: dict[str, list[Witness]] = {}
-        for memory_id, position in sorted(spoken):
-            found.setdefault(memory_id, []).append(least_trusted(spoken[memory_id, position]))
-        return found
+        rows = await self._bound.fetch("witnesses", ids=list(ids))
+        if len(rows) > RELATED_MAX:
+            return await asyncio.to_thread(_witnesses, rows)
+        return _witnesses(rows)
 
     async def retire(
         self,
@@ -215,7 +211,8 @@ class Memories(BoundTable):
     async def of_topic(self, topic: str, limit: int) -> list[Memory]:
         """The oldest active memories of a topic."""
         rows = await self._bound.fetch("memories_of_topic", topic=topic, limit=limit)
-        return [_memory(row) for row in rows]
+        # In a thread: there may be thousands.
+        return await asyncio.to_thread(lambda: [_memory(row) for row in rows])
 
     async def get(self, ids: Sequence[str]) -> dict[str, Memory]:
         """Memories in any state, with the words they cite."""
@@ -270,6 +267,18 @@ class Memories(BoundTable):
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
+
+
+def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:
+    spoken: dict[tuple[str, int], list[Witness]] = {}
+    for row in rows:
+        of_one = spoken.setdefault((row["memory_id"], row["position"]), [])
+        said = (row["episode_id"], span(row), row["speaker"])
+        of_one.append(Witness(*said, row["session_id"], row["agent_id"]))
+    found: dict[str, list[Witness]] = {}
+    for memory_id, position in sorted(spoken):
+        found.setdefault(memory_id, []).append(least_trusted(spoken[memory_id, position]))
+    return found
 
 
 def _oldest_first(chain: Mapping[str, Memory]) -> list[Memory]:

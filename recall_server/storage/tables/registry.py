@@ -104,7 +104,9 @@ TABLES = (
             "context_id state accessor created_at:time changed_at:time expires_at:time"
             " request:document work:document status:document messages:document outcome:document"
         ),
-        inner=_words("version round events topic agent_id container stored_bytes"),
+        inner=_words(
+            "version round events topic agent_id container stored_bytes request_bytes event_bytes"
+        ),
     ),
     Table(
         "run_events",
@@ -213,6 +215,7 @@ TABLES = (
             " expired_at:time idempotency_key request_digest job_id container source_app trace_id"
             " kept_as"
         ),
+        derived=("stored_bytes",),
     ),
     Table(
         "embeddings",

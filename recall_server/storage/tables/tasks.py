@@ -1,15 +1,18 @@
 """The tables of tasks (`runs`): consolidations under way, paused and done, and their events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from pydantic import TypeAdapter
 
 from recall_server.domain.errors import Stale
 from recall_server.domain.task import (
+    LARGE_BYTES,
     Event,
     Message,
     Outcome,
@@ -22,7 +25,12 @@ from recall_server.domain.task import (
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables.jobs import Jobs
-from recall_server.storage.tables.limits import return_quota, take_quota
+from recall_server.storage.tables.limits import bytes_of, return_quota, take_quota
+
+# A change that leaves no more than this is never refused.
+SMALL_BYTES = 4_096
+# Bytes of the tasks that are read at once, unless it is one.
+PAGE_BYTES = 4_194_304
 
 _Messages = tuple[Message, ...]
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -50,89 +58,81 @@ class TaskTable(BoundTable):
 
     async def add(self, task: Task) -> Task:
         """Keep a new task, with its first event. Raises `QuotaExceeded`."""
-        task = replace(task, events=1)
-        size = await take_quota(self._bound, task.request.text or "")
+        written = await _apart(task.large, _written, task, [task.status])
+        request = _document(Request, task.request)
+        task = _counted(task, written, bytes_of([request]))
+        await take_quota(self._bound, task.stored_bytes)
         await self._bound.send(
             "add_run",
             id=task.id,
             context_id=task.context_id,
             accessor=task.accessor,
             created_at=task.created_at,
-            request=_document(Request, task.request),
-            stored_bytes=size,
-            **(written := _changing(task)),
+            request=request,
+            request_bytes=bytes_of([request]),
+            **_changing(task, written),
         )
-        await self._add_events(task, 1, [task.status], written)
+        await self._bound.many("add_run_event", written.events)
         return task
 
     async def get(self, task_id: str) -> Task | None:
-        rows = await self._bound.fetch("run", id=task_id)
-        return _run(rows[0]) if rows else None
+        return await self._one("run", task_id)
 
     async def locked(self, task_id: str) -> Task | None:
         """The task, locked: no other transaction changes it before this one ends."""
-        rows = await self._bound.fetch("locked_run", id=task_id)
-        return _run(rows[0]) if rows else None
+        return await self._one("locked_run", task_id)
+
+    async def _one(self, query: str, task_id: str) -> Task | None:
+        found = await _tasks(await self._bound.fetch(query, id=task_id))
+        return found[0] if found else None
 
     async def save(self, task: Task, *happened: Status | Outcome) -> Task:
         """Put `task` in the place of the version it was made from, with what happened to it.
 
-        Where it was changed meanwhile, `Stale` is raised (see `Connection.expect`).
+        Where it was changed meanwhile, `Stale` is raised (see `Connection.expect`); where it grows
+        and the quota has not as much left, `QuotaExceeded`.
         """
-        saved = replace(task, events=task.events + len(happened))
+        written = await _apart(task.large, _written, task, happened)
+        saved = _counted(task, written, task.request_bytes)
+        more = saved.stored_bytes - task.stored_bytes
+        if more > SMALL_BYTES:
+            await take_quota(self._bound, more)
+        else:
+            # So that whatever has begun can be ended.
+            await return_quota(self._bound, -more)
         await self._bound.expect(
-            "change_run",
-            Stale(),
-            id=task.id,
-            version=task.version,
-            **(written := _changing(saved)),
+            "change_run", Stale(), id=task.id, version=task.version, **_changing(saved, written)
         )
-        await self._add_events(task, task.events + 1, happened, written)
+        await self._bound.many("add_run_event", written.events)
         return replace(saved, version=task.version + 1)
-
-    async def _add_events(
-        self,
-        task: Task,
-        first: int,
-        events: Sequence[Status | Outcome],
-        written: Mapping[str, Any],
-    ) -> None:
-        """Events, by the documents of the task where they are `written` already."""
-        rows: list[dict[str, Any]] = []
-        for seq, event in enumerate(events, first):
-            name = "outcome" if isinstance(event, Outcome) else "status"
-            stored = (
-                written[name] if event is getattr(task, name) else _document(type(event), event)
-            )
-            rows.append(
-                {"run_id": task.id, "seq": seq, "status": None, "outcome": None} | {name: stored}
-            )
-        await self._bound.many("add_run_event", rows)
 
     async def events(self, task_id: str, after: int) -> list[Event]:
         """The events of the task after `after`, in order."""
         rows = await self._bound.fetch("run_events", run_id=task_id, after=after)
-        return [
-            Event(
-                task_id,
-                row["context_id"],
-                row["seq"],
-                _read(Status, row["status"]),
-                _read(Outcome, row["outcome"]),
-            )
-            for row in rows
-        ]
+        large = bool(rows) and rows[0]["event_bytes"] > LARGE_BYTES
+        return await _apart(large, lambda: [_event(task_id, row) for row in rows])
 
-    async def page(self, wanted: Filter, *, after: Cursor | None, limit: int) -> list[Task]:
-        """The tasks that changed last, newest first."""
+    async def page(
+        self, wanted: Filter, *, after: Cursor | None, limit: int
+    ) -> tuple[list[Task], bool]:
+        """The tasks that changed last, newest first, as many as `PAGE_BYTES` allow but one at
+        least; and whether there are more.
+        """
         rows = await self._bound.fetch(
-            "runs",
+            "ids_of_runs",
             before=after.changed_at if after else _NEVER,
             before_id=after.task_id if after else "",
-            limit=limit,
+            limit=limit + 1,
             **_filtering(wanted),
         )
-        return [_run(row) for row in rows]
+        sums = accumulate(row["stored_bytes"] for row in rows)
+        fitting = [row["id"] for row, size in zip(rows, sums, strict=True) if size <= PAGE_BYTES]
+        ids = (fitting or [row["id"] for row in rows[:1]])[:limit]
+        found = {one.id: one for one in await self._by_id(ids)}
+        return [found[one] for one in ids if one in found], len(ids) < len(rows)
+
+    async def _by_id(self, ids: Sequence[str]) -> list[Task]:
+        return await _tasks(await self._bound.fetch("runs_by_id", ids=list(ids))) if ids else []
 
     async def asking(self, question_id: str) -> str | None:
         """The task that waits for an answer to this question."""
@@ -143,10 +143,12 @@ class TaskTable(BoundTable):
         rows = await self._bound.fetch("count_of_runs", **_filtering(wanted))
         return int(rows[0]["runs"])
 
-    async def hand_over(self, task_id: str) -> None:
-        """The text of the task becomes an episode, which takes its part of the quota."""
-        await self._bound.send("return_quota_of_run", id=task_id)
-        await self._bound.send("empty_run", id=task_id)
+    async def hand_over(self, task: Task) -> Task:
+        """The text of the task becomes an episode, which takes its part of the quota; return the
+        task without it, to be saved in this transaction.
+        """
+        await return_quota(self._bound, task.owed_bytes)
+        return replace(task, stored_bytes=task.stored_bytes - task.owed_bytes)
 
     async def remove(self, task_id: str) -> None:
         await self._bound.send("delete_run_events", id=task_id)
@@ -162,22 +164,61 @@ def _filtering(wanted: Filter) -> dict[str, Any]:
     }
 
 
-def _changing(task: Task) -> dict[str, Any]:
+class _Written(NamedTuple):
+    """The documents of a task and the rows of its new events, as they are stored."""
+
+    documents: dict[str, Document | None]
+    events: list[dict[str, Any]]
+    bytes: int
+    event_bytes: int
+
+
+def _written(task: Task, happened: Sequence[Status | Outcome]) -> _Written:
+    documents = {
+        "work": _document(Work, task.work),
+        "status": _document(Status, task.status),
+        "messages": _document(_Messages, task.messages),
+        "outcome": _document(Outcome, task.outcome),
+    }
+    rows: list[dict[str, Any]] = []
+    for seq, event in enumerate(happened, task.events + 1):
+        name = "outcome" if isinstance(event, Outcome) else "status"
+        same = event is getattr(task, name)
+        stored = documents[name] if same else _document(type(event), event)
+        rows.append(
+            {"run_id": task.id, "seq": seq, "status": None, "outcome": None} | {name: stored}
+        )
+    event_bytes = sum(bytes_of((row["status"], row["outcome"])) for row in rows)
+    return _Written(documents, rows, bytes_of(documents.values()), event_bytes)
+
+
+def _counted(task: Task, written: _Written, request_bytes: int) -> Task:
+    """The task with its new events, and all that it counts."""
+    task = replace(
+        task,
+        events=task.events + len(written.events),
+        request_bytes=request_bytes,
+        event_bytes=task.event_bytes + written.event_bytes,
+    )
+    size = request_bytes + written.bytes + task.event_bytes + task.owed_bytes
+    return replace(task, stored_bytes=size)
+
+
+def _changing(task: Task, written: _Written) -> dict[str, Any]:
     return {
         "state": task.status.state,
         "round": task.round,
         "events": task.events,
         "changed_at": task.status.at,
         "expires_at": task.expires_at,
-        "work": _document(Work, task.work),
-        "status": _document(Status, task.status),
-        "messages": _document(_Messages, task.messages),
-        "outcome": _document(Outcome, task.outcome),
+        "stored_bytes": task.stored_bytes,
+        "event_bytes": task.event_bytes,
         "topic": _only(task.request.topic, (memory.topic for memory in task.memories())),
         "agent_id": _only(
             task.request.source.agent_id, (one.source.agent_id for one in task.memories())
         ),
         "container": _only(task.request.container, (one.container for one in task.memories())),
+        **written.documents,
     }
 
 
@@ -202,6 +243,32 @@ def _read(type_: Any, value: Any) -> Any:
     return None if value is None else _adapter(type_).validate_python(document(value))
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _apart(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do a piece of work, in a thread where it is large."""
+    if large:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    return work(*args, **kwargs)
+
+
+async def _tasks(rows: Sequence[Row]) -> list[Task]:
+    large = sum(row["stored_bytes"] for row in rows) > LARGE_BYTES
+    return await _apart(large, lambda: [_run(row) for row in rows])
+
+
+def _event(task_id: str, row: Row) -> Event:
+    return Event(
+        task_id,
+        row["context_id"],
+        row["seq"],
+        _read(Status, row["status"]),
+        _read(Outcome, row["outcome"]),
+    )
+
+
 def _run(row: Row) -> Task:
     return Task(
         id=row["id"],
@@ -217,6 +284,9 @@ def _run(row: Row) -> Task:
         round=row["round"],
         events=row["events"],
         expires_at=moment_or_none(row["expires_at"]),
+        stored_bytes=row["stored_bytes"],
+        request_bytes=row["request_bytes"],
+        event_bytes=row["event_bytes"],
     )
 
 

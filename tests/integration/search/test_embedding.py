@@ -17,7 +17,7 @@ from recall_server.services.memory.embedding import (
     PREVIOUS_CHARS_MAX,
     RECIPE,
     ItemEmbedder,
-    of_memory,
+    of_memories,
     of_passages,
 )
 from tests.support.application import Open
@@ -92,8 +92,8 @@ def test_a_memory_is_embedded_with_the_turn_it_rests_on() -> None:
     texts = of_passages(found)
     always, end = said.text.index("Always"), len(said.text)
 
-    inside = of_memory("Ben drinks tea.", Span(always, always + 6), found, texts)
-    outside = of_memory("Ben drinks tea.", Span(end, end + 1), found, texts)
+    spans = Span(always, always + 6), Span(end, end + 1)
+    inside, outside = of_memories([("Ben drinks tea.", span) for span in spans], found, texts)
 
     assert inside == ("Ben drinks tea.", "Tea or coffee? Ben: Tea. Always.")
     assert outside == ("Ben drinks tea.",)

@@ -178,7 +178,7 @@ def test_every_tenants_table_says_what_each_erasure_does_to_it(table: Table) -> 
 # Ids, numbers, states, and names of programs.
 NO_WORDS = {
     "turns": _words("id episode_id position span_start span_end importance state access_count"),
-    "episodes": _words("id job_id kept_as"),
+    "episodes": _words("id job_id kept_as stored_bytes"),
     "memories": _words(
         "id type negated status superseded_by importance confidence reinforcements access_count"
         " extractor"

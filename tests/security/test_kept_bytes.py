@@ -1,0 +1,351 @@
+"""Every byte that is kept is counted, and all that is kept is bounded: whatever one token sends,
+the database grows by no more than so many times what its quota counts.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.errors import ExportDamaged, TextTooLong
+from recall_server.domain.namespace import Namespace
+from recall_server.services.memory.ingest import Submission
+from recall_server.storage.driver import Document
+from recall_server.storage.tables import registry
+from tests.support.a2a_bindings import Wire, message
+from tests.support.conversation import ALICE, context, drained
+from tests.support.counted import counted
+from tests.support.server import Json, Running, Serve
+from tests.support.transfer import exported, sealed, taken_in
+
+BOB = Namespace("bob")
+# Bytes of rows for a byte that is counted; docs/operate/limits.md has that of the database.
+ROWS_PER_BYTE = 5
+ITEM_BYTES = 256
+# The audit log is bounded by the calls that make it, and not by what they leave.
+UNCOUNTED = {"tool_call_records", "audit_details", "audit_heads", "call_counts", "api_tokens"}
+TOWNS = " ".join(f"I live in Town{chr(97 + n % 26)}{chr(97 + n // 26)}." for n in range(60))
+TAGS = tuple(f"tag {number} {'x' * 50}" for number in range(32))
+METADATA = {"note": "m" * 4_000}
+
+
+def size_of(value: object) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes | memoryview):
+        return len(bytes(value))
+    if isinstance(value, dict | list):
+        return len(Document(value).text)
+    return 8
+
+
+async def rows_of(application: Application, *tables: str) -> int:
+    """The bytes of Alice's rows of these tables."""
+    size = 0
+    async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
+        for table in tables:
+            for row in await raw.fetch(f"SELECT * FROM {table} WHERE namespace = 'alice'", {}):
+                size += sum(map(size_of, dict(row).values()))
+    return size
+
+
+async def grown(application: Application) -> tuple[int, int]:
+    """The bytes of all of Alice's rows, and those that are counted."""
+    rows = await rows_of(application, *(one for one in registry.TENANT if one not in UNCOUNTED))
+    async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
+        (row,) = await raw.fetch(
+            "SELECT stored_bytes, documents FROM namespaces WHERE namespace = 'alice'", {}
+        )
+    return rows, int(row["stored_bytes"]) + ITEM_BYTES * int(row["documents"])
+
+
+async def stored(running: Running, text: str, **given: object) -> None:
+    submission = Submission(text, "life", **given)  # type: ignore[arg-type]
+    await running.application.services.ingest.remember(context(running.application), submission)
+
+
+async def short_paragraphs(running: Running, _: Wire) -> None:
+    await stored(running, "\n\n".join("abcdefghij"[n % 10] for n in range(7_000)))
+
+
+async def short_items(running: Running, _: Wire) -> None:
+    await stored(running, "\n".join("- a" for _ in range(1_000)))
+
+
+async def short_turns(running: Running, _: Wire) -> None:
+    await stored(running, "\n".join("User: a\nBot: b" for _ in range(500)))
+
+
+async def short_texts(running: Running, _: Wire) -> None:
+    for number in range(30):
+        await stored(running, chr(0x4E00 + number), idempotency_key=f"k{number}")
+
+
+async def labelled_texts(running: Running, wire: Wire) -> None:
+    for number in range(5):
+        body = {
+            "text": " ".join(f"I like fig {number} {n}." for n in range(10)),
+            "tags": list(TAGS),
+            "metadata": METADATA,
+        }
+        answer = await wire.http.post("/v1/memories", json=body)
+        assert answer.status_code == 202, answer.text
+
+
+async def metadata_of_messages(_: Running, wire: Wire) -> None:
+    for number in range(4):
+        await wire.task(
+            {"data": {"text": f"hi {number}", "topic": "life"}, "metadata": {"a": "x" * 50_000}},
+            metadata={"anything": "y" * 300_000},
+            extensions=["https://example.com/" + "z" * 50_000],
+        )
+
+
+async def unclear_answers(running: Running, wire: Wire) -> None:
+    task = await asking(running, wire)
+    for _ in range(30):
+        await wire.task({"text": "hm"}, taskId=task["id"])
+        body = {"resolution": "hm"}
+        assert (await wire.http.post(f"/a2a/{task['id']}/resume", json=body)).status_code == 200
+
+
+async def dry_runs(running: Running, wire: Wire) -> None:
+    await stored(running, "User: I live in Lisbon.")
+    await drained(running.application)
+    for _ in range(3):
+        await wire.task({"data": {"text": TOWNS, "topic": "life", "dry_run": True}})
+        await drained(running.application)
+
+
+HOSTILE: dict[str, Callable[[Running, Wire], Awaitable[None]]] = {
+    one.__name__: one
+    for one in (
+        short_paragraphs,
+        short_items,
+        short_turns,
+        short_texts,
+        labelled_texts,
+        metadata_of_messages,
+        unclear_answers,
+        dry_runs,
+    )
+}
+
+
+async def asking(running: Running, wire: Wire) -> Json:
+    """A task that asks as much as a task may."""
+    await stored(running, "User: I live in Lisbon.")
+    await drained(running.application)
+    task = await wire.task({"data": {"text": TOWNS, "topic": "life", "policy": "ask"}})
+    await drained(running.application)
+    return await wire.result("GetTask", id=task["id"])
+
+
+@pytest.fixture
+async def wire(running: Running) -> AsyncIterator[Wire]:
+    async with running.http(await running.token()) as http:
+        yield Wire(http)
+
+
+@pytest.fixture
+async def running(serve: Serve) -> AsyncIterator[Running]:
+    async with serve(worker_jobs=0) as one:
+        yield one
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_the_database_grows_by_no_more_than_is_counted(
+    running: Running, wire: Wire, name: str
+) -> None:
+    """Control: something is kept, and counted."""
+    rows_before, counted_before = await grown(running.application)
+    await HOSTILE[name](running, wire)
+    await drained(running.application)
+    rows, counted = await grown(running.application)
+    rows, counted = rows - rows_before, counted - counted_before
+
+    print(f"{name}: {rows} bytes of rows, {counted} counted, {rows / max(counted, 1):.1f}")
+    assert counted > 0
+    assert rows <= ROWS_PER_BYTE * counted
+
+
+async def test_an_answer_that_is_not_understood_leaves_a_line(running: Running, wire: Wire) -> None:
+    """Neither the questions again nor an event. Control: what is understood is an event."""
+    task = await asking(running, wire)
+    application = running.application
+
+    async def events() -> int:
+        async with application.store.transaction(ALICE, write=False) as tx:
+            return len(await tx.tasks.events(task["id"], 0))
+
+    await wire.task({"text": "hm"}, taskId=task["id"])
+    before, events_before = await rows_of(application, "runs", "run_events"), await events()
+    for _ in range(5):
+        # Each is told something else.
+        await wire.task({"data": {"resolutions": []}}, taskId=task["id"])
+        unclear = await wire.task({"text": "hm"}, taskId=task["id"])
+    grown_by = await rows_of(application, "runs", "run_events") - before
+    same = await events()
+    await wire.task({"text": "1: keep_new"}, taskId=task["id"])
+
+    assert "problem" in unclear["status"]["message"]["parts"][1]["data"]
+    assert grown_by < 10 * 1_500
+    assert same == events_before
+    assert await events() == events_before + 1
+
+
+async def test_a_task_asks_so_much_at_once_and_the_rest_behind_it(serve: Serve) -> None:
+    async with (
+        serve(worker_jobs=0, task_questions_max=7) as running,
+        running.http(await running.token()) as http,
+    ):
+        wire = Wire(http)
+        task = await asking(running, wire)
+        rounds = []
+        while task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED":
+            asked = task["status"]["message"]["parts"][1]["data"]["contradictions"]
+            rounds.append(len(asked))
+            await wire.task({"text": "keep_existing"}, taskId=task["id"])
+            await drained(running.application)
+            task = await wire.result("GetTask", id=task["id"])
+
+    assert rounds == [7, 7, 7, 5]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_task_grows_to_its_limit_and_can_still_be_ended(serve: Serve) -> None:
+    """Control: the first answer is taken."""
+    async with (
+        serve(worker_jobs=0, task_bytes_max=200_000) as running,
+        running.http(await running.token()) as http,
+    ):
+        wire = Wire(http)
+        task = await asking(running, wire)
+        first = await wire.answer(
+            "SendMessage", message=message({"text": "hm" * 20_000}, taskId=task["id"])
+        )
+        faults = [
+            await wire.answer(
+                "SendMessage", message=message({"text": "hm" * 20_000}, taskId=task["id"])
+            )
+            for _ in range(5)
+        ]
+        size = await rows_of(running.application, "runs", "run_events")
+        ended = await wire.result("CancelTask", id=task["id"])
+
+    assert "error" not in first.json()
+    assert "LIMIT_REACHED" in faults[-1].text
+    assert size < 210_000
+    assert ended["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_full_namespace_can_end_what_it_has_begun(serve: Serve) -> None:
+    """An answer of some length has no room any more; a choice has, and so has the end."""
+    async with serve(worker_jobs=0) as running, running.http(await running.token()) as http:
+        wire = Wire(http)
+        task = await asking(running, wire)
+        _, full = await grown(running.application)
+    async with (
+        serve(worker_jobs=0, namespace_bytes_max=full) as running,
+        running.http(await running.token()) as http,
+    ):
+        wire = Wire(http)
+        other = await wire.answer("SendMessage", message=message({"text": "I ski."}))
+        long = await wire.answer(
+            "SendMessage", message=message({"text": "hm" * 20_000}, taskId=task["id"])
+        )
+        ended = await wire.result("CancelTask", id=task["id"])
+
+    assert "QUOTA_EXCEEDED" in other.text
+    assert "QUOTA_EXCEEDED" in long.text
+    assert ended["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_history_shows_its_newest_messages(running: Running, wire: Wire) -> None:
+    task = await asking(running, wire)
+    for number in range(15):
+        await wire.task({"text": f"hm {number}"}, taskId=task["id"])
+    shown = await wire.result("GetTask", id=task["id"])
+    all_of_it = await wire.result("GetTask", id=task["id"], historyLength=100)
+
+    assert len(shown["history"]) == 20
+    assert len(all_of_it["history"]) == 31
+    assert shown["history"] == all_of_it["history"][-20:]
+
+
+async def test_a_page_of_tasks_has_so_many_bytes(running: Running, wire: Wire) -> None:
+    """Control: all of them are on the pages that follow."""
+    text = "We had a long day. " * 13_000
+    ids = {(await wire.task({"data": {"text": f"{n} {text}"}}))["id"] for n in range(8)}
+    pages, found, token = 0, set(), ""
+    while pages == 0 or token:
+        page = await wire.result("ListTasks", historyLength=0, pageToken=token)
+        found |= {one["id"] for one in page["tasks"]}
+        pages, token = pages + 1, page["nextPageToken"]
+
+    assert 1 < pages < 8
+    assert found == ids
+
+
+async def test_a_text_falls_into_so_many_passages_at_most(serve: Serve) -> None:
+    """Whoever takes it. Control: one less is taken."""
+    items = "\n".join("- a" for _ in range(101))
+    async with (
+        serve(worker_jobs=0, text_passages_max=100) as running,
+        running.http(await running.token()) as http,
+    ):
+        wire = Wire(http)
+        await stored(running, items.removesuffix("\n- a"))
+        with pytest.raises(TextTooLong):
+            await stored(running, items)
+        task = await wire.answer("SendMessage", message=message({"text": items}))
+
+    assert "TEXT_TOO_LONG" in task.text
+
+
+@pytest.mark.usefixtures("wire")
+async def test_very_short_paragraphs_are_joined(running: Running) -> None:
+    """A turn for 30,000 letters would have a row and a vector each. Control: some stay apart."""
+    await stored(running, "\n\n".join("a" for _ in range(100)), idempotency_key="few")
+    few = await rows_of_table(running.application, "turns")
+    await stored(running, "\n\n".join("abcdefghij"[n % 10] for n in range(30_000)))
+
+    assert few == 100
+    assert await rows_of_table(running.application, "turns") < few + 90_000 / 1_000
+    assert await rows_of_table(running.application, "documents") < few + 90_000 / 300
+
+
+async def rows_of_table(application: Application, table: str) -> int:
+    async with application.store.driver.transaction(namespace=ALICE, write=False) as raw:
+        rows = await raw.fetch(f"SELECT 1 FROM {table} WHERE namespace = 'alice'", {})
+    return len(rows)
+
+
+@pytest.mark.usefixtures("wire")
+async def test_a_text_is_read_once_for_all_of_its_vectors(running: Running) -> None:
+    """And not once for each batch. Control: all passages have vectors."""
+    await stored(running, "\n".join(f"User: a{n}\nBot: b{n}" for n in range(600)))
+    turns = await rows_of_table(running.application, "turns")
+    with counted(running.application) as counts:
+        await drained(running.application)
+
+    assert await rows_of_table(running.application, "embeddings") >= turns == 1_200
+    # The extraction reads it once, and the vectors do; then what has none is looked for.
+    assert counts.read[False] <= 4 * turns
+
+
+@pytest.mark.usefixtures("wire")
+async def test_turns_that_overlap_are_not_taken_in(running: Running) -> None:
+    """They would be kept, and found, as often as they overlap. Control: as they were written."""
+    await stored(running, "Ana: I like figs.\nBen: I like plums.\nAna: So be it.")
+    file = await exported(running.application)
+    lines = [json.loads(line) for line in file.splitlines()]
+    (episode,) = [one for one in lines if one["kind"] == "episode"]
+    for turn in episode["turns"]:
+        turn["start"], turn["end"] = 0, len(episode["text"])
+    hostile = sealed(*lines[:-1])
+
+    await taken_in(running.application, file, BOB)
+    with pytest.raises(ExportDamaged):
+        await taken_in(running.application, hostile, Namespace("carl"))
