@@ -84,6 +84,7 @@ class Calls:
             caller.accessor,
             read_only=operation.read_only,
         )
+        entry.bearer = caller.token.bearer if caller.token else None
         try:
             caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
             audit.check(entry)

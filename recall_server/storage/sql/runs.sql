@@ -51,6 +51,17 @@ WHERE namespace = :namespace
   AND changed_at >= :since
   AND {{task_scope}}
 
+-- query: unfinished_runs
+-- any scope: what a token began ends with it
+SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
+  AND state IN ('submitted', 'working', 'input-required')
+ORDER BY id LIMIT :limit
+
+-- query: count_of_unfinished_runs
+-- any scope: as above
+SELECT count(*) AS runs FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
+  AND state IN ('submitted', 'working', 'input-required')
+
 -- query: delete_run
 DELETE FROM runs WHERE namespace = :namespace AND id = :id RETURNING stored_bytes
 
