@@ -120,6 +120,8 @@ class Calls:
         entry.counts.clear()
         entry.details.clear()
         _log(entry)
+        if entry.written:
+            return  # what failed is the wait for what it has begun
         if isinstance(error, AuditUnavailable):
             return  # nothing can be recorded; the log has said why, once
         try:
