@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -49,6 +49,7 @@ class Lane:
     served: str = ""
     running: Counter[Namespace] = field(default_factory=Counter)
     wakes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    resting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def full(self) -> list[Namespace]:
         """The namespaces that have their share."""
@@ -138,9 +139,11 @@ class Worker:
         lane.wake()  # wake the next idle loop, so that it stops too
 
     async def _rest(self, lane: Lane) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.poll_s):
-                await lane.wakes.acquire()
+        # Pushes are rare: one idle loop polls for all, and the next one when that has found one.
+        async with lane.resting if lane.pushes else nullcontext():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.poll_s):
+                    await lane.wakes.acquire()
 
     async def run_once(self) -> bool:
         """Claim and run one job of any lane; False if none is due."""

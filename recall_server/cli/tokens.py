@@ -252,8 +252,9 @@ async def not_before(
 
 
 def _print_ended(entry: AuditEntry) -> None:
-    ended = [f"{name.replace('_', ' ')}: {entry.counts[name]}" for name in COUNTED]
-    typer.echo(f"Ended with it: {', '.join(ended)}.")
+    ended = [f"{entry.counts[name]} {name.replace('_', ' ')}" for name in COUNTED]
+    if any(entry.counts[name] for name in COUNTED):
+        typer.echo(f"Ended with it: {', '.join(ended)}.")
 
 
 def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:

@@ -36,9 +36,9 @@ class Ending:
             return lambda: None
         now = self.runtime.now()
         entry.counts["push_configs"] = await tx.pushes.remove_of(tokens)
-        entry.counts["jobs"] = await tx.jobs.end_of(tokens, TOKEN_REVOKED, now)
         tasks, entry.counts["tasks"] = await self._cancel(tx, tokens)
         entry.ids += [task.id for task in tasks]
+        entry.counts["jobs"] = await tx.jobs.end_of(tokens, TOKEN_REVOKED, now)
         if entry.counts["tasks"] > len(tasks):
             await tx.jobs.add(self.runtime.new_id("job"), END, {"tokens": tokens}, now)
         return lambda: self._notify(entry, tasks)

@@ -101,7 +101,8 @@ WHERE kind = :kind AND state IN ('queued', 'failed') AND error_code = 'MODEL_KEY
 -- query: end_jobs_of
 -- A holder of one of them is fenced: nothing of what it does for it holds.
 UPDATE operations SET state = 'failed', finished_at = :now, error_code = :code
-WHERE namespace = :namespace AND accessor IN (:tokens...) AND state IN ('queued', 'processing')
+WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0 AND namespace = :namespace
+  AND state IN ('queued', 'processing') AND accessor IN (:tokens...)
 RETURNING id
 
 -- query: bury_job

@@ -141,7 +141,7 @@ class TaskTable(BoundTable):
         return rows[0]["id"] if rows else None
 
     async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
-        """The tasks of these tokens that have not ended: some, and how many there are."""
+        """The tasks of these tokens that have not ended: some, locked, and how many there are."""
         named = {"tokens": list(tokens)}
         counted = await self._bound.fetch("count_of_unfinished_runs", **named)
         rows = await self._bound.fetch("unfinished_runs", limit=limit, **named)
