@@ -91,7 +91,7 @@ def codes() -> dict[str, type[errors.RecallError] | None]:
 
     below(errors.RecallError)
     # Given to a job whose worker died five times: nobody raises it.
-    return found | {"WORKER_LOST": None}
+    return found | {"TOKEN_REVOKED": None, "WORKER_LOST": None}
 
 
 def status_of(kind: type[errors.RecallError]) -> int:

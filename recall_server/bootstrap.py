@@ -42,6 +42,7 @@ from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.consolidate import Consolidate
+from recall_server.services.tasks.ending import END, Ending
 from recall_server.services.tasks.merge import Merging
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent
 from recall_server.services.tasks.tasks import Tasks
@@ -52,7 +53,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
-from recall_server.services.transfer.export import Export
+from recall_server.services.transfer.export import Export, Shares
 from recall_server.services.transfer.importing import Import
 from recall_server.storage import driver_for
 from recall_server.storage.driver import TimeLimits
@@ -60,7 +61,7 @@ from recall_server.storage.migrations import migrate, read
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.erasure import PURGE
 from recall_server.storage.tables.tasks import PUSH
-from recall_server.worker import Worker
+from recall_server.worker import Lane, Worker
 
 
 @asynccontextmanager
@@ -86,6 +87,7 @@ async def open_application(
         random_bytes,
         wake=lambda: worker.wake(),  # noqa: PLW0108  # it is built after those that wake it
         lease=timedelta(seconds=settings.lease_s),
+        wake_pushes=lambda: worker.wake(pushes=True),
     )
     factories.refuse_lost(settings)
     async with AsyncExitStack() as stack:
@@ -96,7 +98,6 @@ async def open_application(
         identity = Identity(store, now, issuers)
         stack.push_async_callback(identity.close)
         audience = settings.canonical_url or f"urn:recall:{key.kid}"
-        delegation = Delegation(store, runtime, key, audience)
         chosen = extractor or factories.extractor(settings)
         stack.push_async_callback(chosen.close)
         model_keys = ModelKeys(store, now, EXTRACT)
@@ -132,11 +133,16 @@ async def open_application(
             redaction,
             budget,
         )
-        embedding = Embedding(store, runtime, vectors)
-        receipts = Receipts(key)
+        embedding, receipts = Embedding(store, runtime, vectors), Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
         purge = Purge(store, runtime, receipts, ledger, eraser, supervisor)
-        webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
+        webhook = Webhook(
+            allowed=settings.push_allowed_hosts,
+            timeout_s=settings.push_timeout_s,
+            lookup_s=settings.push_lookup_s,
+            lookups=settings.push_lookups,
+            tenant_lookups=settings.namespace_push_lookups,
+        )
         stack.push_async_callback(webhook.close)
         push = Push(
             store,
@@ -181,6 +187,8 @@ async def open_application(
             settings.task_messages_max,
             settings.answer_bytes_max,
         )
+        ending = Ending(store, runtime, transitions)
+        delegation = Delegation(store, runtime, key, audience, ending.end)
         worker = Worker(
             store,
             {
@@ -190,6 +198,7 @@ async def open_application(
                 CONSOLIDATE: consolidate.work,
                 EXPIRE: tasks.expire,
                 DISCARD: tasks.discard,
+                END: ending.work,
                 PUSH: push.deliver,
                 PUSH_END: push.end,
                 PURGE: purge.work,
@@ -198,7 +207,18 @@ async def open_application(
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
             supervisor,
             poll_s=settings.worker_poll_s,
-            jobs_at_once=settings.worker_jobs,
+            lanes=(
+                Lane(
+                    pushes=False,
+                    slots=settings.worker_jobs,
+                    per_namespace=settings.namespace_worker_jobs,
+                ),
+                Lane(
+                    pushes=True,
+                    slots=settings.push_jobs if settings.worker_jobs else 0,
+                    per_namespace=settings.namespace_push_jobs,
+                ),
+            ),
             on_give_up={CONSOLIDATE: consolidate.give_up},
         )
         yield Application(
@@ -212,6 +232,7 @@ async def open_application(
                     audit.begin,
                     timedelta(days=settings.token_days),
                     JwtVerifier(delegation, identity),
+                    ending.end,
                 ),
                 audit=audit,
                 checkpoints=checkpoints,
@@ -220,7 +241,14 @@ async def open_application(
                 embedding=embedding,
                 erase=Erase(store, runtime, receipts, ledger, digests, eraser),
                 export=Export(
-                    store, reads, now, key.kid, len(read(shipped("migrations"), store.engine))
+                    store,
+                    reads,
+                    now,
+                    key.kid,
+                    len(read(shipped("migrations"), store.engine)),
+                    Shares(
+                        settings.exports_at_once, settings.export_reader_s, settings.turn_wait_s
+                    ),
                 ),
                 importing=Import(
                     store,

@@ -178,6 +178,13 @@ class Settings(BaseSettings):
         "private or without TLS, separated by commas",
     )
     push_timeout_s: float = Field(15.0, gt=0, le=60, description="seconds for one push")
+    push_lookup_s: float = Field(
+        5.0, gt=0, description="seconds of these to look up the name of a receiver"
+    )
+    push_lookups: int = Field(8, ge=1, description="names of receivers that are looked up at once")
+    namespace_push_lookups: int = Field(
+        2, ge=1, description="of these, of one namespace; always fewer than all of several"
+    )
     mask_secrets: bool = Field(
         default=True, description="write over keys, tokens and passwords before a text is kept"
     )
@@ -199,6 +206,15 @@ class Settings(BaseSettings):
         600.0,
         gt=0,
         description="seconds for one export, in which the database keeps what is overwritten",
+    )
+    exports_at_once: int = Field(
+        3, ge=1, description="exports that are made at once, one of each namespace"
+    )
+    export_reader_s: float = Field(
+        5.0,
+        gt=0,
+        description="seconds that an export waits for its reader in all, where other namespaces "
+        "wait for their turn",
     )
     drain_s: float = Field(5.0, ge=0, description="seconds to finish open calls when stopping")
     token_calls_per_minute: int = Field(
@@ -272,7 +288,16 @@ class Settings(BaseSettings):
     forget_days: float = Field(
         30.0, ge=0, description="days for which a forgotten memory can be restored"
     )
-    worker_jobs: int = Field(4, ge=0, description="jobs at once in this process; 0: none")
+    worker_jobs: int = Field(5, ge=0, description="jobs at once in this process; 0: none")
+    namespace_worker_jobs: int = Field(
+        4, ge=1, description="of these, of one namespace; always fewer than all of several"
+    )
+    push_jobs: int = Field(
+        8, ge=1, description="deliveries of pushes at once, beside the jobs, in a process with jobs"
+    )
+    namespace_push_jobs: int = Field(
+        2, ge=1, description="of these, of one namespace; always fewer than all of several"
+    )
     worker_poll_s: float = Field(1.0, gt=0, description="seconds between looks for jobs")
     lease_s: float = Field(
         180.0,

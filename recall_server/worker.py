@@ -1,10 +1,12 @@
 """Runs leased jobs of all namespaces in turn, with retries, back-off and a final failure."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -18,6 +20,7 @@ from recall_server.domain.errors import (
     Stale,
     Unavailable,
 )
+from recall_server.domain.namespace import Namespace
 from recall_server.domain.task import Job
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.driver import Holder
@@ -37,10 +40,34 @@ WAIT_MAX = timedelta(hours=1)
 
 
 @dataclass(eq=False)
+class Lane:
+    """Slots for the deliveries of pushes, or for all other jobs. One namespace has at most
+    `per_namespace` of them, and where there are several, never all.
+    """
+
+    pushes: bool
+    slots: int
+    per_namespace: int
+    served: str = ""
+    running: Counter[Namespace] = field(default_factory=Counter)
+    wakes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    resting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def full(self) -> list[Namespace]:
+        """The namespaces that have their share."""
+        share = max(1, min(self.per_namespace, self.slots - 1))
+        return [one for one, jobs in self.running.items() if jobs >= share]
+
+    def wake(self) -> None:
+        if self.wakes.locked():
+            self.wakes.release()
+
+
+@dataclass(eq=False)
 class Worker:
-    """Runs several jobs at once; each namespace gets one before any gets a second. `on_give_up`: by
-    kind of job, what to do in the transaction that gives it up; it returns what to do after the
-    commit.
+    """Runs several jobs at once, in lanes; each namespace gets one before any gets a second.
+    `on_give_up`: by kind of job, what to do in the transaction that gives it up; it returns what to
+    do after the commit.
     """
 
     store: Store
@@ -49,39 +76,41 @@ class Worker:
     entry: Callable[[Job, str], AuditEntry]
     supervisor: Supervisor
     poll_s: float
-    jobs_at_once: int
+    lanes: Sequence[Lane]
     on_give_up: Mapping[str, GiveUpHandler] = field(default_factory=dict)
-    _served: str = ""
     _claiming: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _wakes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     _stopping: bool = False
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _holder: Holder = field(default_factory=Holder)
 
-    def wake(self) -> None:
+    def wake(self, *, pushes: bool = False) -> None:
         """Make one idle loop look for a job now instead of at the next poll."""
-        if self._wakes.locked():
-            self._wakes.release()
+        for lane in self.lanes:
+            if lane.pushes is pushes:
+                lane.wake()
 
     def stop(self) -> None:
         """Finish running jobs and claim no more."""
         self._stopping = True
         self._ending.set()
-        self.wake()
+        for lane in self.lanes:
+            lane.wake()
 
     async def run(self) -> None:
         """Work until `stop`. If cancelled, release all jobs."""
         async with self.store.driver.holding() as self._holder, asyncio.TaskGroup() as group:
             group.create_task(self.supervisor.keep("worker", self._watch))
-            for _ in range(self.jobs_at_once):
-                group.create_task(self.supervisor.keep("worker", self._loop))
+            for lane in self.lanes:
+                for _ in range(lane.slots):
+                    group.create_task(self.supervisor.keep("worker", partial(self._loop, lane)))
 
     async def _watch(self) -> None:
         """Take jobs back from processes that have ended, at once and from then on."""
         while not self._stopping:
             try:
                 if await self.take_back():
-                    self.wake()
+                    for lane in self.lanes:
+                        lane.wake()
             except Unavailable as error:
                 log.warning("worker_delayed", code=error.code)
             with suppress(TimeoutError):
@@ -100,43 +129,62 @@ class Worker:
                 await tx.jobs.end_leases(holder, self.runtime.now())
         return len(gone)
 
-    async def _loop(self) -> None:
+    async def _loop(self, lane: Lane) -> None:
         busy = True
         while not self._stopping:
             try:
-                busy = await self.run_once(backlog=busy)
+                busy = await self._run_one(lane, backlog=busy)
             except Unavailable as error:
                 log.warning("worker_delayed", code=error.code)
                 busy = False
             if not busy and not self._stopping:
-                await self._rest()
-        self.wake()  # wake the next idle loop, so that it stops too
+                await self._rest(lane)
+        lane.wake()  # wake the next idle loop, so that it stops too
 
-    async def _rest(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.poll_s):
-                await self._wakes.acquire()
+    async def _rest(self, lane: Lane) -> None:
+        # Pushes are rare: one idle loop polls for all, and the next one when that has found one.
+        async with lane.resting if lane.pushes else nullcontext():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.poll_s):
+                    await lane.wakes.acquire()
 
-    async def run_once(self, *, backlog: bool = False) -> bool:
+    async def run_once(self) -> bool:
+        """Claim and run one job of any lane; False if none is due."""
+        for lane in self.lanes:
+            if await self._run_one(lane):
+                return True
+        return False
+
+    async def _run_one(self, lane: Lane, *, backlog: bool = False) -> bool:
         """Claim and run one job; False if none is due. With `backlog` (the last look found one),
         wake another idle loop, as there may be more.
         """
         async with self._claiming:
-            job = await self._claim()
-        if job is None:
-            return False
+            job = await self._claim(lane)
+            if job is None:
+                return False
+            lane.served = job.namespace
+            lane.running[job.namespace] += 1
         if backlog:
-            self.wake()
-        await self._run(job)
+            lane.wake()
+        try:
+            await self._run(job)
+        finally:
+            lane.running[job.namespace] -= 1
+            lane.running += Counter()  # drop those without any
         return True
 
-    async def _claim(self) -> Job | None:
+    async def _claim(self, lane: Lane) -> Job | None:
         now = self.runtime.now()
         async with self.store.transaction(None) as tx:
-            job = await tx.jobs.claim(self._served, now, now + self.runtime.lease, self._holder.id)
-        if job is not None:
-            self._served = job.namespace
-        return job
+            return await tx.jobs.claim(
+                lane.served,
+                now,
+                now + self.runtime.lease,
+                self._holder.id,
+                pushes=lane.pushes,
+                full=lane.full(),
+            )
 
     async def _run(self, job: Job) -> None:
         if job.failures >= FAILURES_MAX:

@@ -84,6 +84,7 @@ class Calls:
             caller.accessor,
             read_only=operation.read_only,
         )
+        entry.bearer = caller.token.bearer if caller.token else None
         try:
             caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
             audit.check(entry)
@@ -119,6 +120,8 @@ class Calls:
         entry.counts.clear()
         entry.details.clear()
         _log(entry)
+        if entry.written:
+            return  # what failed is the wait for what it has begun
         if isinstance(error, AuditUnavailable):
             return  # nothing can be recorded; the log has said why, once
         try:

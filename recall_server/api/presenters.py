@@ -20,6 +20,7 @@ from recall_server.services.erasure.erase import Erased
 from recall_server.services.memory.ingest import Extracted
 from recall_server.services.search.recall import Counts, Found, History, Page
 from recall_server.services.tasks.tasks import OpenQuestion
+from recall_server.storage.tables.tasks import PushConfig
 
 Json = dict[str, Any]
 
@@ -277,6 +278,16 @@ def token(one: TokenInfo) -> Json:
         "uses_left": one.uses_left,
         "last_used_at": moment(one.last_used_at),
         "revoked_at": moment(one.revoked_at),
+    }
+
+
+def push_config(one: PushConfig) -> Json:
+    return {
+        "id": one.id,
+        "url": one.url,
+        "scheme": one.scheme,
+        "set_by": one.bearer and one.bearer.name,
+        "set_at": moment(one.created_at),
     }
 
 

@@ -20,10 +20,12 @@ from recall_server.cli.shared import (
     print_table,
     with_application,
 )
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import namespace
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
+from recall_server.services.tasks.ending import COUNTED
 
 app = typer.Typer(help="List, inspect, rotate and revoke tokens.", no_args_is_help=True)
 
@@ -197,6 +199,7 @@ async def revoke(
         context = begin(built, ns, operations.tokens.REVOKE_CHILD)
         await services.delegation.revoke(context, parent, jti)
         typer.echo(f"Revoked {accessor} of {ns}.")
+        _print_ended(context.entry)
         return
     info = await services.access.find(accessor)
     context = begin(built, info.namespace, operations.tokens.REVOKE_TOKEN)
@@ -210,6 +213,7 @@ async def revoke(
         typer.echo(f"{accessor} {owner} was revoked before, and all that it issued.")
     for one in revoked:
         typer.echo(f"Revoked {one} {owner}.")
+    _print_ended(context.entry)
 
 
 @app.command()
@@ -245,6 +249,12 @@ async def not_before(
     entry = begin(built, ns, operations.tokens.TOKENS_NOT_BEFORE).entry if ns else None
     since = await services.access.not_before(ns, moment, entry=entry)
     typer.echo(f"Tokens of {ns or 'all namespaces'} made before {since.isoformat()} are refused.")
+
+
+def _print_ended(entry: AuditEntry) -> None:
+    ended = [f"{entry.counts[name]} {name.replace('_', ' ')}" for name in COUNTED]
+    if any(entry.counts[name] for name in COUNTED):
+        typer.echo(f"Ended with it: {', '.join(ended)}.")
 
 
 def _print_new(token: str, info: TokenInfo, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Bearer
 
 
 class Outcome(StrEnum):
@@ -34,6 +35,7 @@ class AuditEntry:
     one. `ends_caller`: the operation may revoke the token of its caller and has checked that the
     token was valid.
     `read_only`: the operation changes nothing, so its record is written behind the reply.
+    `bearer` is the token of the caller, with which what the operation begins ends.
     `memories_shown` and `turns_shown` are the accesses that a search counts.
     """
 
@@ -54,5 +56,11 @@ class AuditEntry:
     written: bool = False
     ends_caller: bool = False
     read_only: bool = False
+    bearer: Bearer | None = None
     memories_shown: list[str] = field(default_factory=list)
     turns_shown: list[str] = field(default_factory=list)
+
+    @property
+    def began_by(self) -> str | None:
+        """The name of the caller's token, for what it begins."""
+        return self.bearer.name if self.bearer else self.accessor

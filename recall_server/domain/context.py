@@ -39,13 +39,14 @@ class Context:
 @dataclass(frozen=True)
 class Runtime:
     """The clock, the random source and the worker of a process: `wake` makes the worker look for
-    jobs now, and `lease` is how long it holds one.
+    jobs now, `wake_pushes` for pushes to deliver, and `lease` is how long it holds one.
     """
 
     now: Callable[[], datetime]
     random_bytes: Callable[[int], bytes]
     wake: Callable[[], None]
     lease: timedelta
+    wake_pushes: Callable[[], None] = lambda: None
 
     def new_id(self, prefix: str) -> str:
         return new_id(prefix, self.now(), self.random_bytes(10))

@@ -267,7 +267,7 @@ class Task(_Strict):
     id: TaskId
     context_id: Text
     state: Label
-    accessor: Label | None
+    accessor: Text | None
     created_at: Moment
     changed_at: Moment
     expires_at: Moment | None

@@ -226,6 +226,23 @@ class Signed:
 
 
 @dataclass(frozen=True)
+class Bearer:
+    """A token, as what it began carries it: `name` is its accessor, with its id where it is a JWT.
+    It was made at `since` at the latest, and ends at `until`, where no table says when.
+    """
+
+    name: str
+    since: datetime
+    until: datetime | None = None
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The accessor that a table may hold, and the id of a JWT."""
+        accessor, _, jti = self.name.partition("/")
+        return accessor, jti
+
+
+@dataclass(frozen=True)
 class TokenInfo:
     """All that is known of a token but its secret; `accessor` names it everywhere.
 
@@ -248,6 +265,15 @@ class TokenInfo:
     refused_at: datetime | None = None
     not_before: datetime | None = None
     signed: Signed | None = None
+
+    @property
+    def bearer(self) -> Bearer:
+        if self.signed is None:
+            return Bearer(self.accessor, self.created_at)
+        # The accessor of a child of ours has its id, that of an identity provider's token has not.
+        owner = self.accessor.partition("/")[0]
+        name = "/".join(filter(None, (owner, self.signed.jti)))
+        return Bearer(name, self.created_at, self.expires_at)
 
     def refusal(self, now: datetime) -> Refusal | None:
         """Why it may not be used at `now`; None where it may."""

@@ -15,6 +15,8 @@ from recall_server.domain.memory import Memory
 
 PERSON = "person"
 """The extractor's name of a memory that a person wrote as the answer to a question."""
+EXPIRY = "expiry"
+"""`decided_by` of a question that nobody answered in time."""
 
 
 class Choice(StrEnum):

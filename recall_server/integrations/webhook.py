@@ -9,7 +9,9 @@ import math
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import (
@@ -20,10 +22,12 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+from typing import Any
 
 import httpx2
 
 from recall_server.domain.errors import Invalid, PushFailed, PushUrlRefused
+from recall_server.domain.fair_semaphore import FairSemaphore
 
 Address = IPv4Address | IPv6Address
 
@@ -168,12 +172,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Request:
-    """`read_max`: bytes of the answer's body to read; 0 leaves it unread."""
+    """`read_max`: bytes of the answer's body to read; 0 leaves it unread. `before` is awaited once
+    the receiver is connected to, before anything is sent.
+    """
 
     method: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     read_max: int = 0
+    before: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +199,8 @@ class _Target:
 class Webhook:
     """One request at a time, within `timeout_s` from the lookup to the end of the answer.
 
+    Names are looked up apart from all other work, `lookups` at once, of one tenant `tenant_lookups`
+    at most, each within `lookup_s`: a name server that does not answer holds up its own tenant.
     `allowed` may be reached although it is private or uses plain HTTP: see `Exempt`. `tls` verifies
     certificates; by default the system's trust store.
     """
@@ -201,16 +210,22 @@ class Webhook:
         *,
         allowed: Sequence[str] = (),
         timeout_s: float = 15.0,
+        lookup_s: float = 5.0,
+        lookups: int = 8,
+        tenant_lookups: int = 2,
         resolve: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.timeout_s = timeout_s
+        self._lookup_s = lookup_s
+        self._slots = FairSemaphore(lookups, per_key=min(tenant_lookups, max(1, lookups - 1)))
+        self._lookups: set[asyncio.Future[Sequence[str]]] = set()
         self._exempt = Exempt(allowed)
         self._resolve = resolve or _resolved
         self._tls = tls
         self._transport: httpx2.AsyncHTTPTransport | None = None
 
-    async def check_url(self, url: str) -> None:
+    async def check_url(self, url: str, *, tenant: Hashable = None) -> None:
         """Raise `PushUrlRefused` if `url`, as its name resolves now, is not allowed.
 
         An unknown name and a private one get the same message: the answer must not reveal internal
@@ -219,17 +234,26 @@ class Webhook:
         target = _target(url)
         try:
             async with asyncio.timeout(self.timeout_s):
-                await self._addresses(target)
+                await self._addresses(target, tenant)
         except (OSError, UnicodeError):  # a TimeoutError is an OSError
             raise PushUrlRefused from None
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send `body` and return the answer, whatever its status; its body is not read.
+    async def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        tenant: Hashable = None,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """Send `body` and return the answer, whatever its status; its body is not read. `before` is
+        awaited when only sending is left: what it raises is raised, and nothing was sent.
 
         Raises `PushUrlRefused` if the name now resolves to a forbidden address, and `PushFailed` if
         there is no answer.
         """
-        return await self._asked(url, _Request("POST", headers, body))
+        return await self._asked(url, _Request("POST", headers, body, before=before), tenant)
 
     async def get(self, url: str, bytes_max: int) -> Answer:
         """Return the answer of `url`, with the body if the status is 200. Raises as `post` does,
@@ -237,11 +261,11 @@ class Webhook:
         """
         return await self._asked(url, _Request("GET", read_max=bytes_max))
 
-    async def _asked(self, url: str, request: _Request) -> Answer:
+    async def _asked(self, url: str, request: _Request, tenant: Hashable = None) -> Answer:
         target = _target(url)
         try:
             async with asyncio.timeout(self.timeout_s):
-                addresses = await self._addresses(target)
+                addresses = await self._addresses(target, tenant)
                 return await self._sent(target, addresses[:ADDRESSES_MAX], request)
         except TimeoutError:
             raise PushFailed("The receiver did not answer in time.") from None
@@ -251,6 +275,8 @@ class Webhook:
             raise PushFailed("The receiver cannot be reached or does not speak HTTP.") from error
 
     async def close(self) -> None:
+        for lookup in self._lookups:
+            lookup.cancel()
         if self._transport is not None:
             await self._transport.aclose()
 
@@ -267,13 +293,29 @@ class Webhook:
             )
         return self._transport
 
-    async def _addresses(self, target: _Target) -> Sequence[Address]:
+    async def _looked_up(self, target: _Target, tenant: Hashable) -> Sequence[str]:
+        async with asyncio.timeout(self._lookup_s):
+            await self._slots.acquire(tenant)
+            lookup = asyncio.ensure_future(self._resolve(target.name, target.port))
+            self._lookups.add(lookup)
+
+            def over(_: object) -> None:
+                self._lookups.discard(lookup)
+                self._slots.release(tenant)
+                if not lookup.cancelled():
+                    lookup.exception()  # nobody may be waiting for it any more
+
+            # Its slot is held until it has ended, however long its caller waits.
+            lookup.add_done_callback(over)
+            return await asyncio.shield(lookup)
+
+    async def _addresses(self, target: _Target, tenant: Hashable) -> Sequence[Address]:
         """Return all addresses of the host; each of them is allowed. Raises `PushUrlRefused`."""
         literal = parsed(target.name)
         if literal is not None:
             found = [literal]
         else:
-            resolved = await self._resolve(target.name, target.port)
+            resolved = await self._looked_up(target, tenant)
             found = [address for address in map(parsed, resolved) if address is not None]
         if not found:
             raise OSError("no address")
@@ -318,6 +360,7 @@ class Webhook:
                 # The certificate must match the name, whatever the address.
                 "sni_hostname": target.name,
                 "timeout": {"connect": self.timeout_s / ADDRESSES_MAX},
+                **({"trace": _awaiting(asked.before)} if asked.before else {}),
             },
         )
         response = await self._opened().handle_async_request(request)
@@ -364,9 +407,41 @@ def _target(url: str) -> _Target:
     )
 
 
+def _awaiting(before: Callable[[], Awaitable[None]]) -> Callable[[str, Any], Awaitable[None]]:
+    async def trace(event: str, _: Any) -> None:
+        if event.endswith("send_request_headers.started"):
+            await before()
+
+    return trace
+
+
 async def _resolved(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+    """Look up in a thread of its own: it may wait for minutes, and nobody should wait for it."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def done(addresses: Sequence[str], error: OSError | UnicodeError | None) -> None:
+        if found.done():
+            return
+        if error is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(addresses)
+
+    def look_up() -> None:
+        addresses: Sequence[str] = ()
+        failure: OSError | UnicodeError | None = None
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in infos))
+        except (OSError, UnicodeError) as error:
+            failure = error
+        with suppress(RuntimeError):  # the process has stopped meanwhile
+            loop.call_soon_threadsafe(done, addresses, failure)
+
+    # As a daemon: the end of the process waits for the threads of a pool.
+    threading.Thread(target=look_up, name="lookup", daemon=True).start()
+    return await found
 
 
 def _seconds(text: str) -> float | None:

@@ -11,7 +11,7 @@ from recall_server.domain.namespace import Namespace
 from recall_server.services.memory.ingest import Submission
 from tests.support.conversation import ALICE
 from tests.support.processes import until
-from tests.support.server import WITHIN_S, Running
+from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.transfer import BOB, carried, exported, line_of, lived, records, taken_in
 
 
@@ -152,3 +152,36 @@ async def test_a_reader_who_takes_nothing_loses_the_download_and_sees_that_it_is
     assert b'"kind":"manifest"' in rest
     assert b'"kind":"end"' not in rest
     assert records(whole.content)[-1]["counts"]["episode"] == 12
+
+
+async def test_readers_who_take_nothing_do_not_keep_others_from_exporting(serve: Serve) -> None:
+    """Each of three holds an export open; the fourth is made all the same, and is whole."""
+    async with serve(exports_at_once=3, export_reader_s=0.2) as running:
+        slow = []
+        for name in ("mallory", "mallorys", "mallory-too"):
+            token = await running.token(name)
+            await large(running, Namespace(name))
+            port = int(running.address.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**12)
+            asked = "GET /v1/export HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            writer.write(f"{asked}Authorization: Bearer {token}\r\n\r\n".encode())
+            assert await reader.read(1) == b"H"
+            slow.append((reader, writer))
+        async with running.http(await running.token("alice")) as http:
+            whole = await http.get("/v1/export")
+        rest = await slow[0][0].read()
+        for _, writer in slow:
+            writer.close()
+
+    assert whole.status_code == 200
+    assert records(whole.content)[-1]["kind"] == "end"
+    assert b'"kind":"end"' not in rest  # who has taken nothing for longest makes room
+
+
+async def large(running: Running, namespace: Namespace) -> None:
+    """More than all buffers between server and reader hold."""
+    services = running.application.services
+    for number in range(12):
+        submission = Submission(f"{number} " + "\U0001f9e0\u200d" * 130_000, "life")
+        entry = line_of(running.application, namespace, "store_memory")
+        await services.ingest.remember(Context(entry), submission)

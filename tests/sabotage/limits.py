@@ -24,6 +24,15 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "slots-not-shared",
+        "that no tenant holds all slots of the worker",
+        "recall_server.worker:Lane.full",
+        Body("return []"),
+        (
+            "tests/integration/tasks/test_lanes.py::test_a_tenant_whose_jobs_are_slow_does_not_hold_all_slots[sqlite-5]",
+        ),
+    ),
+    Breakage(
         "queries-without-end",
         "that SQLite stops a query when its time is over",
         "recall_server.storage.sqlite.driver:SqliteDriver._read_with",

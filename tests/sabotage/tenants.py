@@ -3,6 +3,7 @@
 from tests.sabotage.breakage import Breakage
 from tests.sabotage.changes import (
     Argument,
+    Body,
     Entry,
     Forgets,
     Instead,
@@ -167,6 +168,25 @@ BREAKAGES = (
         Never("Unauthenticated"),
         (
             "tests/security/test_isolation_tokens.py::test_nothing_is_done_for_a_token_after_it_was_revoked",
+        ),
+    ),
+    Breakage(
+        "begun-goes-on",
+        "that what a token began ends when it is revoked",
+        "recall_server.services.tasks.ending:Ending.end",
+        Body("entry.counts |= dict.fromkeys(COUNTED, 0); return lambda: None"),
+        (
+            "tests/security/test_ending.py::test_a_revocation_ends_and_tells_what_was_begun",
+            "tests/security/test_ending.py::test_a_text_that_is_read_as_its_token_is_revoked_makes_no_memories",
+        ),
+    ),
+    Breakage(
+        "pushed-without-a-look",
+        "that a push looks at its token, its task and itself again before it leaves",
+        "recall_server.services.tasks.push:Push._due",
+        Body("return True"),
+        (
+            "tests/integration/tasks/test_push.py::test_what_ends_while_the_name_is_looked_up_is_told_nothing",
         ),
     ),
     Breakage(

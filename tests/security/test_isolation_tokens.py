@@ -1,13 +1,16 @@
 """Tokens at the wall: no spelling but their own, no trace, and no deed after the end."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
+from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.services.erasure.leak_scan import scan
 from tests.support.mcp_clients import request
+from tests.support.runtime import Clock
 from tests.support.server import Running
 
 ALICE = Namespace("alice")
@@ -41,12 +44,21 @@ async def test_no_disguise_of_a_token_is_left_anywhere(running: Running) -> None
     assert control.places
 
 
-async def test_nothing_is_done_for_a_token_after_it_was_revoked(running: Running) -> None:
-    """Of a hundred writes that race its revocation, those that are answered stand in the
-    book before it, and none behind it; the others are told that it is not let in.
+@pytest.mark.parametrize("way", ["revoked", "child", "children only", "no overlap", "not before"])
+async def test_nothing_is_done_for_a_token_after_it_was_revoked(
+    running: Running, clock: Clock, way: str
+) -> None:
+    """Of a hundred writes that race its end, in any way, those that are answered stand in the book
+    before it, and none behind it; the others are told that it is not let in.
     """
-    token, info = await running.issued("alice")
+    owner, info = await running.issued("alice")
     other = await running.token("alice")
+    token, child = owner, ""
+    if "child" in way:
+        async with running.http(owner) as http:
+            made = (await http.post("/v1/tokens/children", json={})).json()
+        token, child = made["token"], made["accessor"].partition("/")[2]
+    services = running.application.services
 
     async def write(number: int, bearer: str) -> int:
         called = {"name": "store_memory", "arguments": {"text": f"User: I know {number} songs."}}
@@ -55,14 +67,29 @@ async def test_nothing_is_done_for_a_token_after_it_was_revoked(running: Running
             answer = await http.post("/mcp", headers=headers, json=body)
         return 401 if "UNAUTHENTICATED" in answer.text else answer.status_code
 
+    async def end() -> None:
+        on_behalf = Context(services.audit.begin(ALICE, "end", "cli", None))
+        match way:
+            case "revoked":
+                await services.access.revoke(on_behalf, info, force=True)
+            case "child":
+                await services.delegation.revoke(on_behalf, info.accessor, child)
+            case "children only":
+                await services.access.revoke(on_behalf, info, children_only=True)
+            case "no overlap":
+                await services.access.rotate(on_behalf, info, timedelta())
+            case "not before":
+                await services.access.not_before(ALICE, None, entry=on_behalf.entry)
+
     async with asyncio.TaskGroup() as group:
         writes = [group.create_task(write(number, token)) for number in range(AT_ONCE)]
         await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
-        await running.revoke(info)
+        clock.pass_(timedelta(seconds=1))
+        await end()
     after = await write(AT_ONCE, token)
     statuses = [one.result() for one in writes]
     book = await running.application.services.audit.newest(ALICE, 10 * AT_ONCE)
-    revoked = next(line.link.seq for line in book if line.operation == "revoke_token" and line.link)
+    ended = next(line.link.seq for line in book if line.operation == "end" and line.link)
     stored = [
         line.link.seq
         for line in book
@@ -72,5 +99,5 @@ async def test_nothing_is_done_for_a_token_after_it_was_revoked(running: Running
     assert set(statuses) <= {200, 401}
     assert after == 401
     assert len(stored) == statuses.count(200)
-    assert max(stored) < revoked
-    assert await write(AT_ONCE, other) == 200
+    assert max(stored) < ended
+    assert await write(AT_ONCE, other) == (401 if way == "not before" else 200)

@@ -113,6 +113,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "GET /v1/timeline": (_route("subject", "GET", "/v1/timeline?entity={}&attribute=lives_in"),),
     "GET /v1/jobs/{job_id}": (_route("job", "GET", "/v1/jobs/{}"),),
     "GET /v1/consolidations/{task_id}": (_route("task", "GET", "/v1/consolidations/{}"),),
+    "GET /v1/consolidations/{task_id}/push_configs": (
+        _route("task", "GET", "/v1/consolidations/{}/push_configs"),
+    ),
     "POST /v1/consolidations": (_route("plan", "POST", "/v1/consolidations", {"plan_id": ...}),),
     "GET /v1/audit": (
         _route("memory", "GET", "/v1/audit?id={}"),

@@ -182,11 +182,11 @@ class A2AHandler(RequestHandler):
             also = None
             if push.url:
                 request = _requested(push)
-                await self._services.push.check(request)
+                await self._services.push.check(caller.namespace, request)
 
                 async def also(tx: Transaction, task: Task) -> None:
                     await self._services.push.add(
-                        tx, caller.namespace, task.id, request, after=task.events
+                        tx, on_behalf, task.id, request, after=task.events
                     )
 
             return on_behalf, await self._services.consolidate.start(

@@ -45,24 +45,27 @@ class DownloadResponse(StreamingResponse):
         )
         self._first = download.first
         self._pieces = download.pieces
+        self._reader = download.reader
 
     async def stream_response(self, send: Send) -> None:
         async with aclosing(self._pieces):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             try:
-                await _send_piece(send, self._first)
+                await self._send_piece(send, self._first)
                 async for piece in self._pieces:
-                    await _send_piece(send, piece)
+                    await self._send_piece(send, piece)
             except (RecallError, TimeoutError) as error:
                 # The status is sent; the missing end of the body is what tells the reader.
                 log.warning("export_broken_off", reason=type(error).__name__)
                 return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-
-async def _send_piece(send: Send, piece: bytes) -> None:
-    async with asyncio.timeout(STALL_S):
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    async def _send_piece(self, send: Send, piece: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALL_S) as self._reader.limit:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            self._reader.limit = None
 
 
 PROTOCOL = "http"

@@ -191,7 +191,7 @@ class _Watched:
 
 class Streams:
     """The open streams of this process. Refuses one too many with 429, and ends those whose token
-    is no longer valid: `still_valid` is asked every `look_s` for each token with streams.
+    is no longer valid: it looks every `look_s` for each token with streams, and before each event.
     """
 
     def __init__(
@@ -226,7 +226,8 @@ class Streams:
             await response(scope, receive, send)
             return
         async with self._watching(caller) as over:
-            await _until(over, app, scope, receive, send)
+            look = partial(self._look, caller.token, over)
+            await _until(over, look, partial(app, scope), receive, send)
 
     @asynccontextmanager
     async def _watching(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
@@ -237,8 +238,8 @@ class Streams:
         watched = self._watched.setdefault(token, _Watched())
         watched.streams += 1
         if watched.look is None:
-            look = partial(self._look, token, watched.over)
-            watched.look = asyncio.create_task(self._supervisor.keep("streams", look))
+            watch = partial(self._watch, token, watched.over)
+            watched.look = asyncio.create_task(self._supervisor.keep("streams", watch))
         try:
             yield watched.over
         finally:
@@ -250,16 +251,20 @@ class Streams:
             if not self._open[caller.namespace]:
                 del self._open[caller.namespace]
 
-    async def _look(self, token: TokenInfo, over: asyncio.Event) -> None:
+    async def _watch(self, token: TokenInfo, over: asyncio.Event) -> None:
         while not over.is_set():
             await asyncio.sleep(self._look_s)
-            try:
-                if not await self._stands(token):
-                    log.info("streams_ended", accessor=token.accessor)
-                    over.set()
-            except RecallError as error:
-                # A stream reads the same database: without it, no event is sent.
-                log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
+            await self._look(token, over)
+
+    async def _look(self, token: TokenInfo | None, over: asyncio.Event) -> None:
+        assert token is not None
+        try:
+            if not over.is_set() and not await self._stands(token):
+                log.info("streams_ended", accessor=token.accessor)
+                over.set()
+        except RecallError as error:
+            # A stream reads the same database: without it, no event is sent.
+            log.warning("token_not_looked_up", accessor=token.accessor, code=error.code)
 
 
 class StreamLimit:
@@ -284,7 +289,11 @@ def opens_stream(scope: Scope) -> bool:
 
 
 async def _until(
-    over: asyncio.Event, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    over: asyncio.Event,
+    look: Callable[[], Awaitable[None]],
+    app: Callable[[Receive, Send], Awaitable[None]],
+    receive: Receive,
+    send: Send,
 ) -> None:
     """Run the app; once `over`, it is told that the client has gone, and the client gets a proper
     end.
@@ -303,12 +312,15 @@ async def _until(
 
     async def send_until_over(message: Message) -> None:
         nonlocal started, complete
-        if over.is_set() and started:
-            return
+        if started:
+            # What happened since the last look may be what the token must not know any more.
+            await look()
+            if over.is_set():
+                return
         started = True
         complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await send(message)
 
-    await app(scope, receive_until_over, send_until_over)
+    await app(receive_until_over, send_until_over)
     if started and not complete:
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -30,10 +30,12 @@ async def get_job(call: Call, given: OneJob) -> Extracted:
 
 
 async def export(call: Call, given: ExportNamespace) -> Download:
-    pieces = call.services.export.stream(call.context, subject=given.subject)
+    reader = exporting.Reader()
+    pieces = call.services.export.stream(call.context, subject=given.subject, reader=reader)
     # An error must come before the answer has begun.
     first = await anext(pieces)
-    return Download(f"{call.caller.namespace}.jsonl", "application/x-ndjson", first, pieces)
+    name = f"{call.caller.namespace}.jsonl"
+    return Download(name, "application/x-ndjson", first, pieces, reader)
 
 
 GET_MEMORY_STATS = Operation(

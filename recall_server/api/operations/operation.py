@@ -18,6 +18,7 @@ from recall_server.domain.errors import InsufficientScope, Unauthenticated
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
 from recall_server.services import Services
+from recall_server.services.transfer.export import Reader
 
 Json = dict[str, Any]
 
@@ -99,12 +100,15 @@ def as_is(value: Any, _: Any) -> Any:
 
 @dataclass(frozen=True)
 class Download:
-    """The answer of an operation that gives a file: its first piece, and those that follow."""
+    """The answer of an operation that gives a file: its first piece, and those that follow, which
+    `reader` takes until it is ended.
+    """
 
     name: str
     media_type: str
     first: bytes
     pieces: AsyncGenerator[bytes, None]
+    reader: Reader
 
 
 @dataclass(frozen=True)

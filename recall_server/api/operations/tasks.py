@@ -5,7 +5,7 @@ The methods of A2A are in `api/a2a`; their names and scopes stand here.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import Scope
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Mode, Request, Task
+from recall_server.storage.tables.tasks import PushConfig
 
 ACCEPTED = 202
 DEFAULT_TOPIC = "general"
@@ -144,6 +145,11 @@ async def resume(call: Call, given: ResumeTask) -> Task:
     return await call.services.tasks.answer(call.context, checked_id(given.task_id, "id"), answer)
 
 
+async def push_configs(call: Call, given: OneTask) -> Sequence[PushConfig]:
+    # There are no more than one page of them.
+    return (await call.services.push.page(call.context, checked_id(given.task_id, "id"))).configs
+
+
 def _plain(task: Task, _: Any) -> Json:
     return presenters.plain(task)
 
@@ -231,10 +237,16 @@ CREATE_PUSH_CONFIG = _a2a(
 GET_PUSH_CONFIG = _a2a(
     "get_push_config", "Get a push configuration.", "GetTaskPushNotificationConfig", read_only=True
 )
-LIST_PUSH_CONFIGS = _a2a(
+LIST_PUSH_CONFIGS = Operation(
     "list_push_configs",
-    "List push configurations.",
-    "ListTaskPushNotificationConfigs",
+    Scope.CONSOLIDATE,
+    "List the push configurations of a task: where it is told, and which token has set that.",
+    OneTask,
+    push_configs,
+    lambda found, _: {"push_configs": [presenters.push_config(one) for one in found]},
+    ("push_configs",),
+    http=(Http("GET", "/v1/consolidations/{task_id}/push_configs"),),
+    a2a=("ListTaskPushNotificationConfigs",),
     read_only=True,
 )
 DELETE_PUSH_CONFIG = _a2a(

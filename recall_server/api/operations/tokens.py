@@ -9,9 +9,11 @@ from pydantic import Field
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, NoArguments
 from recall_server.api.operations.operation import Call, Caller, Http, Json, Mcp, Operation
+from recall_server.domain.audit import AuditEntry
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.permissions import DEFAULT_SCOPES, AccessScope, Rights, Scope, TokenInfo
 from recall_server.services.auth.access import TokenRequest
+from recall_server.services.tasks.ending import COUNTED
 
 T = TypeVar("T")
 Made = tuple[str, TokenInfo]
@@ -127,10 +129,9 @@ async def rotate(call: Call, given: RotateToken) -> Made:
 
 async def revoke(call: Call, given: RevokeToken) -> Json:
     info = await _find(call, given.accessor)
-    revoked = await call.services.access.revoke(
-        call.context, info, children_only=given.children_only
-    )
-    return {"revoked": revoked}
+    access = call.services.access
+    revoked = await access.revoke(call.context, info, children_only=given.children_only)
+    return {"revoked": revoked, "ended": _ended(call.entry)}
 
 
 async def delegate(call: Call, given: DelegateToken) -> Made:
@@ -152,7 +153,12 @@ async def revoke_child(call: Call, given: Child) -> Json:
 
 async def _revoke_child(call: Call, parent: str, jti: str) -> Json:
     ended = await call.services.delegation.revoke(call.context, parent, jti)
-    return {"revoked": [f"{parent}/{jti}"] if ended else []}
+    return {"revoked": [f"{parent}/{jti}"] if ended else [], "ended": _ended(call.entry)}
+
+
+def _ended(entry: AuditEntry) -> Json:
+    """How much of what the revoked tokens began has ended with them."""
+    return {name: entry.counts[name] for name in COUNTED}
 
 
 def _made(made: Made, _: Arguments) -> Json:
@@ -225,7 +231,7 @@ REVOKE_TOKEN = Operation(
     "Revoke a token and all that it issued; with children_only, only what it issued.",
     RevokeToken,
     revoke,
-    returns=("revoked",),
+    returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/{accessor}"),),
     cli="recall tokens revoke",
 )
@@ -246,7 +252,7 @@ REVOKE_OWN_CHILD = Operation(
     "Revoke a child of the token that asks.",
     OwnChild,
     revoke_own_child,
-    returns=("revoked",),
+    returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/children/{jti}"),),
 )
 REVOKE_CHILD = Operation(
@@ -255,7 +261,7 @@ REVOKE_CHILD = Operation(
     "Revoke a child of any token of the namespace.",
     Child,
     revoke_child,
-    returns=("revoked",),
+    returns=("revoked", "ended"),
     http=(Http("DELETE", "/v1/tokens/{accessor}/children/{jti}"),),
     cli="recall tokens revoke",
 )

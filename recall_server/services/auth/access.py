@@ -4,7 +4,7 @@ import hashlib
 import re
 import secrets
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -23,7 +23,15 @@ from recall_server.domain.errors import (
     WouldWiden,
 )
 from recall_server.domain.namespace import Namespace, container
-from recall_server.domain.permissions import Refusal, Rights, Scope, TokenInfo, narrower_or_equal
+from recall_server.domain.permissions import (
+    NONE,
+    Bearer,
+    Refusal,
+    Rights,
+    Scope,
+    TokenInfo,
+    narrower_or_equal,
+)
 from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.integrations.crypto.jwt import NotValid
 from recall_server.storage.store import Store, Transaction
@@ -96,10 +104,15 @@ class SignedTokens(Protocol):
         """Whether a verified token would be accepted again."""
 
 
+End = Callable[[Transaction, AuditEntry, Callable[[str], bool]], Awaitable[Callable[[], None]]]
+"""Ends what tokens of these names (`Bearer.name`) began, in the transaction of their revocation,
+and counts it in its record; returns what to do after the commit."""
+
+
 @dataclass(frozen=True)
 class Access:
     """Tokens by namespace. `begin` starts an audit record; `life` is a token's default lifetime;
-    `signed` verifies tokens that no table holds.
+    `signed` verifies tokens that no table holds; `end` ends what revoked ones began.
     """
 
     store: Store
@@ -107,6 +120,7 @@ class Access:
     begin: Callable[[Namespace, str, str, str | None], AuditEntry]
     life: timedelta
     signed: SignedTokens
+    end: End
 
     async def issue(
         self,
@@ -243,6 +257,8 @@ class Access:
         token, now = new_token(), self.runtime.now()
         async with self.store.transaction(info.namespace, entry=context.entry) as tx:
             await tx.lock()
+            await tx.audit.require(context.entry)
+            context.entry.ends_caller = True
             old = await _find(tx, info.accessor)
             if old.refusal(now) is not None:
                 raise Invalid("This token is not valid any more. Issue a new one.")
@@ -261,22 +277,22 @@ class Access:
             elif old.expires_at is not None:
                 new = replace(new, expires_at=now + (old.expires_at - old.created_at))
             await tx.access.add_token(new, token_hash(token))
-            await tx.access.succeed(old.accessor, new.accessor, now + overlap)
+            await tx.access.succeed(old.accessor, new.accessor, now + overlap, now)
             context.entry.ids += [old.accessor, new.accessor]
         return token, new
 
     async def revoke(
         self, context: Context, info: TokenInfo, *, children_only: bool = False, force: bool = False
     ) -> list[str]:
-        """Revoke a token and all that it issued, or only these, from the next call on; return the
-        accessors that were not revoked before.
+        """Revoke a token and all that it issued, or only these, from the next call on, with what
+        they began, which the record counts; return the accessors that were not revoked before.
 
         Raises `LastAdmin` if the namespace would lose its last token with the scope admin.
         """
         now = self.runtime.now()
         async with self.store.transaction(info.namespace, entry=context.entry) as tx:
             await tx.lock()
-            await tx.audit.require(context.entry.accessor)
+            await tx.audit.require(context.entry)
             context.entry.ends_caller = True
             tokens = await tx.access.tokens()
             ended = _descendants(tokens, info.accessor) | (
@@ -294,6 +310,11 @@ class Access:
                 await tx.access.end_children(info.accessor, now)
             context.entry.ids += revoked or [info.accessor]
             context.entry.counts["revoked"] = len(revoked)
+            parents = ended | {info.accessor}
+            then = await self.end(
+                tx, context.entry, lambda name: name in ended or _parent(name) in parents
+            )
+        then()
         return revoked
 
     async def not_before(
@@ -317,6 +338,38 @@ def _visible(info: TokenInfo, by: Rights | None) -> bool:
     issue, the operator (None) any.
     """
     return by is None or by.access_scope.everything or narrower_or_equal(info.rights, by)
+
+
+async def stands(
+    store: Store,
+    now: datetime,
+    namespace: Namespace,
+    bearer: Bearer | None,
+    rights: Rights = NONE,
+) -> bool:
+    """Whether the token that began something is still good, and may do this much; None is the
+    operator. It is good after its last counted use.
+    """
+    if bearer is None:
+        return True
+    accessor, jti = bearer.parts
+    async with store.transaction(None, write=False) as tx:
+        found = await tx.access.entrance(namespace, accessor, jti)
+    if found is None or found.revoked or (bearer.until is not None and bearer.until <= now):
+        return False
+    issuer, not_before = found.parent, found.not_before
+    if (jti or issuer is None) and not_before is not None and bearer.since < not_before:
+        return False
+    if issuer is None:
+        return bearer.until is not None  # of an identity provider: no table holds it
+    good = issuer.refusal(now) in (None, Refusal.USED_UP)
+    return good and narrower_or_equal(rights, issuer.rights)
+
+
+async def require_standing(store: Store, now: datetime, entry: AuditEntry) -> None:
+    """Raise `Unauthenticated` if the caller's token is not good any more: for calls that last."""
+    if not await stands(store, now, entry.namespace, entry.bearer):
+        raise Unauthenticated(REFUSED)
 
 
 async def _find(tx: Transaction, accessor: str) -> TokenInfo:
@@ -343,6 +396,12 @@ def _require_narrower(new: TokenInfo, issuer: TokenInfo, now: datetime) -> None:
             "A token cannot outlive the one that issues it. Ask for less, or have the operator "
             "issue it."
         )
+
+
+def _parent(name: str) -> str:
+    """The token that signed a child; "" if it is none."""
+    parent, slash, _ = name.partition("/")
+    return parent if slash else ""
 
 
 def _descendants(tokens: Sequence[TokenInfo], accessor: str) -> set[str]:

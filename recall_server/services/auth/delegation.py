@@ -35,7 +35,7 @@ from recall_server.integrations.crypto.jwt import (
     prove,
 )
 from recall_server.integrations.crypto.keys import ALG, ServerKey
-from recall_server.services.auth.access import REFUSED, TokenRequest, validated
+from recall_server.services.auth.access import REFUSED, End, TokenRequest, validated
 from recall_server.storage.store import Store
 
 TYP = "recall-child+jwt"
@@ -45,7 +45,9 @@ _BEARER_CHARS = len("Bearer ")
 
 
 class Delegation:
-    """Mints, verifies and revokes children. `audience` is the name of this server in its tokens."""
+    """Mints, verifies and revokes children. `audience` is the name of this server in its tokens;
+    `end` ends what revoked ones began.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,9 @@ class Delegation:
         runtime: Runtime,
         key: ServerKey,
         audience: str,
+        end: End,
     ) -> None:
+        self._end = end
         self._store = store
         self._runtime = runtime
         self._key = key
@@ -136,8 +140,13 @@ class Delegation:
         until = now + LIFE_MAX + 2 * LEEWAY  # its expiry is unknown, but bounded
         async with self._store.transaction(context.namespace, entry=context.entry) as tx:
             await tx.lock()
-            context.entry.ids.append(f"{parent}/{jti}")
-            return await tx.access.revoke_child(parent, jti, now, until)
+            name = f"{parent}/{jti}"
+            context.entry.ids.append(name)
+            revoked = await tx.access.revoke_child(parent, jti, now, until)
+            context.entry.counts["revoked"] = int(revoked)
+            then = await self._end(tx, context.entry, lambda one: one == name)
+        then()
+        return revoked
 
     async def verify(self, token: Jwt) -> TokenInfo:
         """Return the child's owner and rights. Raises `NotValid`."""

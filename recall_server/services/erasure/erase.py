@@ -191,7 +191,7 @@ class Erase:
                 return Erased(kind, targets.counts, targets=_targeted(targets))
             await refuse_held(tx)
             if kind is Kind.NAMESPACE:
-                await tx.audit.require(entry.accessor)
+                await tx.audit.require(entry)
                 entry.ends_caller = True
             request = Noted(self.runtime.new_id("ers"), namespace, kind, what)
             erased = await self._begin(tx, entry, request, targets)

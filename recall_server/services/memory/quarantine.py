@@ -62,7 +62,13 @@ class Quarantine:
             if place is not None:
                 await indexing.reread(tx, [place.episode_id], partial(tx.episodes.show, item_id))
                 payload = {"episode_id": place.episode_id, "turn": place.position}
-                await tx.jobs.add(self.runtime.new_id("job"), EXTRACT, payload, self.runtime.now())
+                await tx.jobs.add(
+                    self.runtime.new_id("job"),
+                    EXTRACT,
+                    payload,
+                    self.runtime.now(),
+                    accessor=context.entry.began_by,
+                )
         self.runtime.wake()
 
     async def reject(

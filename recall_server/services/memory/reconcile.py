@@ -21,6 +21,7 @@ from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
 from recall_server.domain.memory import Memory, Status
 from recall_server.domain.plan import (
+    EXPIRY,
     PERSON,
     Add,
     Change,
@@ -313,7 +314,10 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
     above = draft.beliefs.trust(clashing[0]) - draft.beliefs.trust(memory)
     if resolution is None and by_policy is not None:
         resolution = Resolution(question_id, by_policy, "policy", draft.now)
-        if above and by_policy is (Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING):
+    # Only a person's answer lifts what is trusted less over what is trusted more.
+    if resolution is not None and resolution.decided_by in ("policy", EXPIRY):
+        less = Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING
+        if above and resolution.choice is less:
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None:
         if len(draft.questions) < draft.settling.questions_max:

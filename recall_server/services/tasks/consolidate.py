@@ -66,6 +66,8 @@ from recall_server.services.tasks.transitions import (
     LIVE,
     TaskTransitions,
     Text,
+    ended_with_token,
+    revoked,
     task_text,
     working,
 )
@@ -122,7 +124,7 @@ class Consolidate:
         task = Task(
             id=task_id,
             context_id=context_id,
-            accessor=context.entry.accessor,
+            accessor=context.entry.began_by,
             created_at=now,
             request=request,
             work=Work(self.runtime.new_id("ep"), now),
@@ -192,7 +194,7 @@ class Consolidate:
             hidden = RecallError(f"internal error (ref {record.request_id})")
             task = await self._fail(task, job, record, hidden)
         # The worker looks for follow-up jobs by itself.
-        self.transitions.events.publish(job.namespace, task)
+        self.transitions.publish(job.namespace, task)
 
     async def _propose(self, task: Task, text: "Text | None", job: Job) -> Task:
         """The task with all proposals of extractor or merger; progress is saved at intervals."""
@@ -232,7 +234,7 @@ class Consolidate:
         async with self.store.transaction(job.namespace) as tx:
             saved = await self.transitions.change(tx, task, working(task, now))
             await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
-        self.transitions.events.publish(job.namespace, saved)
+        self.transitions.publish(job.namespace, saved)
         return saved
 
     async def _embed(self, task: Task, text: "Text") -> "Text":
@@ -271,6 +273,11 @@ class Consolidate:
         ) as tx:
             await tx.lock()
             now = self.runtime.now()
+            if await ended_with_token(tx, task):
+                cancelled = await self.transitions.change(tx, task, revoked(task, now))
+                await tx.jobs.finish(job, now)
+                record.ids.append(task.id)
+                return cancelled
             plan = await _plan(tx, task, text, now, self.questions_max)
             expected = task.work.expected if not task.work.resolutions else ""
             drafts = task.work.drafts
@@ -336,7 +343,7 @@ class Consolidate:
         """Fail the task of a job that is given up; return what wakes its waiters later."""
         reason = Failure(code, "It was tried several times, and did not succeed.")
         task = await self._failed(tx, job.payload["run_id"], reason)
-        return lambda: self.transitions.events.publish(job.namespace, task) if task else None
+        return lambda: self.transitions.publish(job.namespace, task) if task else None
 
     async def _failed(self, tx: Transaction, task_id: str, reason: Failure) -> Task | None:
         task = await tx.tasks.locked(task_id)

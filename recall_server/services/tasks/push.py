@@ -26,9 +26,11 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Rights, Scope
 from recall_server.domain.task import Job, Task
 from recall_server.integrations.crypto.keys import Sealer
 from recall_server.integrations.webhook import Webhook
+from recall_server.services.auth.access import stands
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.tasks.transitions import locked
 from recall_server.storage.store import Store, Transaction
@@ -85,6 +87,10 @@ Events = Callable[[Transaction, str, int], Awaitable[Sequence[PushEvent]]]
 """The events of a task after the event of this number, in order."""
 
 
+class _NotDue(Exception):
+    """The config, its token, the task or the event has ended meanwhile."""
+
+
 @dataclass(frozen=True)
 class Push:
     """Configures and delivers."""
@@ -96,7 +102,7 @@ class Push:
     events: Events
     cursors: Cursors
 
-    async def check(self, wanted: PushRequest) -> None:
+    async def check(self, namespace: Namespace, wanted: PushRequest) -> None:
         """Raise `Invalid` (`PushUrlRefused`, `SecretKeyMissing`) on an unacceptable config.
         Resolves the host, so do not call it in a transaction.
         """
@@ -111,19 +117,19 @@ class Push:
             raise Invalid("Credentials need the authentication scheme that they are for.")
         if _secrets(wanted):
             self.sealer.require()
-        await self.webhook.check_url(wanted.url)
+        await self.webhook.check_url(wanted.url, tenant=namespace)
 
     async def add(
         self,
         tx: Transaction,
-        namespace: Namespace,
+        context: Context,
         task_id: str,
         wanted: PushRequest,
         *,
         after: int,
     ) -> PushConfig:
         """Store a checked config for a task that is new or locked in `tx`; it receives the events
-        after `after`. Raises `LimitReached`.
+        after `after`, for as long as the caller's token is good. Raises `LimitReached`.
         """
         config_id = wanted.id or self.runtime.new_id("push")
         stored = await tx.pushes.page(task_id, limit=CONFIGS_MAX)
@@ -139,9 +145,10 @@ class Push:
             secret=None,
             delivered_seq=after,
             created_at=self.runtime.now(),
+            bearer=context.entry.bearer,
         )
         if secrets := _secrets(wanted):
-            sealed = self.sealer.seal(secrets, _place(namespace, config))
+            sealed = self.sealer.seal(secrets, _place(context.namespace, config))
             config = replace(config, secret=sealed)
         return await tx.pushes.put(config)
 
@@ -158,17 +165,17 @@ class Push:
                     "This task may show more than this token may access. Use a token with wider "
                     "access."
                 )
-        await self.check(wanted)
+        await self.check(context.namespace, wanted)
         async with self.store.change(context) as tx:
             await tx.lock()
             # Locked, so that every event is either before the config or after it.
             task = await locked(tx, task_id)
-            config = await self.add(tx, context.namespace, task_id, wanted, after=task.events)
+            config = await self.add(tx, context, task_id, wanted, after=task.events)
             if config.delivered_seq < task.events:
                 await tx.pushes.promise_one(config, self.runtime.now(), self.runtime.new_id)
             await self._promise_end(tx, task)
             context.entry.ids += [task_id, config.id]
-        self.runtime.wake()
+        self.runtime.wake_pushes()
         return config
 
     async def announce(self, tx: Transaction, task: Task) -> None:
@@ -235,6 +242,9 @@ class Push:
                     return
                 events = await self._delivered(job, config, events, entry(PUSH))
                 config = replace(config, failures=0)
+        except _NotDue:
+            async with self.store.transaction(job.namespace) as tx:
+                await self._finish(tx, job, config)
         except asyncio.CancelledError:
             await asyncio.shield(self._release(job, config, None))
             raise
@@ -261,8 +271,19 @@ class Push:
         return config, events
 
     async def _send(self, job: Job, config: PushConfig, event: PushEvent) -> bool:
-        """Send one event; False if the receiver answers that it is gone for good."""
-        answer = await self.webhook.post(config.url, event.body, self._headers(job, config))
+        """Send one event; False if the receiver answers that it is gone for good. Raises
+        `_NotDue`.
+        """
+
+        async def before() -> None:
+            # Name servers and receivers may be slow: long enough for an erasure or a revocation.
+            if not await self._due(job, config, event):
+                raise _NotDue
+
+        headers = self._headers(job, config)
+        answer = await self.webhook.post(
+            config.url, event.body, headers, tenant=job.namespace, before=before
+        )
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return True
         if answer.status == HTTPStatus.GONE:
@@ -270,6 +291,16 @@ class Push:
         raise PushFailed(
             f"The receiver answered {answer.status}.", retry_after_s=answer.retry_after_s
         )
+
+    async def _due(self, job: Job, config: PushConfig, event: PushEvent) -> bool:
+        """Whether config and event are there still, and its token may be told of the task."""
+        async with self.store.transaction(job.namespace, write=False) as tx:
+            task = await tx.tasks.get(config.task_id)
+            if task is None or not await tx.pushes.due(config, _holder(job), event.seq):
+                return False
+        needed = Rights(frozenset({Scope.CONSOLIDATE}), task.request.effective_scope)
+        now = self.runtime.now()
+        return await stands(self.store, now, job.namespace, config.bearer, needed)
 
     def _headers(self, job: Job, config: PushConfig) -> Mapping[str, str]:
         headers = {"Content-Type": CONTENT_TYPE}

@@ -18,7 +18,7 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.plan import Choice, Policy, Question, Resolution
+from recall_server.domain.plan import EXPIRY, Choice, Policy, Question, Resolution
 from recall_server.domain.task import (
     AnswerUnclear,
     Event,
@@ -31,9 +31,16 @@ from recall_server.domain.task import (
     resolutions,
 )
 from recall_server.domain.text.cleaning import storable
+from recall_server.services.auth.access import require_standing
 from recall_server.services.cursors import Cursors, Listing
 from recall_server.services.memory.episodes import Redaction
-from recall_server.services.tasks.transitions import EXPIRE, TaskTransitions, locked
+from recall_server.services.tasks.transitions import (
+    EXPIRE,
+    TaskTransitions,
+    ended_with_token,
+    locked,
+    revoked,
+)
 from recall_server.storage.store import Store
 from recall_server.storage.tables.tasks import Cursor, Filter
 
@@ -210,11 +217,14 @@ class Tasks:
 
     async def wait_until_idle(self, context: Context, task: Task) -> Task:
         """Wait until the task has ended or asks something; return it unchanged if this process
-        stops. `task` must be as just committed, so that no change is missed.
+        stops. `task` must be as just committed, so that no change is missed. Raises
+        `Unauthenticated` if the caller's token has ended meanwhile.
         """
         async with self.transitions.events.subscribe(context.namespace, task.id) as subscription:
             while not task.status.state.idle and not self.transitions.events.closed:
-                task = await subscription.wait() or await self.get(context, task.id)
+                changed = await subscription.wait()
+                await require_standing(self.store, self.runtime.now(), context.entry)
+                task = changed or await self.get(context, task.id)
         return task
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
@@ -229,7 +239,9 @@ class Tasks:
                 and task.status.state is TaskState.INPUT_REQUIRED
                 and task.round == job.payload["round"]
             ):
-                task = await self.transitions.change(tx, task, _expired(task, now))
+                gone = await ended_with_token(tx, task)
+                after = revoked(task, now) if gone else _expired(task, now)
+                task = await self.transitions.change(tx, task, after)
                 record.ids.append(task.id)
             await tx.jobs.finish(job, now)
         if task is not None:
@@ -290,5 +302,5 @@ def _expired(task: Task, now: datetime) -> Task:
         return replace(task, status=status, expires_at=None)
     choice = Choice(task.request.on_expiry)
     return _answered(
-        task, [Resolution(q.id, choice, "expiry", now) for q in task.status.questions], now
+        task, [Resolution(q.id, choice, EXPIRY, now) for q in task.status.questions], now
     )

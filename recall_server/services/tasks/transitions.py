@@ -12,6 +12,7 @@ from recall_server.domain.context import Runtime
 from recall_server.domain.episode import Episode
 from recall_server.domain.errors import LimitReached, TaskNotFound
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import Outcome, Status, Task, TaskState
 from recall_server.services.memory.embedding import Texts
 from recall_server.services.memory.episodes import prepare_episode
@@ -200,8 +201,13 @@ class TaskTransitions:
 
     def notify(self, namespace: Namespace, task: Task) -> None:
         """Wake the task's subscribers and the worker. Call it after the commit."""
-        self.events.publish(namespace, task)
+        self.publish(namespace, task)
         self.runtime.wake()
+
+    def publish(self, namespace: Namespace, task: Task) -> None:
+        """`notify` without jobs to do but pushes."""
+        self.events.publish(namespace, task)
+        self.runtime.wake_pushes()
 
 
 async def locked(tx: Transaction, task_id: str) -> Task:
@@ -217,3 +223,16 @@ def working(task: Task, at: datetime) -> Task:
     if task.status.state is TaskState.WORKING:
         return task
     return replace(task, status=Status(TaskState.WORKING, at))
+
+
+async def ended_with_token(tx: Transaction, task: Task) -> bool:
+    """Whether somebody has revoked the token that began the task."""
+    return task.accessor is not None and await tx.access.revoked(
+        Bearer(task.accessor, task.created_at)
+    )
+
+
+def revoked(task: Task, at: datetime) -> Task:
+    """Return the task as cancelled with the token that began it."""
+    status = Status(TaskState.CANCELED, at, "The token that began it was revoked.")
+    return replace(task, status=status, expires_at=None)

@@ -1,11 +1,20 @@
 """Export: a namespace, or what it knows of one person, as lines to be taken away."""
 
+import asyncio
 import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,13 +27,14 @@ from recall_server.domain.export_format import FORMAT, VERSION, Record, spelled,
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.text.cleaning import clean_label
 from recall_server.services.audit.audit import ReadLog
+from recall_server.services.auth.access import require_standing
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.export import Records
 
 OPERATION = "export_namespace"
 SUBJECT_CHARS_MAX = 256
-# Each holds a connection for as long as its reader takes.
-AT_ONCE = 3
+# How often those who wait for their turn look at those who are in it.
+LOOK_S = 0.1
 
 
 class Account:
@@ -54,6 +64,47 @@ class Account:
         return b"".join(lines)
 
 
+class Reader:
+    """Takes the pieces of one export. `waited_s` is how long the export has waited for it in all;
+    `limit` is the timeout of the piece that is being sent, if one is.
+    """
+
+    def __init__(self) -> None:
+        self.limit: asyncio.Timeout | None = None
+        self.ended = False
+        self._waited_s = 0.0
+        self._since: float | None = None
+
+    @property
+    def waited_s(self) -> float:
+        return self._waited_s + (0.0 if self._since is None else _seconds() - self._since)
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        self._since = _seconds()
+        try:
+            yield
+        finally:
+            self._waited_s, self._since = self.waited_s, None
+
+    def end(self) -> None:
+        """End the export, in the middle of a piece if need be."""
+        if not self.ended and self.limit is not None:
+            self.limit.reschedule(_seconds())
+        self.ended = True
+
+
+@dataclass(frozen=True)
+class Shares:
+    """`at_once` exports are made, one of each namespace, as each holds a connection. A further one
+    waits for `wait_s`; meanwhile those end that have waited for their reader for `reader_s` in all.
+    """
+
+    at_once: int
+    reader_s: float
+    wait_s: float
+
+
 @dataclass(frozen=True)
 class Export:
     """Streams what a namespace holds. `server` is the id of the server's key."""
@@ -63,41 +114,60 @@ class Export:
     now: Callable[[], datetime]
     server: str
     schema_version: int
-    _open: set[Namespace] = field(default_factory=set)
+    shares: Shares
+    _open: dict[Namespace, Reader] = field(default_factory=dict)
 
     async def stream(
-        self, context: Context, *, subject: str | None = None
+        self, context: Context, *, subject: str | None = None, reader: Reader | None = None
     ) -> AsyncGenerator[bytes, None]:
         """All lines, some whole ones at a time, of the moment at which the first is asked for,
         whatever is written meanwhile; the audit record comes before them. With `subject`, only
         what concerns the person of this name. Nothing that is kept grows with the namespace,
         except, with `subject`, the ids of what was found.
 
-        The caller must close it (`aclosing`). Raises `NamespaceNotFound`, and
-        `ExportBusy` while another export of it goes on, or several of others.
+        The caller must close it (`aclosing`). Raises `NamespaceNotFound`, and `ExportBusy` while
+        another export of it goes on, or too many of others; in the middle `ExportBusy` where it is
+        others' turn, and `Unauthenticated` if the caller's token has ended.
         """
         person = None if subject is None else Person(subject)
-        with self._one_at_once(context.namespace):
+        reader = reader or Reader()
+        async with self._turn(context.namespace, reader):
             # The export has the records of all reads that this process has answered.
             await self.reads.flush(context.namespace)
             async with self.store.transaction(context.namespace, entry=context.entry):
                 pass
             account = Account()
             async with self.store.snapshot(context.namespace) as tx:
-                yield account.lines([await self._manifest(tx, context.namespace, person)])
-                async for records in _whole(tx) if person is None else _concerning(tx, person):
-                    yield account.lines(records)
+                async for records in self._records(tx, context.namespace, person):
+                    with reader.taking():
+                        yield account.lines(records)
+                    if reader.ended:
+                        raise ExportBusy
+                    await require_standing(self.store, self.now(), context.entry)
             yield written(account.end())
 
-    @contextmanager
-    def _one_at_once(self, namespace: Namespace) -> Any:
-        if namespace in self._open or len(self._open) >= AT_ONCE:
-            raise ExportBusy
-        self._open.add(namespace)
+    @asynccontextmanager
+    async def _turn(self, namespace: Namespace, reader: Reader) -> AsyncIterator[None]:
+        until = _seconds() + self.shares.wait_s
+        while namespace in self._open or len(self._open) >= self.shares.at_once:
+            if namespace in self._open or _seconds() > until:
+                raise ExportBusy
+            slowest = max(self._open.values(), key=lambda one: one.waited_s)
+            if slowest.waited_s >= self.shares.reader_s:
+                slowest.end()
+            await asyncio.sleep(LOOK_S)
+        self._open[namespace] = reader
         try:
             yield
         finally:
-            self._open.discard(namespace)
+            del self._open[namespace]
+
+    async def _records(
+        self, tx: Transaction, namespace: Namespace, person: "Person | None"
+    ) -> AsyncIterator[Sequence[Record]]:
+        yield [await self._manifest(tx, namespace, person)]
+        async for records in _whole(tx) if person is None else _concerning(tx, person):
+            yield records
 
     async def _manifest(
         self, tx: Transaction, namespace: Namespace, person: "Person | None"
@@ -142,6 +212,10 @@ class Person:
         return self.is_(memory["entity"]) or any(
             self.named_in(memory[name]) for name in ("text", "entity", "value")
         )
+
+
+def _seconds() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _folded(text: str) -> str:

@@ -65,9 +65,13 @@ UPDATE api_tokens SET revoked_at = :now
 WHERE namespace = :namespace AND accessor IN (:accessors...) AND revoked_at IS NULL
 RETURNING accessor
 
+-- query: revoked_token
+SELECT 1 AS one FROM namespaces n {{token}} WHERE n.namespace = :namespace AND {{revoked}}
+
 -- query: end_token
--- An earlier end stays.
-UPDATE api_tokens SET expires_at = :at
+-- An earlier end stays. One that has come is noted, so that no clock revives it.
+UPDATE api_tokens SET expires_at = :at,
+  expired_at = CASE WHEN :now >= :at THEN :at ELSE expired_at END
 WHERE namespace = :namespace AND accessor = :accessor
   AND (expires_at IS NULL OR expires_at > :at)
 
@@ -112,3 +116,13 @@ UPDATE namespaces SET tokens_not_before = :at WHERE namespace = :namespace RETUR
 -- query: all_namespaces
 -- across namespaces: the operator's counts
 SELECT count(*) AS namespaces, sum(documents) AS documents FROM namespaces
+
+-- query: tokens_at_work
+-- any scope: what a token began ends with it, whatever it is about
+SELECT accessor FROM runs WHERE namespace = :namespace AND accessor IS NOT NULL
+  AND state IN ('submitted', 'working', 'input-required')
+UNION
+SELECT accessor FROM push_configs WHERE namespace = :namespace AND accessor IS NOT NULL
+UNION
+SELECT accessor FROM operations WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0
+  AND namespace = :namespace AND state IN ('queued', 'processing') AND accessor IS NOT NULL

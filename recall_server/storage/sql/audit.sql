@@ -9,17 +9,11 @@ SELECT seq, digest FROM audit_heads WHERE namespace = :namespace
 SELECT seq, digest FROM audit_heads WHERE namespace = :namespace FOR NO KEY UPDATE
 
 -- query: locked_audit_head
--- Behind the lock, so that it sees every revocation that is in the audit log.
-SELECT h.seq, h.digest, (
-  EXISTS (
-    SELECT 1 FROM api_tokens t WHERE t.namespace = :namespace AND t.accessor = :accessor
-    AND t.revoked_at IS NOT NULL
-  ) OR EXISTS (
-    SELECT 1 FROM revoked_children r
-    WHERE r.namespace = :namespace AND r.parent = :accessor AND r.jti = :jti
-  )
-) AS ended
-FROM audit_heads h WHERE h.namespace = :namespace
+-- Behind the lock, so that it sees every revocation that is in the audit log. A token that was rotated
+-- without overlap has expired; whatever the clock says.
+SELECT h.seq, h.digest, COALESCE({{revoked}} OR t.expired_at IS NOT NULL, FALSE) AS ended
+FROM audit_heads h JOIN namespaces n ON n.namespace = h.namespace {{token}}
+WHERE h.namespace = :namespace
 
 -- query: begin_audit
 INSERT INTO audit_heads (namespace, seq, digest)

@@ -1,21 +1,24 @@
 -- query: add_job
-INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
-VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now)
+INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at, accessor)
+VALUES (:namespace, :id, :kind, :payload, 'queued', :due_at, :now, :accessor)
 
 -- query: claim_job
 -- across namespaces: a worker serves every tenant, in turn: the first one behind :after, then on
 -- from the beginning. From one to the next is one step in the index, and the first that has
--- something due is the last: most jobs are for later, and none of those is looked at.
+-- something due is the last: most jobs are for later, and none of those is looked at. Deliveries of
+-- pushes (:pushes is 1) are looked for apart from all others, and none of :full, which have their share.
 -- Raising the attempt is the fence: an earlier holder can no longer finish the job.
 -- A job whose lease ran out ended its worker, which counts as its failure.
 -- in: sqlite
 WITH RECURSIVE turns (namespace, again) AS (
   SELECT min(o.namespace), 0 FROM operations o INDEXED BY operations_due
-  WHERE o.state IN ('queued', 'processing') AND o.namespace > :after
+  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
+    AND o.state IN ('queued', 'processing') AND o.namespace > :after
   UNION ALL
   SELECT (
     SELECT min(o.namespace) FROM operations o INDEXED BY operations_due
-    WHERE o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
+    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
+      AND o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
   ), CASE WHEN t.namespace IS NULL THEN 1 ELSE t.again END
   FROM turns t WHERE t.again = 0 OR :after > t.namespace
 )
@@ -26,20 +29,23 @@ WHERE (namespace, id) = (
   SELECT due.namespace, due.id FROM turns t CROSS JOIN operations due
   WHERE due.rowid = (
     SELECT o.rowid FROM operations o
-    WHERE o.namespace = t.namespace AND o.state IN ('queued', 'processing') AND o.due_at <= :now
+    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND o.namespace = t.namespace
+      AND o.state IN ('queued', 'processing') AND o.due_at <= :now
     ORDER BY o.due_at, o.id LIMIT 1
-  )
+  ) AND NOT t.namespace IN (:full...)
   LIMIT 1
 )
 RETURNING namespace, id, kind, payload, attempt, failures, created_at
 -- in: postgres
 WITH RECURSIVE turns (namespace, again) AS (
   SELECT min(o.namespace), 0 FROM operations o
-  WHERE o.state IN ('queued', 'processing') AND o.namespace > :after
+  WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
+    AND o.state IN ('queued', 'processing') AND o.namespace > :after
   UNION ALL
   SELECT (
     SELECT min(o.namespace) FROM operations o
-    WHERE o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
+    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes
+      AND o.state IN ('queued', 'processing') AND o.namespace > coalesce(t.namespace, '')
   ), CASE WHEN t.namespace IS NULL THEN 1 ELSE t.again END
   FROM turns t WHERE t.again = 0 OR :after > t.namespace
 )
@@ -49,9 +55,11 @@ UPDATE operations SET state = 'processing', attempt = attempt + 1, due_at = :lea
 WHERE (namespace, id) = (
   SELECT due.namespace, due.id FROM turns t CROSS JOIN LATERAL (
     SELECT o.namespace, o.id FROM operations o
-    WHERE o.namespace = t.namespace AND o.state IN ('queued', 'processing') AND o.due_at <= :now
+    WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = :pushes AND o.namespace = t.namespace
+      AND o.state IN ('queued', 'processing') AND o.due_at <= :now
     ORDER BY o.due_at, o.id LIMIT 1 FOR UPDATE SKIP LOCKED
   ) due
+  WHERE NOT t.namespace IN (:full...)
   LIMIT 1
 )
 RETURNING namespace, id, kind, payload, attempt, failures, created_at
@@ -89,6 +97,13 @@ RETURNING id
 -- across namespaces: the key is the server's
 UPDATE operations SET state = 'queued', due_at = :now, failures = 0, finished_at = NULL
 WHERE kind = :kind AND state IN ('queued', 'failed') AND error_code = 'MODEL_KEY_REJECTED'
+
+-- query: end_jobs_of
+-- A holder of one of them is fenced: nothing of what it does for it holds.
+UPDATE operations SET state = 'failed', finished_at = :now, error_code = :code
+WHERE CASE kind WHEN 'push' THEN 1 ELSE 0 END = 0 AND namespace = :namespace
+  AND state IN ('queued', 'processing') AND accessor IN (:tokens...)
+RETURNING id
 
 -- query: bury_job
 UPDATE operations

@@ -1,10 +1,13 @@
 -- query: put_push
 -- Delivered events stay delivered; a sender to the old address loses its claim.
-INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq, created_at)
-VALUES (:namespace, :run_id, :id, :url, :scheme, :secret, :delivered_seq, :now)
+INSERT INTO push_configs (namespace, run_id, id, url, scheme, secret, delivered_seq, created_at,
+  accessor, token_ends_at)
+VALUES (:namespace, :run_id, :id, :url, :scheme, :secret, :delivered_seq, :now,
+  :accessor, :token_ends_at)
 ON CONFLICT (namespace, run_id, id) DO UPDATE
 SET url = excluded.url, scheme = excluded.scheme, secret = excluded.secret, failures = 0,
-  claimed_by = NULL, claimed_until = NULL
+  created_at = excluded.created_at, accessor = excluded.accessor,
+  token_ends_at = excluded.token_ends_at, claimed_by = NULL, claimed_until = NULL
 RETURNING *
 
 -- query: push
@@ -23,6 +26,14 @@ RETURNING id
 DELETE FROM push_configs
 WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = :holder
 RETURNING id
+
+-- query: remove_pushes_of
+DELETE FROM push_configs WHERE namespace = :namespace AND accessor IN (:tokens...) RETURNING id
+
+-- query: due_push
+SELECT p.id FROM push_configs p
+JOIN run_events e ON e.namespace = p.namespace AND e.run_id = p.run_id AND e.seq = :seq
+WHERE p.namespace = :namespace AND p.run_id = :run_id AND p.id = :id AND p.claimed_by = :holder
 
 -- query: remove_pushes
 DELETE FROM push_configs WHERE namespace = :namespace AND run_id = :run_id

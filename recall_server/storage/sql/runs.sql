@@ -56,6 +56,23 @@ WHERE namespace = :namespace
   AND changed_at >= :since
   AND {{task_scope}}
 
+-- query: unfinished_runs
+-- any scope: what a token began ends with it
+-- Locked: a worker may be saving how far it has come with one of them.
+-- in: sqlite
+SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
+  AND state IN ('submitted', 'working', 'input-required')
+ORDER BY id LIMIT :limit
+-- in: postgres
+SELECT * FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
+  AND state IN ('submitted', 'working', 'input-required')
+ORDER BY id LIMIT :limit FOR UPDATE
+
+-- query: count_of_unfinished_runs
+-- any scope: as above
+SELECT count(*) AS runs FROM runs WHERE namespace = :namespace AND accessor IN (:tokens...)
+  AND state IN ('submitted', 'working', 'input-required')
+
 -- query: delete_run
 DELETE FROM runs WHERE namespace = :namespace AND id = :id RETURNING stored_bytes
 

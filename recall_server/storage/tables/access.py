@@ -7,7 +7,7 @@ from datetime import datetime
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.model_key import RejectedKey, Role
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import AccessScope, Rights, Scope, TokenInfo
+from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
@@ -106,9 +106,20 @@ class Access(BoundTable):
         rows = await self._bound.fetch("revoke_tokens", accessors=list(accessors), now=now)
         return [row["accessor"] for row in rows]
 
-    async def succeed(self, accessor: str, successor: str, at: datetime) -> None:
+    async def revoked(self, bearer: Bearer) -> bool:
+        """Whether somebody has ended this token of the namespace; an end of its own is none."""
+        accessor, jti = bearer.parts
+        return await self._bound.touched(
+            "revoked_token", accessor=accessor, jti=jti, made_at=bearer.since
+        )
+
+    async def at_work(self) -> list[str]:
+        """The names of the tokens that have begun something which has not ended."""
+        return [row["accessor"] for row in await self._bound.fetch("tokens_at_work")]
+
+    async def succeed(self, accessor: str, successor: str, at: datetime, now: datetime) -> None:
         """Another takes its place, and that of a parent: it ends at `at`, or before."""
-        await self._bound.send("end_token", accessor=accessor, at=at)
+        await self._bound.send("end_token", accessor=accessor, at=at, now=now)
         await self._bound.send("adopt_tokens", accessor=accessor, successor=successor)
 
     async def entrance(self, owner: Namespace, accessor: str, jti: str | None) -> Entrance | None:

@@ -12,6 +12,7 @@ from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.errors import NamespaceNotFound, Unauthenticated
 from recall_server.domain.extraction import Usage
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import LATEST, Bearer
 from recall_server.domain.security import audit_chain
 from recall_server.domain.security.audit_chain import START, Head, Link
 from recall_server.storage.bound_connection import BoundConnection
@@ -104,11 +105,11 @@ class Audit:
         """Write `entry`. Other writers of this namespace wait from here to the end of the
         transaction, so nothing should follow.
 
-        Raises `NamespaceNotFound`, and `Unauthenticated` if the caller's token was revoked before:
+        Raises `NamespaceNotFound`, and `Unauthenticated` if the caller's token has ended before:
         then the operation does not happen.
         """
         asks = entry.outcome is Outcome.OK and not entry.ends_caller
-        head = await self._locked_head(entry.accessor if asks else None)
+        head = await self._locked_head(entry if asks else None)
         await self._append(head, [entry])
 
     async def record_all(self, entries: Sequence[AuditEntry]) -> None:
@@ -157,18 +158,23 @@ class Audit:
         await self._bound.many("record_details", details)
         await self._bound.send("move_audit_head", seq=head.seq, digest=head.digest)
 
-    async def require(self, accessor: str | None) -> None:
-        """Lock the audit log of the namespace. Raises `Unauthenticated` if this token was revoked
-        before, and `NamespaceNotFound`.
+    async def require(self, entry: AuditEntry | None) -> None:
+        """Lock the audit log of the namespace. Raises `Unauthenticated` if the caller's token has
+        ended before, and `NamespaceNotFound`.
         """
-        await self._locked_head(accessor)
+        await self._locked_head(entry)
 
-    async def _locked_head(self, accessor: str | None) -> Head:
-        parent, _, jti = (accessor or "").partition("/")
+    async def _locked_head(self, entry: AuditEntry | None) -> Head:
+        """Raises `Unauthenticated` if the token of `entry` has ended."""
+        bearer = entry and (entry.bearer or Bearer(entry.accessor or "", LATEST))
+        accessor, jti = bearer.parts if bearer else ("", "")
+        made_at = bearer.since if bearer else LATEST
         for _ in range(2):
             # Two statements, one round trip: only the second sees what the lock waited for.
             await self._bound.send("lock_audit_head")
-            rows = await self._bound.fetch("locked_audit_head", accessor=parent, jti=jti)
+            rows = await self._bound.fetch(
+                "locked_audit_head", accessor=accessor, jti=jti, made_at=made_at
+            )
             if rows:
                 break
             await self._bound.send("begin_audit", seq=START.seq, digest=START.digest)

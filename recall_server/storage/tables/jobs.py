@@ -1,6 +1,6 @@
 """The table of jobs: queued with their cause, leased to one worker at a time, fenced."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,8 +27,11 @@ class Jobs(BoundTable):
         now: datetime,
         *,
         due_at: datetime | None = None,
+        accessor: str | None = None,
     ) -> None:
-        """Queue a job, to be done now or at `due_at`."""
+        """Queue a job, to be done now or at `due_at`. `accessor`: the token with which it ends
+        (`Bearer.name`).
+        """
         await self._bound.send(
             "add_job",
             id=job_id,
@@ -36,17 +39,32 @@ class Jobs(BoundTable):
             payload=Document(dict(payload)),
             due_at=due_at or now,
             now=now,
+            accessor=accessor,
         )
 
     async def claim(
-        self, after: str, now: datetime, lease_until: datetime, holder: int | None = None
+        self,
+        after: str,
+        now: datetime,
+        lease_until: datetime,
+        holder: int | None = None,
+        *,
+        pushes: bool = False,
+        full: Collection[Namespace] = (),
     ) -> Job | None:
-        """The first due job of the first namespace behind `after`, or else from the beginning, for
-        the caller until `lease_until`, or until `holder` is known to be gone. On a connection for
-        all namespaces.
+        """The first due job of the first namespace behind `after`, or else from the beginning, but
+        of none of `full`, for the caller until `lease_until`, or until `holder` is known to be
+        gone. Deliveries of pushes are claimed with `pushes`, all other kinds without. On a
+        connection for all namespaces.
         """
         rows = await self._bound.fetch(
-            "claim_job", after=after, now=now, lease_until=lease_until, holder=holder
+            "claim_job",
+            after=after,
+            now=now,
+            lease_until=lease_until,
+            holder=holder,
+            pushes=int(pushes),
+            full=list(full),
         )
         return _job(rows[0]) if rows else None
 
@@ -93,6 +111,10 @@ class Jobs(BoundTable):
         return await self._bound.touched(
             "bury_job", id=job.id, attempt=job.attempt, code=code, now=now
         )
+
+    async def end_of(self, tokens: Sequence[str], code: str, now: datetime) -> int:
+        """Give up the jobs that end with these tokens, with the reason; how many there were."""
+        return len(await self._bound.fetch("end_jobs_of", tokens=list(tokens), code=code, now=now))
 
     async def requeue_without_key(self, kind: str, now: datetime) -> None:
         """Let those be done now that wait, or were given up, because the key of a language model

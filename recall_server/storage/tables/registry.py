@@ -123,7 +123,9 @@ TABLES = (
         ends_work=True,
         exported="recipient",
         columns=_words("url created_at:time"),
-        inner=_words("scheme secret delivered_seq failures claimed_by claimed_until"),
+        inner=_words(
+            "scheme secret delivered_seq failures claimed_by claimed_until accessor token_ends_at"
+        ),
     ),
     Table(
         "operations",
@@ -134,6 +136,7 @@ TABLES = (
         not_exported="the export of an episode says what is still to be done",
         inner=_words(
             "kind payload state attempt failures due_at created_at finished_at error_code holder"
+            " accessor"
         ),
     ),
     Table(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from pydantic import TypeAdapter
 
 from recall_server.domain.errors import Stale
+from recall_server.domain.permissions import Bearer
 from recall_server.domain.task import (
     LARGE_BYTES,
     Event,
@@ -138,6 +139,13 @@ class TaskTable(BoundTable):
         """The task that waits for an answer to this question."""
         rows = await self._bound.fetch("asking", question=question_id)
         return rows[0]["id"] if rows else None
+
+    async def unfinished_of(self, tokens: Sequence[str], limit: int) -> tuple[list[Task], int]:
+        """The tasks of these tokens that have not ended: some, locked, and how many there are."""
+        named = {"tokens": list(tokens)}
+        counted = await self._bound.fetch("count_of_unfinished_runs", **named)
+        rows = await self._bound.fetch("unfinished_runs", limit=limit, **named)
+        return [_run(row) for row in rows], int(counted[0]["runs"])
 
     async def count(self, wanted: Filter) -> int:
         rows = await self._bound.fetch("count_of_runs", **_filtering(wanted))
@@ -300,7 +308,8 @@ class PushConfig:
     """Where the events of a task are sent, and what is shown there: the `scheme` of the
     credentials, and the `secret`, sealed.
 
-    `delivered_seq` is the last event that arrived, `failures` the attempts that failed since.
+    `delivered_seq` is the last event that arrived, `failures` the attempts that failed since. It
+    ends with the token that set it, its `bearer`.
     """
 
     task_id: str
@@ -311,6 +320,7 @@ class PushConfig:
     delivered_seq: int
     created_at: datetime
     failures: int = 0
+    bearer: Bearer | None = None
 
 
 class Pushes(BoundTable):
@@ -331,6 +341,8 @@ class Pushes(BoundTable):
             secret=config.secret,
             delivered_seq=config.delivered_seq,
             now=config.created_at,
+            accessor=config.bearer and config.bearer.name,
+            token_ends_at=config.bearer and config.bearer.until,
         )
         return _config(rows[0])
 
@@ -355,6 +367,16 @@ class Pushes(BoundTable):
         """Remove the config that `holder` holds; False where it no longer does."""
         return await self._bound.touched(
             "remove_held_push", run_id=config.task_id, id=config.id, holder=holder
+        )
+
+    async def remove_of(self, tokens: Sequence[str]) -> int:
+        """Remove the configs that these tokens have set; how many there were."""
+        return len(await self._bound.fetch("remove_pushes_of", tokens=list(tokens)))
+
+    async def due(self, config: PushConfig, holder: str, seq: int) -> bool:
+        """Whether `holder` holds the config, and the event is still there to be sent."""
+        return await self._bound.touched(
+            "due_push", run_id=config.task_id, id=config.id, holder=holder, seq=seq
         )
 
     async def clear(self, task_id: str) -> None:
@@ -429,4 +451,8 @@ def _config(row: Row) -> PushConfig:
         delivered_seq=row["delivered_seq"],
         created_at=moment(row["created_at"]),
         failures=row["failures"],
+        bearer=row["accessor"]
+        and Bearer(
+            row["accessor"], moment(row["created_at"]), moment_or_none(row["token_ends_at"])
+        ),
     )

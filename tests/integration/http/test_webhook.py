@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ssl
+import threading
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -466,3 +468,43 @@ async def test_the_certificate_must_be_the_names_and_not_the_addresss(
     assert answer.status == 204
     assert len(receiver.requests) == 1
     assert asked == ["hooks.test", "other.test", "hooks.test"]
+
+
+async def test_a_tenant_whose_names_are_never_found_does_not_hold_up_anothers() -> None:
+    """Its look-ups take its share for as long as they last, whoever still waits for them."""
+    free, asked = asyncio.Event(), list[str]()
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        if host.startswith("silent"):
+            await free.wait()
+        return ["1.1.1.1"]
+
+    hook = Webhook(lookup_s=0.2, lookups=3, tenant_lookups=2, resolve=resolve)
+    for _ in range(2):
+        mallorys = [
+            hook.check_url(f"https://silent{number}.test/", tenant="mallory") for number in range(9)
+        ]
+        refused = await asyncio.gather(*mallorys, return_exceptions=True)
+        assert [type(one) for one in refused] == [PushUrlRefused] * 9
+        await hook.check_url("https://hooks.test/", tenant="bob")
+    free.set()
+    await asyncio.sleep(0)
+    await hook.check_url("https://hooks.test/", tenant="mallory")  # her own are free again
+    await hook.close()
+
+    assert asked[:3] == ["silent0.test", "silent1.test", "hooks.test"]
+    assert len(asked) == 5
+
+
+async def test_names_are_looked_up_though_all_threads_of_the_process_are_busy() -> None:
+    busy, done = ThreadPoolExecutor(1), threading.Event()
+    asyncio.get_running_loop().set_default_executor(busy)
+    held = asyncio.get_running_loop().run_in_executor(None, done.wait)
+    async with webhook(None, "localhost", timeout_s=5) as hook:
+        try:
+            async with asyncio.timeout(2):
+                await hook.check_url("http://localhost:9/")
+        finally:
+            done.set()
+            await held

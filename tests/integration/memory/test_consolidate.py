@@ -10,6 +10,7 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.episode import Source
 from recall_server.domain.errors import (
     ModelUnavailable,
     NotFound,
@@ -563,3 +564,30 @@ async def test_a_dry_run_of_a_merge_pays_no_model_and_applying_it_pays_once(
         again = await task(application, mode=Mode.APPLY, plan_id=planned.id)
         assert again.status.failure is not None
         assert (again.status.failure.code, model.asked) == ("PLAN_OUTDATED", 1)
+
+
+@pytest.mark.parametrize(
+    ("agent", "left"), [("web:crawler", ["Lisbon", "Porto"]), (None, ["Porto"])]
+)
+async def test_an_expiry_lifts_nothing_fetched_over_what_a_person_said(
+    application: Application, clock: Clock, agent: str | None, left: list[str]
+) -> None:
+    """As a policy does not: both stay, and it is told. The control: words of a person."""
+    await task(application, LISBON)
+    paused = await task(
+        application,
+        PORTO,
+        policy=Policy.ASK,
+        expires_in_s=3600.0,
+        on_expiry=Expiry.KEEP_NEW,
+        source=Source(agent_id=agent),
+    )
+    assert paused.status.state is TaskState.INPUT_REQUIRED
+    clock.pass_(timedelta(hours=2))
+    await drained(application)
+    done = await application.services.tasks.get(context(application), paused.id)
+
+    assert await values(application) == left
+    assert done.outcome is not None
+    (decided,) = done.outcome.resolutions
+    assert decided.decided_by == ("trust" if agent else "expiry")

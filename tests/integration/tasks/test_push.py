@@ -21,7 +21,7 @@ from recall_server.domain.errors import (
     TaskNotFound,
 )
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import TokenInfo
+from recall_server.domain.permissions import Bearer, TokenInfo
 from recall_server.domain.task import Job, JobState, Mode, Request, Status, Task, TaskState, Work
 from recall_server.integrations.crypto.keys import Sealer
 from recall_server.integrations.webhook import Webhook
@@ -31,7 +31,7 @@ from recall_server.services.supervision import Supervisor
 from recall_server.services.tasks.push import PUSH_END, Push, PushEvent, PushRequest
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables.tasks import CONFIGS_MAX, PUSH, PushConfig
-from recall_server.worker import FAILURES_MAX, Worker
+from recall_server.worker import FAILURES_MAX, Lane, Worker
 from tests.support.models import Reply
 from tests.support.receivers import OK, Receiver
 from tests.support.runtime import NOON, Clock, RandomBytes
@@ -135,7 +135,7 @@ async def opened(store: Store, clock: Clock) -> AsyncIterator[Callable[..., Desk
             lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
             Supervisor(store, clock),
             poll_s=1,
-            jobs_at_once=1,
+            lanes=[Lane(pushes=one, slots=1, per_namespace=1) for one in (True, False)],
         )
         return Desk(store, clock, push, worker, audit)
 
@@ -172,9 +172,9 @@ async def test_events_after_the_config_arrive_once_and_in_order(desk: Desk) -> N
 async def test_a_config_that_comes_with_the_run_is_told_its_first_event_too(desk: Desk) -> None:
     async with Receiver() as receiver:
         wanted = PushRequest(receiver.url, id="mine")
-        await desk.push.check(wanted)
+        await desk.push.check(ALICE, wanted)
         async with desk.store.transaction(ALICE) as tx:
-            await desk.push.add(tx, ALICE, TASK, wanted, after=0)
+            await desk.push.add(tx, Context(desk.entry()), TASK, wanted, after=0)
         await desk.happen()
         await desk.drain()
 
@@ -582,8 +582,8 @@ async def test_what_cannot_stand_in_a_header_or_an_id_is_refused(
     url = "http://127.0.0.1:9/"
     good = {"id": "a" * 64, "token": "a b", "scheme": "Bearer", "credentials": "a" * 1_024}
     with pytest.raises(Invalid):
-        await desk.push.check(PushRequest(url, **given))
-    await desk.push.check(PushRequest(url, **good))
+        await desk.push.check(ALICE, PushRequest(url, **given))
+    await desk.push.check(ALICE, PushRequest(url, **good))
 
 
 async def test_an_address_that_may_not_be_reached_is_refused_when_it_is_configured(
@@ -601,7 +601,7 @@ async def test_an_address_that_may_no_longer_be_reached_gets_nothing(desk: Desk)
         push = replace(desk.push, webhook=strict)
         await desk.happen()
         async with desk.store.transaction(None) as tx:
-            job = await tx.jobs.claim("", desk.clock(), desk.clock() + LONG)
+            job = await tx.jobs.claim("", desk.clock(), desk.clock() + LONG, pushes=True)
         assert isinstance(job, Job)
         with pytest.raises(PushUrlRefused):
             await push.deliver(job, lambda _: desk.entry())
@@ -621,3 +621,44 @@ async def test_each_event_that_left_the_house_is_in_the_book(desk: Desk) -> None
 
     assert (newest.operation, newest.protocol, newest.counts) == ("push", "worker", {"seq": 2})
     assert newest.ids[1:] == (TASK, "mine")
+
+
+@pytest.mark.parametrize("ends", ["config", "task", "event", "token", "nothing"])
+async def test_what_ends_while_the_name_is_looked_up_is_told_nothing(desk: Desk, ends: str) -> None:
+    """Name servers may be slow: long enough to erase the task, or to revoke the token."""
+
+    async def end() -> None:
+        async with desk.store.transaction(ALICE, erasing=True) as tx:
+            await tx.lock()
+            match ends:
+                case "config":
+                    await tx.pushes.remove(TASK, "mine")
+                case "task":
+                    await tx.tasks.remove(TASK)
+                case "event":
+                    await tx.bound.connection.send("DELETE FROM run_events WHERE seq = 2", {})
+                case "token":
+                    await tx.access.revoke([f"acc_{ALICE}"], desk.clock())
+
+    async with Receiver() as receiver:
+
+        async def resolve(host: str, port: int) -> Sequence[str]:
+            await end()
+            return ["127.0.0.1"]
+
+        context = Context(desk.entry())
+        context.entry.bearer = Bearer(f"acc_{ALICE}", NOON)
+        url = receiver.url.replace("127.0.0.1", "hooks.test")
+        webhook = Webhook(allowed=["hooks.test"], timeout_s=5, resolve=resolve)
+        async with desk.store.transaction(ALICE) as tx:
+            await desk.push.add(tx, context, TASK, PushRequest(url, id="mine"), after=1)
+        await desk.happen()
+        async with desk.store.transaction(None) as tx:
+            job = await tx.jobs.claim("", desk.clock(), desk.clock() + LONG, pushes=True)
+        assert job is not None
+        push = replace(desk.push, webhook=webhook)
+        await push.deliver(job, lambda operation: desk.entry())
+        await webhook.close()
+
+    assert told(receiver) == ([2] if ends == "nothing" else [])
+    assert await desk.jobs() == {}

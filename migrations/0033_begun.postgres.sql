@@ -1,0 +1,19 @@
+-- The token that began something, which ends with it: its accessor, of a JWT with its id.
+ALTER TABLE push_configs ADD COLUMN accessor TEXT;
+-- The end of a JWT, which no table holds.
+ALTER TABLE push_configs ADD COLUMN token_ends_at TIMESTAMPTZ;
+-- Their owner changes rows of all tenants, this once.
+ALTER TABLE push_configs NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE runs NO FORCE ROW LEVEL SECURITY;
+UPDATE push_configs SET accessor = (
+  SELECT r.accessor FROM runs r WHERE r.namespace = push_configs.namespace AND r.id = push_configs.run_id
+);
+ALTER TABLE runs FORCE ROW LEVEL SECURITY;
+ALTER TABLE push_configs FORCE ROW LEVEL SECURITY;
+ALTER TABLE operations ADD COLUMN accessor TEXT;
+
+-- Deliveries of pushes are looked for apart from all other jobs.
+DROP INDEX operations_due;
+CREATE INDEX operations_due
+  ON operations ((CASE kind WHEN 'push' THEN 1 ELSE 0 END), namespace, due_at)
+  WHERE state IN ('queued', 'processing');

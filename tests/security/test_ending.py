@@ -1,0 +1,425 @@
+"""What a token began ends with it: what it is told, what it is answered, what it has planted."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+
+from recall_server.application import Application
+from recall_server.domain.context import Context
+from recall_server.domain.errors import Unauthenticated
+from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import Bearer, TokenInfo
+from recall_server.domain.plan import Policy
+from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
+from recall_server.services.auth.access import TokenRequest, stands
+from recall_server.services.memory.ingest import Submission
+from recall_server.services.tasks.ending import COUNTED, END, TASKS_AT_ONCE
+from recall_server.storage.store import Store
+from recall_server.storage.tables import registry
+from recall_server.storage.tables.jobs import Fenced
+from recall_server.storage.tables.tasks import Filter
+from tests.support.a2a_bindings import BY_HAND, Wire, message
+from tests.support.a2a_clients import LISBON, PORTO
+from tests.support.application import Open
+from tests.support.conversation import drained, memories
+from tests.support.extractors import Scripted
+from tests.support.receivers import Receiver, loopback
+from tests.support.runtime import Clock
+from tests.support.server import MAY_ALL, WITHIN_S, Running, Serve
+
+ALICE = Namespace("alice")
+HOUR = timedelta(hours=1)
+WAYS = ("revoked", "revoked by its issuer's end", "child", "children only", "no overlap", "expired")
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver(host=loopback()) as receiver:
+        yield receiver
+
+
+def line(running: Running | Application, operation: str) -> Context:
+    application = running.application if isinstance(running, Running) else running
+    return Context(application.services.audit.begin(ALICE, operation, "cli", None))
+
+
+async def thief(running: Running, way: str) -> tuple[str, TokenInfo, str]:
+    """A token that will end in a `way`; the one that is revoked for it, and the name of a child."""
+    owner, info = await running.issued("alice", MAY_ALL if way != "expired" else SHORT)
+    async with running.http(owner) as http:
+        if "child" in way:
+            made = (await http.post("/v1/tokens/children", json={})).json()
+            return made["token"], info, made["accessor"].partition("/")[2]
+        if "issuer" in way:
+            made = (await http.post("/v1/tokens", json={"label": "made by another"})).json()
+            return made["token"], info, ""
+    return owner, info, ""
+
+
+SHORT = TokenRequest(MAY_ALL.rights, expires_in=HOUR)
+
+
+async def end(running: Running, clock: Clock, way: str, info: TokenInfo, child: str) -> None:
+    clock.pass_(timedelta(seconds=1))
+    on_behalf, services = line(running, "end"), running.application.services
+    match way:
+        case "child":
+            await services.delegation.revoke(on_behalf, info.accessor, child)
+        case "no overlap":
+            await services.access.rotate(on_behalf, info, timedelta())
+        case "expired":
+            clock.pass_(HOUR)
+        case _:
+            await services.access.revoke(on_behalf, info, children_only="only" in way, force=True)
+
+
+async def asking(running: Running, http: httpx2.AsyncClient) -> str:
+    """A task that asks whether Lisbon or Porto."""
+    wire = Wire(http)
+    await wire.task({"text": LISBON})
+    await running.extract()
+    task = await wire.task({"text": PORTO})
+    await running.extract()
+    return str(task["id"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_is_told_to_an_address_once_the_token_that_set_it_has_ended(
+    serve: Serve, receiver: Receiver, clock: Clock, way: str
+) -> None:
+    """Nor that anything happened. The control: the owner's own address is told all."""
+    async with serve(push_allowed_hosts=(receiver.authority,)) as running:
+        stolen, info, child = await thief(running, way)
+        async with running.http(await running.token()) as http, running.http(stolen) as bad:
+            task = await asking(running, http)
+            for one, path in ((http, "owners"), (bad, "thiefs")):
+                url = f"http://{receiver.authority}/{path}"
+                await Wire(one).result("CreateTaskPushNotificationConfig", taskId=task, url=url)
+            listed = (await http.get(f"/v1/consolidations/{task}/push_configs")).json()
+            thiefs = (await bad.get("/v1/whoami")).json()["accessor"]
+            await end(running, clock, way, info, child)
+            answer = await http.post(f"/a2a/{task}/resume", json={"resolution": "keep_new"})
+            await running.extract()
+
+    assert answer.status_code == 200
+    told = [request.path for request in receiver.requests]
+    assert set(told) == {"/owners"}
+    assert len(told) >= 2
+    set_by = {one["url"].rpartition("/")[2]: one["set_by"] for one in listed["push_configs"]}
+    assert set_by["thiefs"] == thiefs != set_by["owners"]
+
+
+@pytest.mark.parametrize("way", WAYS[:4])
+async def test_a_revocation_ends_and_tells_what_was_begun(
+    serve: Serve, receiver: Receiver, clock: Clock, way: str
+) -> None:
+    """And leaves what others began."""
+    async with serve(push_allowed_hosts=(receiver.authority,), extractor=Scripted()) as running:
+        stolen, info, child = await thief(running, way)
+        begun: dict[str, dict[str, str]] = {}
+        async with running.http(await running.token()) as http, running.http(stolen) as bad:
+            for name, one in (("others", http), ("thiefs", bad)):
+                task = (await Wire(one).task({"text": PORTO}))["id"]
+                url = f"http://{receiver.authority}/{name}"
+                await Wire(one).result("CreateTaskPushNotificationConfig", taskId=task, url=url)
+                stored = await one.post("/v1/memories", json={"text": f"User: I swim, {name}."})
+                begun[name] = {"task": task, "job": stored.json()["job_id"]}
+            clock.pass_(timedelta(seconds=1))
+            path = f"/v1/tokens/{info.accessor}"
+            only = {"children_only": "true"} if "only" in way else {}
+            path += f"/children/{child}" if way == "child" else ""
+            answer = (await http.delete(path, params=only)).json()
+            again = (await http.delete(path, params=only)).json()
+            found = {
+                name: (
+                    (await http.get(f"/a2a/{ids['task']}")).json()["status"],
+                    (await http.get(f"/v1/jobs/{ids['job']}")).json(),
+                )
+                for name, ids in begun.items()
+            }
+        book = await running.application.services.audit.newest(ALICE, 20)
+
+    assert answer["ended"] == dict.fromkeys(COUNTED, 1)
+    assert again["ended"] == dict.fromkeys(COUNTED, 0)
+    revocations = [one for one in book if one.operation.startswith("revoke_")]
+    assert any(dict.fromkeys(COUNTED, 1).items() <= one.counts.items() for one in revocations)
+    status, job = found["thiefs"]
+    assert status == "canceled"
+    assert (job["state"], job["error_code"]) == ("failed", "TOKEN_REVOKED")
+    status, job = found["others"]
+    assert status == "submitted"
+    assert job["state"] == "queued"
+
+
+async def test_a_text_that_is_read_as_its_token_is_revoked_makes_no_memories(
+    open_app: Open, clock: Clock
+) -> None:
+    """The job is under way: nothing of it holds. The control: another's does."""
+    async with open_app() as built:
+        running = Running(built, "")
+        _, info = await running.issued("alice")
+        other = (await running.issued("alice"))[1]
+        for who, text in ((info, "I live in Lisbon."), (other, "My name is Ana.")):
+            context = line(built, "store_memory")
+            context.entry.bearer = who.bearer
+            await built.services.ingest.remember(context, Submission(f"User: {text}", "life"))
+        job = await claimed(built, clock)
+        await built.services.access.revoke(line(built, "revoke_token"), info, force=True)
+        with pytest.raises(Fenced):
+            await built.worker.handlers[job.kind](
+                job, lambda operation: line(built, operation).entry
+            )
+        await drained(built)
+        found = [one.text for one in await memories(built)]
+
+    assert any("Ana" in text for text in found)
+    assert not any("Lisbon" in text for text in found)
+
+
+async def claimed(built: Application, clock: Clock) -> Job:
+    async with built.store.transaction(None) as tx:
+        job = await tx.jobs.claim("", clock(), clock() + HOUR)
+    assert job is not None
+    return job
+
+
+async def started(built: Application, who: TokenInfo, text: str, **given: Any) -> Task:
+    context = line(built, "send_message")
+    context.entry.bearer, context.entry.accessor = who.bearer, who.accessor
+    request = Request(Mode.INGEST, "life", text=text, **given)
+    return await built.services.consolidate.start(context, request)
+
+
+async def state_of(built: Application, task: Task) -> TaskState:
+    return (await built.services.tasks.get(line(built, "get_task"), task.id)).status.state
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+async def test_what_was_to_be_decided_by_time_is_not_decided_for_a_revoked_token(
+    open_app: Open, clock: Clock, revoked: bool
+) -> None:
+    async with open_app() as built:
+        running = Running(built, "")
+        owner, planter = [(await running.issued("alice"))[1] for _ in range(2)]
+        await started(built, owner, LISBON)
+        await drained(built)
+        planted = await started(
+            built, planter, PORTO, policy=Policy.ASK, expires_in_s=6, on_expiry=Expiry.KEEP_NEW
+        )
+        await drained(built)
+        if revoked:
+            await running.revoke(planter)
+        clock.pass_(timedelta(seconds=9))
+        await drained(built)
+        found = [one.fact.value for one in await memories(built) if one.fact]
+        state = await state_of(built, planted)
+
+    assert found == (["Lisbon"] if revoked else ["Porto"])
+    assert state is (TaskState.CANCELED if revoked else TaskState.COMPLETED)
+
+
+async def test_more_tasks_than_one_transaction_ends_are_ended_behind_it_and_none_goes_on(
+    open_app: Open, clock: Clock
+) -> None:
+    """Revoking stays short, however much was planted."""
+    async with open_app() as built:
+        running = Running(built, "")
+        owner, planter = [(await running.issued("alice"))[1] for _ in range(2)]
+        await started(built, owner, LISBON)
+        await drained(built)
+        paused = await started(
+            built, planter, PORTO, policy=Policy.ASK, expires_in_s=6, on_expiry=Expiry.KEEP_NEW
+        )
+        await drained(built)
+        tasks = [await started(built, planter, PORTO) for _ in range(TASKS_AT_ONCE + 5)]
+        context = line(built, "revoke_token")
+        await built.services.access.revoke(context, planter, force=True)
+        begun = [paused, *tasks]
+        left = [one for one in begun if await state_of(built, one) is not TaskState.CANCELED]
+        # The job that ends the rest comes last.
+        async with built.store.transaction(ALICE) as tx:
+            rows = await tx.bound.connection.fetch(
+                f"UPDATE operations SET due_at = '{(clock() + HOUR).isoformat()}'"
+                f" WHERE kind = '{END}' RETURNING id",
+                {},
+            )
+        await drained(built)
+        worked_on = [one for one in left if one is not paused]
+        without = [await state_of(built, one) for one in worked_on]
+        clock.pass_(2 * HOUR)
+        await drained(built)
+        states = {await state_of(built, one) for one in begun}
+        found = [one.fact.value for one in await memories(built) if one.fact]
+
+    assert len(rows) == 1
+    assert context.entry.counts["tasks"] == len(begun)
+    assert len(left) == len(begun) - TASKS_AT_ONCE
+    assert set(without) == states == {TaskState.CANCELED}
+    assert found == ["Lisbon"]
+
+
+@pytest.mark.parametrize("binding", [*BY_HAND, "HTTP"])
+async def test_a_call_that_waits_for_its_task_is_not_answered_once_its_token_is_revoked(
+    serve: Serve, binding: str
+) -> None:
+    """With what the task has come to. The control: another's call is."""
+    async with serve() as running:
+        stolen, info = await running.issued("alice")
+        kept = await running.token("alice")
+
+        async def ask(http: httpx2.AsyncClient) -> httpx2.Response:
+            if binding == "HTTP":
+                return await http.post("/v1/consolidations", json={"text": LISBON, "policy": "ask"})
+            return await Wire(http, binding).answer("SendMessage", message=message())
+
+        async with running.http(stolen) as bad, running.http(kept) as good:
+            calls = [asyncio.create_task(ask(one)) for one in (bad, good)]
+            await begun(running.application.store, 2)
+            await running.revoke(info)
+            await running.extract()
+            refused, answered = [await one for one in calls]
+
+    assert "Lisbon" in answered.text
+    assert "Lisbon" not in refused.text
+    assert "UNAUTHENTICATED" in refused.text
+
+
+async def begun(store: Store, tasks: int) -> None:
+    """Wait until there are so many tasks."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            async with store.transaction(ALICE, write=False) as tx:
+                if await tx.tasks.count(Filter()) == tasks:
+                    return
+
+
+async def test_a_stream_tells_nothing_of_what_happened_after_its_token_was_revoked(
+    running: Running,
+) -> None:
+    """Not for the second either until somebody looks."""
+    stolen, info = await running.issued("alice")
+    async with running.http(stolen) as bad, running.http(await running.token()) as good:
+        task = (await Wire(good).task())["id"]
+        async with (
+            Wire(bad).stream("SubscribeToTask", id=task) as thiefs,
+            Wire(good).stream("SubscribeToTask", id=task) as owners,
+        ):
+            firsts = [await one.next() for one in (thiefs, owners)]
+            await running.revoke(info)
+            await Wire(good).result("CancelTask", id=task)
+            told, all_ = await thiefs.rest(), await owners.rest()
+
+    assert all(firsts)
+    assert told == []
+    assert "TASK_STATE_CANCELED" in json.dumps(all_)
+
+
+async def test_an_export_that_is_under_way_ends_with_its_token(running: Running) -> None:
+    """It is not whole. The control: that of another token is."""
+    built = running.application
+    stolen, info = await running.issued("alice")
+    del stolen
+    for number in range(40):
+        submission = Submission(f"User: I know {number} songs.", "life")
+        await built.services.ingest.remember(line(built, "store_memory"), submission)
+
+    async def export(who: TokenInfo, meanwhile: Callable[[], Any] | None) -> list[bytes]:
+        context = line(built, "export_namespace")
+        context.entry.bearer = who.bearer
+        pieces = []
+        async with aclosing(built.services.export.stream(context)) as export:
+            async for piece in export:
+                pieces.append(piece)
+                if meanwhile and len(pieces) == 2:
+                    await meanwhile()
+        return pieces
+
+    other = (await running.issued("alice"))[1]
+    whole = await export(other, None)
+    with pytest.raises(Unauthenticated):
+        await export(info, lambda: running.revoke(info))
+
+    assert len(whole) > 4
+    assert b'"kind":"end"' in whole[-1]
+
+
+async def test_a_token_of_a_provider_ends_by_its_name_by_its_time_and_by_a_line(
+    open_app: Open, clock: Clock
+) -> None:
+    """No table holds it: what it began knows its name and its end."""
+    async with open_app() as built:
+        running, services = Running(built, ""), built.services
+        await running.issued("alice")
+        first, second, third = (
+            Bearer(f"corp:abc/{name}", clock(), clock() + length)
+            for name, length in (("one", HOUR), ("two", 2 * HOUR), ("three", 9 * HOUR))
+        )
+
+        async def good() -> list[bool]:
+            bearers = (first, second, third)
+            return [await stands(built.store, clock(), ALICE, one) for one in bearers]
+
+        async def writes(bearer: Bearer) -> bool:
+            context = line(built, "store_memory")
+            context.entry.accessor, context.entry.bearer = "corp:abc", bearer
+            try:
+                await services.ingest.remember(context, Submission("User: I swim.", "life"))
+            except Unauthenticated:
+                return False
+            return True
+
+        found = [await good()]
+        await services.delegation.revoke(line(built, "revoke_child"), "corp:abc", "one")
+        found.append(await good())
+        wrote = [await writes(one) for one in (first, second)]
+        clock.pass_(3 * HOUR)
+        found.append(await good())
+        on_behalf = line(built, "tokens_not_before")
+        await services.access.not_before(ALICE, None, entry=on_behalf.entry)
+        found.append(await good())
+        wrote.append(await writes(third))
+
+    assert found == [[True] * 3, [False, True, True], [False, False, True], [False] * 3]
+    assert wrote == [False, True, False]
+
+
+# What a revocation does with a job of each kind; and why with some nothing.
+JOBS = {
+    "extract": "ends: it is the token's, and so are the memories that it would make",
+    "consolidate": "ends with its task",
+    "expire": "ends with its task",
+    "push": "ends with its push configuration",
+    "end_tasks": "goes on: it is the end",
+    "embed": "goes on: it makes what is stored findable",
+    "discard": "goes on: it removes tasks that have ended",
+    "push_end": "goes on: it removes push configurations",
+    "purge": "goes on: an erasure that was accepted is completed",
+}
+TABLES = {
+    "runs": "those that have not ended are cancelled",
+    "push_configs": "they are removed",
+    "operations": "those that have not ended are given up",
+    "api_tokens": "the token itself",
+    "tool_call_records": "a record of what it did",
+    "call_counts": "numbers",
+}
+
+
+async def test_all_that_a_token_can_begin_is_named_here(open_app: Open) -> None:
+    """A new kind of job, or table with a token, needs an entry, and a test above."""
+    async with open_app() as built:
+        kinds = set(built.worker.handlers)
+    with_token = {
+        table.name
+        for table in registry.TABLES
+        if "accessor" in (*table.key, *table.inner, *(name for name, _ in table.fields))
+    }
+
+    assert kinds == JOBS.keys()
+    assert with_token == TABLES.keys()
