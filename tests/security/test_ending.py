@@ -14,7 +14,7 @@ from recall_server.application import Application
 from recall_server.domain.context import Context
 from recall_server.domain.errors import Unauthenticated
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import Bearer, TokenInfo
+from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
 from recall_server.domain.plan import Policy
 from recall_server.domain.task import Expiry, Job, Mode, Request, Task, TaskState
 from recall_server.services.auth.access import TokenRequest, stands
@@ -423,3 +423,21 @@ async def test_all_that_a_token_can_begin_is_named_here(open_app: Open) -> None:
 
     assert kinds == JOBS.keys()
     assert with_token == TABLES.keys()
+
+
+async def test_a_token_that_is_limited_is_told_of_what_it_may_see(
+    serve: Serve, receiver: Receiver
+) -> None:
+    """The look at its rights before each push is at those that the task needs."""
+    limit = AccessScope(topics=frozenset({"life"}), containers=frozenset({"red"}))
+    wanted = TokenRequest(Rights(frozenset({Scope.CONSOLIDATE}), limit))
+    async with (
+        serve(push_allowed_hosts=(receiver.authority,)) as running,
+        running.http(await running.token("alice", wanted)) as http,
+    ):
+        task = await Wire(http).task({"data": {"text": LISBON, "topic": "life"}})
+        url = f"http://{receiver.authority}/hook"
+        await Wire(http).result("CreateTaskPushNotificationConfig", taskId=task["id"], url=url)
+        await running.extract()
+
+    assert "Lisbon" in "".join(request.body.decode() for request in receiver.requests)

@@ -24,7 +24,6 @@ from recall_server.domain.errors import (
 )
 from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import (
-    NONE,
     Bearer,
     Refusal,
     Rights,
@@ -345,7 +344,7 @@ async def stands(
     now: datetime,
     namespace: Namespace,
     bearer: Bearer | None,
-    rights: Rights = NONE,
+    rights: Rights | None = None,
 ) -> bool:
     """Whether the token that began something is still good, and may do this much; None is the
     operator. It is good after its last counted use.
@@ -363,7 +362,7 @@ async def stands(
     if issuer is None:
         return bearer.until is not None  # of an identity provider: no table holds it
     good = issuer.refusal(now) in (None, Refusal.USED_UP)
-    return good and narrower_or_equal(rights, issuer.rights)
+    return good and (rights is None or narrower_or_equal(rights, issuer.rights))
 
 
 async def require_standing(store: Store, now: datetime, entry: AuditEntry) -> None:
