@@ -10,7 +10,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import structlog
@@ -28,13 +27,13 @@ from recall_server.domain.erasure import (
 from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
-from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected, restore_turns
 from recall_server.services.memory.embedding import EMBED
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.erasure import OPERATOR, Erasure, Table, TaskDocuments
+from recall_server.storage.tables.erasure import Erasure, Table, TaskDocuments
 from recall_server.storage.tables.registry import Part
 
 
@@ -85,10 +84,10 @@ class Item(Lookup):
 
 @dataclass
 class Container(Lookup):
-    """A container as it was until then: its texts, and then what else is in it."""
+    """A container, or as it was when an erasure began: its texts, and then what else is in it."""
 
     name: str
-    until: datetime
+    erasure_id: str
 
     async def size(self, tx: Transaction) -> Mapping[str, int]:
         return await tx.erasure_scan.size(self.name)
@@ -112,7 +111,7 @@ class Container(Lookup):
 
     async def _ids(self, tx: Transaction, table: Table, batch: Batch) -> list[str]:
         return await tx.erasure_scan.in_container(
-            table, self.name, until=self.until, limit=batch.items
+            table, self.name, erasure_id=self.erasure_id, limit=batch.items
         )
 
 
@@ -348,8 +347,6 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-# Later than anything was recorded.
-EVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
 OnProgress = Callable[[int], object]
 
@@ -489,28 +486,26 @@ class Eraser:
     ledger: Ledger
     limits: Limits
 
-    def targets(
-        self, kind: Kind, what: str, *, until: datetime = EVER, scope: AccessScope = FULL_ACCESS
-    ) -> Targets:
-        """The targets of an erasure of this kind; of a container only what was recorded `until`
-        then. Raises `Invalid` on a subject that is no name.
+    def targets(self, asked: Noted, *, begun: bool = False) -> Targets:
+        """The targets of an erasure; where it has `begun`, of a container only what it found then.
+        Raises `Invalid` on a subject that is no name.
         """
-        match kind:
+        match asked.kind:
             case Kind.NAMESPACE:
                 return NamespaceTargets(self)
             case Kind.CONTAINER:
-                lookup: Lookup = Container(what, until)
+                lookup: Lookup = Container(asked.what, asked.id if begun else "")
             case Kind.SUBJECT:
-                lookup = Named(Subject(what))
+                lookup = Named(Subject(asked.what))
             case Kind.MEMORY:
-                lookup = Item(what)
-        return PartTargets(self, TargetScan(lookup, scope))
+                lookup = Item(asked.what)
+        return PartTargets(self, TargetScan(lookup, asked.scope))
 
     async def run(self, erasure: Erasure, on_progress: OnProgress = lambda _: None) -> None:
         """Erase what a large erasure has closed; `on_progress` gets how many rows that were."""
         assert erasure.sealed is not None
         namespace, rows = erasure.namespace, 0
-        targets = self._targets_of(erasure)
+        targets = self.targets(self.ledger.opened(erasure.sealed), begun=True)
         while True:
             async with self.store.transaction(namespace, erasing=True) as tx:
                 await tx.lock()
@@ -524,12 +519,3 @@ class Eraser:
             if step.last:
                 break
         log.info("rows_erased", erasure=erasure.id, kind=erasure.kind, rows=rows)
-
-    def _targets_of(self, erasure: Erasure) -> Targets:
-        assert erasure.sealed is not None
-        asked = self.ledger.opened(erasure.sealed)
-        scope = FULL_ACCESS
-        if asked.kind is Kind.CONTAINER and erasure.claims["requested_by"] != OPERATOR:
-            # The token that asked may be limited to the container: its tasks only.
-            scope = AccessScope(containers=frozenset({asked.what}))
-        return self.targets(asked.kind, asked.what, until=erasure.requested_at, scope=scope)

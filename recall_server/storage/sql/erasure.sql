@@ -6,7 +6,8 @@ VALUES (:namespace, :id, :kind, :requested_by, :now, 'erasing', :claims)
 
 -- query: settle_erasure
 UPDATE erasures SET state = :state, claims = :claims, receipt = :receipt,
-  secret_hash = :secret_hash, sealed = :sealed
+  secret_hash = :secret_hash, sealed = :sealed,
+  erase_epoch = (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND id = :id
 
 -- query: begin_purge

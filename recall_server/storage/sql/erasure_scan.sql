@@ -30,10 +30,13 @@ WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
 SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
 
 -- query: episodes_of_container
--- The empty name stands for no container, and the index leaves it out.
+-- The empty name stands for no container, and the index leaves it out. Where an erasure goes on,
+-- what was put in since it began is not its own.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container
-  AND recorded_at <= :until
+  AND erase_epoch < COALESCE(
+    (SELECT e.erase_epoch FROM erasures e WHERE e.namespace = :namespace AND e.id = :erasure_id),
+    erase_epoch + 1)
 ORDER BY id LIMIT :limit
 
 -- query: rows_of_episodes
@@ -47,7 +50,9 @@ FROM episodes e WHERE e.namespace = :namespace AND e.id IN (:ids...) ORDER BY e.
 -- query: memories_of_container
 SELECT id FROM memories
 WHERE namespace = :namespace AND container <> '' AND container = :container
-  AND recorded_at <= :until
+  AND erase_epoch < COALESCE(
+    (SELECT e.erase_epoch FROM erasures e WHERE e.namespace = :namespace AND e.id = :erasure_id),
+    erase_epoch + 1)
 ORDER BY id LIMIT :limit
 
 -- query: rows_of_container

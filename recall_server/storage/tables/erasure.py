@@ -377,11 +377,13 @@ class ErasureScan(BoundTable):
         return list(found.values())
 
     async def in_container(
-        self, table: Table, container: str, *, until: datetime, limit: int
+        self, table: Table, container: str, *, erasure_id: str, limit: int
     ) -> list[str]:
-        """The ids of what was recorded there until then."""
+        """The ids of what is there, or was when this erasure began."""
         query = f"{table}_of_container"
-        rows = await self._bound.fetch(query, container=container, until=until, limit=limit)
+        rows = await self._bound.fetch(
+            query, container=container, erasure_id=erasure_id, limit=limit
+        )
         return [row["id"] for row in rows]
 
     async def up_to(self, episode_ids: Collection[str], rows_max: int) -> list[str]:

@@ -162,6 +162,7 @@ TABLES = (
             " agent_id extractor container tags:document metadata:document"
         ),
         derived=("entity_key", "attribute_key"),
+        inner=("erase_epoch",),
     ),
     Table(
         "memory_counts",
@@ -213,6 +214,7 @@ TABLES = (
             " expired_at:time idempotency_key request_digest job_id container source_app trace_id"
             " kept_as"
         ),
+        inner=("erase_epoch",),
     ),
     Table(
         "embeddings",
@@ -328,7 +330,7 @@ TABLES = (
         not_exported="receipts are those of the server that erased",
         inner=_words(
             "kind requested_by requested_at state claims left_behind purged_at secret_hash"
-            " receipt collected_at sealed"
+            " receipt collected_at sealed erase_epoch"
         ),
     ),
     Table(
@@ -429,6 +431,10 @@ def _exporting() -> Iterator[str]:
             )
         if table.exported in IMPORTED:
             values = ", ".join(f":{name}" for name in names)
+            if "erase_epoch" in table.inner:
+                # Under the lock of the namespace, as an erasure counts it up.
+                columns += ", erase_epoch"
+                values += ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"
             insert = (
                 f"INSERT INTO {table.name} (namespace, {columns})\nVALUES (:namespace, {values})"
             )
