@@ -30,6 +30,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
+from recall_server.services.erasure.verify import ErasureCheck
 from recall_server.services.limits.budget import Budget
 from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
@@ -132,7 +133,15 @@ async def open_application(
         embedding = Embedding(store, runtime, vectors)
         receipts = Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
-        purge = Purge(store, runtime, receipts, ledger, eraser)
+        purge = Purge(
+            store,
+            runtime,
+            receipts,
+            ledger,
+            eraser,
+            ErasureCheck(store, eraser, ledger),
+            timedelta(seconds=settings.purge_interval_s),
+        )
         webhook = Webhook(allowed=settings.push_allowed_hosts, timeout_s=settings.push_timeout_s)
         stack.push_async_callback(webhook.close)
         push = Push(

@@ -4,7 +4,6 @@ from tests.sabotage.breakage import Breakage
 from tests.sabotage.changes import (
     Argument,
     Body,
-    Element,
     Forgets,
     Instead,
     Never,
@@ -179,16 +178,34 @@ RETURNING accessor"""),
     Breakage(
         "purge-without-vacuum",
         "the rewriting of the file of SQLite",
-        "recall_server.storage.sqlite.driver:SqliteDriver._rewrite",
-        Element("VACUUM"),
+        "recall_server.storage.sqlite.driver:SqliteDriver.purge",
+        Without("_run_alone"),
         ("tests/security/test_purge.py::test_no_page_of_the_file_is_left_over[sqlite]",),
     ),
     Breakage(
         "purge-leaves-journal",
         "the emptying of the journal of SQLite",
-        "recall_server.storage.sqlite.driver:SqliteDriver._rewrite",
-        Element("_EMPTY_JOURNAL"),
+        "recall_server.storage.sqlite.driver:SqliteDriver._empty_journal",
+        Without("_run_alone"),
         ("tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[sqlite]",),
+    ),
+    Breakage(
+        "purge-at-any-time",
+        "the interval between purges",
+        "recall_server.services.erasure.purge:Purge._turn",
+        Instead("begin_purge", "True"),
+        (
+            "tests/security/test_purge.py::test_files_are_written_anew_once_in_an_interval_for_all_namespaces[sqlite]",
+        ),
+    ),
+    Breakage(
+        "names-beside-texts",
+        "the erasure of names from what stands beside the texts",
+        "recall_server.services.erasure.verify:ErasureCheck._redact",
+        Without("remove_details"),
+        (
+            "tests/security/test_erasure_canaries.py::test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure[sqlite-subject]",
+        ),
     ),
     Breakage(
         "purge-of-postgres",

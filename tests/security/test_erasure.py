@@ -305,7 +305,8 @@ async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app
         "tags": ["Anna", "tea"],
         "metadata": {"Anna": [{"seen": "with ANNA"}, 7], "weather": "rain"},
     }
-    of_memory = {name: of_episode[name] for name in registry.BY_NAME["memories"].labels}
+    labels = registry.BY_NAME["memories"].labels
+    of_memory = {name: of_episode.get(name, "by Anna") for name in labels}
     filled: dict[str, Json] = {"episode": of_episode, "memory": of_memory}
     async with open_app() as application:
         await enter(application)

@@ -159,27 +159,31 @@ class Named(Lookup):
     _memories: _Read = field(default_factory=lambda: _Read("memories"))
     _episodes: _Read = field(default_factory=lambda: _Read("episodes"))
     _naming: set[str] = field(default_factory=set)
+    _labelled: set[str] = field(default_factory=set)
     _marks: dict[str, _Marks] = field(default_factory=dict)
     _epoch: int | None = None
 
     async def find(self, tx: Transaction, batch: Batch) -> Affected:
         await self._read(tx)
         affected = Affected(self.subject)
-        naming, marked = sorted(self._naming)[: batch.items], sorted(self._marks)[: batch.items]
-        affected.last = (len(naming), len(marked)) == (len(self._naming), len(self._marks))
+        known = (self._naming, self._labelled, self._marks)
+        naming, labelled, marked = (sorted(ids)[: batch.items] for ids in known)
+        affected.last = all(len(ids) <= batch.items for ids in known)
+        affected.labelled = set(labelled)
         affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
         await _add_citations(tx, affected)
         for episode_id in marked:
             for where in self._marks[episode_id].spans:
                 affected.add(episode_id, where)
-        labelled = [one for one in marked if self._marks[one].labels]
-        for episode, turns in await tx.erasures.episodes_of(labelled):
+        texts = [one for one in marked if self._marks[one].labels]
+        for episode, turns in await tx.erasures.episodes_of(texts):
             affected.episodes[episode["id"]] = (episode, turns)
-        affected.batch = {*naming, *marked}
+        affected.batch = {*naming, *labelled, *marked}
         return affected
 
     async def erased(self, tx: Transaction, affected: Affected) -> None:
         self._naming -= affected.batch | affected.memories.keys()
+        self._labelled -= affected.batch | affected.memories.keys()
         for episode_id in self._marks.keys() & affected.batch:
             del self._marks[episode_id]
         self._memories.deleted(affected.memories)
@@ -189,7 +193,9 @@ class Named(Lookup):
         epoch = await tx.erasure_scan.epoch()
         erased, self._epoch = epoch != self._epoch, epoch
         async for page in self._memories.more(tx, erased=erased):
-            self._naming |= await asyncio.to_thread(self._named_in, page)
+            naming, labelled = await asyncio.to_thread(self._named_in, page)
+            self._naming |= naming
+            self._labelled |= labelled
         if erased and self._marks:
             # Of those that are still there, and were not redacted since.
             texts = await tx.erasures.episodes_of(self._marks)
@@ -198,9 +204,14 @@ class Named(Lookup):
             texts = await tx.erasures.with_turns(page)
             self._marks |= await asyncio.to_thread(self._marked, texts)
 
-    def _named_in(self, memories: Iterable[Row]) -> set[str]:
+    def _named_in(self, memories: Sequence[Row]) -> tuple[set[str], set[str]]:
+        """Those that name the subject in their words, and in their labels."""
         named = self.subject.named
-        return {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))}
+        labels = MEMORIES.labels_of
+        return (
+            {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))},
+            {row["id"] for row in memories if named(*labels(row).values())},
+        )
 
     def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
         """The marks of those texts that name the subject."""
@@ -214,7 +225,8 @@ class Named(Lookup):
             }
             spans |= {*self.subject.places(text)}
             sessions = [turn["session"] for turn in turns]
-            labels = named(*EPISODES.labels_of(episode).values(), *sessions)
+            key = episode["idempotency_key"]
+            labels = named(*EPISODES.labels_of(episode).values(), key, *sessions)
             if spans or labels:
                 found[episode["id"]] = _Marks(frozenset(spans), labels)
         return found
@@ -406,7 +418,7 @@ class PartTargets:
         """Erase the next rows. After the last ones it is no longer closed."""
         found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
-        if rows:
+        if rows or found.batch:
             await self._apply(tx, found)
         return Step(rows, found.last)
 

@@ -51,5 +51,5 @@ ORDER BY p.slot
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :now, :now)
 ON CONFLICT (namespace, id) DO UPDATE
-SET state = 'queued', due_at = excluded.due_at, failures = 0, finished_at = NULL, error_code = NULL
+SET state = 'queued', payload = excluded.payload, due_at = excluded.due_at, failures = 0, finished_at = NULL, error_code = NULL
 WHERE operations.state IN ('complete', 'failed')
