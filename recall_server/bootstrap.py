@@ -222,6 +222,7 @@ async def open_application(
                     settings.text_chars_max,
                     settings.import_line_bytes_max,
                     partial(find_erased, digests=digests),
+                    redaction,
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,

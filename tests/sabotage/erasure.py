@@ -71,6 +71,22 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         ),
     ),
     Breakage(
+        "hold-not-asked-of-a-source",
+        "the hold over a source that is purged",
+        "recall_server.services.erasure.purge_source:Sources.purge",
+        Without("refuse_held"),
+        ("tests/security/test_holds.py::test_every_operation_that_destroys_asks_the_hold[sqlite]",),
+    ),
+    Breakage(
+        "import-unscreened",
+        "the screening of what an import takes in",
+        "recall_server.services.transfer.importing:Import._prepared",
+        Instead("prepared", "intake.Prepared(one)"),
+        (
+            "tests/security/test_import_intake.py::test_an_order_in_a_file_is_in_quarantine_until_a_person_lets_it_out[sqlite]",
+        ),
+    ),
+    Breakage(
         "old-backup-served",
         "the look into the ledger before a database is served",
         "recall_server.factories:ledger",

@@ -302,6 +302,7 @@ async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app
     """Labels that no call fills come with an import."""
     of_episode = {
         **dict.fromkeys(registry.BY_NAME["episodes"].labels, "by Anna"),
+        "container": "by:Anna",
         "tags": ["Anna", "tea"],
         "metadata": {"Anna": [{"seen": "with ANNA"}, 7], "weather": "rain"},
     }
@@ -333,6 +334,7 @@ async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app
     assert len(left) == len(kept) == 1
     assert registry.BY_NAME["episodes"].labels_of(text) == {
         **dict.fromkeys(of_episode, "by ████"),
+        "container": "by:████",
         "tags": ["████", "tea"],
         "metadata": {"████": [{"seen": "with ████"}, 7], "weather": "rain"},
     }
