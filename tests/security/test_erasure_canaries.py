@@ -233,3 +233,67 @@ async def test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure(
         assert unseen <= before.keys()
     elif kind != "memory" and not kind.endswith("container"):
         assert column_names() - before.keys() == unseen
+
+
+async def test_what_is_said_after_an_erasure_is_not_its_own(serve: Serve) -> None:
+    """Though the job that verifies it comes later."""
+    async with serve() as running:
+        token = await running.token()
+        await store(running, token, text="Bea: I prefer tea.", session_id="with Zora")
+        async with running.http(token) as http:
+            answer = (await http.post("/v1/erasure", json={"subject": "Zora"})).json()
+        await store(running, token, text="Bea: I prefer jam.", session_id="again with Zora")
+        await running.extract()
+        found = await holding(running, "Zora")
+        (erasure,) = await select(running.application.store, "SELECT * FROM erasures")
+    assert answer["counts"]["episodes"] == 1
+    assert (erasure["state"], erasure["left_behind"]) == ("done", "")
+    columns = {("audit_details", "details"), ("episodes", "session_id"), ("memories", "session_id")}
+    assert found.keys() == columns
+    assert found["audit_details", "details"] == found["episodes", "session_id"] == 1
+
+
+async def test_the_receipt_names_what_the_scan_still_finds(serve: Serve) -> None:
+    """As where another program has written it back."""
+    async with serve() as running:
+        token = await running.token()
+        await store(running, token, text="Bea: I prefer tea.\nBea: Zora is away.")
+        await running.extract()
+        async with running.http(token) as http:
+            await http.post("/v1/erasure", json={"subject": "Zora"})
+        async with running.application.store.driver.transaction(
+            namespace="alice", write=True
+        ) as raw:
+            await raw.fetch("UPDATE memories SET agent_id = 'Zora-bot' RETURNING id", {})
+        await running.extract()
+        (erasure,) = await select(running.application.store, "SELECT * FROM erasures")
+    assert (erasure["state"], erasure["left_behind"]) == ("done", "memories (1)")
+
+
+async def test_a_token_that_is_limited_to_an_erased_name_reaches_no_more_than_before(
+    serve: Serve,
+) -> None:
+    """Nor what another name of that length has left: overwritten, they look the same."""
+    async with serve() as running:
+        token = await running.token()
+        limits = AccessScope(agent_id="Zora-bot"), AccessScope(topics=frozenset({"Zora", "tea"}))
+        by_agent, by_topic = [
+            await running.token("alice", TokenRequest(Rights(DEFAULT_SCOPES, one)))
+            for one in limits
+        ]
+        await store(running, token, text="Bea: I prefer jam.", agent_id="Nina-bot")
+        await store(running, token, text="Bea: I prefer tea.", agent_id="Zora-bot", topic="tea")
+        await running.extract()
+        for name in ("Nina", "Zora"):
+            async with running.http(token) as http:
+                await http.post("/v1/erasure", json={"subject": name})
+        await running.extract()
+        shown = []
+        for one in (token, by_agent, by_topic):
+            async with running.http(one) as http:
+                answer = await http.post("/v1/search", json={"query": "prefer jam tea"})
+                shown.append({hit["text"] for hit in answer.json()["results"]})
+    assert any("jam" in text for text in shown[0])  # the controls
+    assert any("tea" in text for text in shown[2])
+    assert shown[1] == set()
+    assert not any("jam" in text for text in shown[2])

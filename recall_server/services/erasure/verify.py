@@ -4,7 +4,7 @@ registry.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from recall_server.domain.erasure import Kind, Subject
 from recall_server.domain.namespace import NONE, Namespace
 from recall_server.domain.permissions import TokenInfo
+from recall_server.domain.text.terms import folded
 from recall_server.services.erasure.eraser import Eraser, PartTargets
 from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import Affected
@@ -31,21 +32,22 @@ class _Name:
     container: str
     place: int
 
-    def in_details(self, row: Row) -> bool:
-        details = document(row["details"])
-        if row["seq"] > self.place:
-            return False
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.subject.key if self.subject else "", self.container)
+
+    def in_details(self, details: Mapping[str, Any]) -> bool:
         if self.subject is not None:
             return self.subject.named(details)
         return bool(details.get("container") == self.container)
 
-    def without(self, job: Row, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a job needs, without the name. Nothing is left to do for a text that is gone."""
+    def without(self, payload: Mapping[str, Any], *, done: bool) -> Mapping[str, Any]:
+        """What a job needs, without the name; `done`: nothing is left to do for its text."""
         if self.subject is not None:
             cleaned: Mapping[str, Any] = self.subject.without_name(payload)
             return cleaned
         limits = payload.get("reach", {}).get("containers") or ()
-        if self.container in limits and job["episode_id"] is None:
+        if done and self.container in limits:
             return {name: value for name, value in payload.items() if name != "reach"}
         return payload
 
@@ -67,6 +69,61 @@ class _Name:
             label=self.subject.without_name(token.label),
             rights=replace(token.rights, access_scope=limits),
         )
+
+
+def _in_question(names: Iterable[_Name], value: object) -> Iterator[_Name]:
+    """Those that a value may name: of many names most are in none."""
+    text = folded(str(value))
+    return (one for one in names if one.subject is None or one.subject.may_be_in(text))
+
+
+def _details_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[str]:
+    """The records whose details name any."""
+    found = []
+    for row in rows:
+        details = document(row["details"])
+        if any(
+            row["seq"] <= name.place and name.in_details(details)
+            for name in _in_question(names, details)
+        ):
+            found.append(row["id"])
+    return found
+
+
+def _pushes_naming(names: Sequence[_Name], rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """The push configurations that name any, by task and id."""
+    found = []
+    for row in rows:
+        said = (row["id"], row["url"], row["scheme"])
+        for name in _in_question(names, said):
+            if name.subject is not None and name.subject.named(*said):
+                found.append((row["run_id"], row["id"]))
+                break
+    return found
+
+
+def _jobs_naming(names: Sequence[_Name], rows: Iterable[Row]) -> dict[str, Mapping[str, Any]]:
+    """What jobs that name any need without the names."""
+    found = {}
+    for row in rows:
+        before = payload = document(row["payload"])
+        for name in _in_question(names, payload):
+            payload = name.without(payload, done=row["episode_id"] is None)
+        if payload != before:
+            found[row["id"]] = payload
+    return found
+
+
+def _tokens_naming(names: Sequence[_Name], tokens: Iterable[TokenInfo]) -> list[TokenInfo]:
+    """The tokens that name any, without the names."""
+    found = []
+    for before in tokens:
+        token = before
+        for name in _in_question(names, (token.label, token.rights.access_scope)):
+            token = name.withdrawn(token)
+        if token != before:
+            found.append(token)
+    return found
 
 
 @dataclass(frozen=True)
@@ -93,7 +150,9 @@ class ErasureCheck:
         asked = [(one, self.ledger.opened(one.sealed)) for one in erasures if one.sealed]
         for namespace in sorted({one.namespace for one, _ in asked}):
             ours = [pair for pair in asked if pair[0].namespace == namespace]
-            names = [await self._name(*pair) for pair in ours if pair[1].kind in _NAMED]
+            named = [await self._name(*pair) for pair in ours if pair[1].kind in _NAMED]
+            # Of what was erased again and again, the last time.
+            names = [*{one.key: one for one in sorted(named, key=lambda one: one.place)}.values()]
             if names:
                 changed += await self._redact(namespace, names)
             left |= {one.id: await self._left(one, noted) for one, noted in ours}
@@ -107,52 +166,45 @@ class ErasureCheck:
         return _Name(None, asked.what, place)
 
     async def _redact(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        """How many rows were changed. Reads without the lock; what it changes, it reads again."""
+        """How many rows were changed. Looks without the lock, and again before it changes any."""
         scan = self.store.autocommit(namespace).erasure_scan
         changed = 0
         async for rows in scan.details():
-            if ids := await asyncio.to_thread(_naming, names, rows):
+            if ids := await asyncio.to_thread(_details_naming, names, rows):
                 async with self._change(namespace) as tx:
                     await tx.erasures.remove_details(ids)
                 changed += len(ids)
-        subjects = [one.subject for one in names if one.subject is not None]
         async for rows in scan.pushes():
-            for row in rows:
-                if any(one.named(row["id"], row["url"], row["scheme"]) for one in subjects):
-                    async with self._change(namespace) as tx:
-                        changed += await tx.pushes.remove(row["run_id"], row["id"])
-        return (
-            changed
-            + await self._redact_jobs(namespace, names)
-            + await self._tokens(namespace, names)
-        )
+            if pushes := await asyncio.to_thread(_pushes_naming, names, rows):
+                async with self._change(namespace) as tx:
+                    for task_id, push_id in pushes:
+                        await tx.pushes.remove(task_id, push_id)
+                changed += len(pushes)
+        changed += await self._redact_jobs(namespace, names)
+        return changed + await self._redact_tokens(namespace, names)
 
     async def _redact_jobs(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        changed, after, more = 0, "", True
-        while more:
-            async with self._change(namespace) as tx:
-                rows = await tx.erasure_scan.jobs(after)
-                for row in rows:
-                    before = payload = document(row["payload"])
-                    for name in names:
-                        payload = name.without(row, payload)
-                    if payload != before:
-                        await tx.erasures.redact_job(row["id"], payload)
-                        changed += 1
-            more, after = bool(rows), rows[-1]["id"] if rows else ""
+        scan = self.store.autocommit(namespace).erasure_scan
+        changed, after = 0, ""
+        while rows := await scan.jobs(after):
+            if await asyncio.to_thread(_jobs_naming, names, rows):
+                async with self._change(namespace) as tx:
+                    found = _jobs_naming(names, await tx.erasure_scan.jobs(after))
+                    for job_id, payload in found.items():
+                        await tx.erasures.redact_job(job_id, payload)
+                changed += len(found)
+            after = rows[-1]["id"]
         return changed
 
-    async def _tokens(self, namespace: Namespace, names: Sequence[_Name]) -> int:
-        changed = 0
-        async with self._change(namespace) as tx:
-            for before in await tx.access.tokens():
-                token = before
-                for name in names:
-                    token = name.withdrawn(token)
-                if token != before:
+    async def _redact_tokens(self, namespace: Namespace, names: Sequence[_Name]) -> int:
+        tokens = await self.store.autocommit(namespace).access.tokens()
+        found = await asyncio.to_thread(_tokens_naming, names, tokens)
+        if found:
+            async with self._change(namespace) as tx:
+                found = _tokens_naming(names, await tx.access.tokens())
+                for token in found:
                     await tx.erasures.redact_token(token)
-                    changed += 1
-        return changed
+        return len(found)
 
     async def _left(self, erasure: Erasure, asked: Noted) -> list[str]:
         """The tables that hold what was there before the erasure, each with a number of rows."""
@@ -180,8 +232,3 @@ class ErasureCheck:
         async with self.store.transaction(namespace) as tx:
             await tx.lock()
             yield tx
-
-
-def _naming(names: Iterable[_Name], rows: Iterable[Row]) -> list[str]:
-    """The records whose details name any."""
-    return [row["id"] for row in rows if any(name.in_details(row) for name in names)]
