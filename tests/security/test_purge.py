@@ -229,6 +229,32 @@ async def test_an_erasure_of_nobody_writes_no_file_anew(
     assert "the one of \u2588\u2588\u2588\u2588\u2588\u2588" in {row["label"] for row in tokens}
 
 
+async def test_a_purge_that_failed_is_done_though_nothing_is_left_to_verify(
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the verification has changed stands in files until then."""
+    async with open_app() as application:
+        await enter(application)
+        line = application.services.audit.begin(ALICE, "create_token", "test", None)
+        await application.services.access.issue(Context(line), label="the one of Zora")
+        erased = await application.services.erase.subject(context(application), "Zora")
+        purge, tried = application.store.purge, list[int]()
+
+        async def failing() -> str:
+            tried.append(1)
+            if len(tried) == 1:
+                raise DatabaseUnavailable
+            return await purge()
+
+        monkeypatch.setattr(application.store, "purge", failing)
+        await drained(application)
+        assert not (await collect(application, erased)).final
+        clock.pass_(timedelta(minutes=1))
+        await drained(application)
+        done = await collect(application, erased)
+    assert (done.final, len(tried)) == (True, 2)
+
+
 async def test_files_are_written_anew_once_in_an_interval_for_all_namespaces(
     open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,8 @@ class Receipts:
 
 def _erased(erasure: Erasure) -> bool:
     """Whether any row was deleted or overwritten."""
-    return any(erasure.claims["counts"].values()) or bool(erasure.claims["tokens_revoked"])
+    claims = erasure.claims
+    return any([*claims["counts"].values(), claims["tokens_revoked"], erasure.left_behind])
 
 
 @dataclass(frozen=True)

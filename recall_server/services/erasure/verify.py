@@ -232,3 +232,5 @@ class ErasureCheck:
         async with self.store.transaction(namespace) as tx:
             await tx.lock()
             yield tx
+            # Whoever purges may be another process, after a crash.
+            await tx.erasures.keep_unpurged()

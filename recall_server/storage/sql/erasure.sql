@@ -29,6 +29,10 @@ WHERE namespace = :namespace AND id = :id AND state = 'erasing'
 SELECT id FROM erasures
 WHERE namespace = :namespace AND state = 'erasing' AND kind = 'namespace' LIMIT 1
 
+-- query: keep_unpurged
+-- Of those whose receipts are not final: a row was changed, so files hold what it was.
+UPDATE erasures SET left_behind = 'files' WHERE namespace = :namespace AND state <> 'done'
+
 -- query: end_purge
 UPDATE erasures SET state = 'done', purged_at = :now, left_behind = :left_behind,
   receipt = :receipt

@@ -110,6 +110,12 @@ class Erasures(BoundTable):
     async def begin_purge(self, erasure_id: str) -> None:
         await self._bound.send("begin_purge", id=erasure_id)
 
+    async def keep_unpurged(self) -> None:
+        """Rows are changed for erasures that have changed none: files hold what they were, until
+        `end_purge`.
+        """
+        await self._bound.send("keep_unpurged")
+
     async def end_purge(
         self, erasure_id: str, left_behind: str, receipt: str, now: datetime
     ) -> bool:
