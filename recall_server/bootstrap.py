@@ -31,6 +31,7 @@ from recall_server.services.erasure.erase import Erase, Holds
 from recall_server.services.erasure.eraser import DEFAULT_LIMITS, Eraser, Limits
 from recall_server.services.erasure.purge import Purge, Receipts
 from recall_server.services.erasure.purge_source import Sources
+from recall_server.services.erasure.verify import ErasureCheck
 from recall_server.services.limits.budget import Budget
 from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
@@ -135,7 +136,16 @@ async def open_application(
         )
         embedding, receipts = Embedding(store, runtime, vectors), Receipts(key)
         eraser = Eraser(store, runtime, digests, ledger, erasure_limits)
-        purge = Purge(store, runtime, receipts, ledger, eraser, supervisor)
+        purge = Purge(
+            store,
+            runtime,
+            receipts,
+            ledger,
+            eraser,
+            supervisor,
+            ErasureCheck(store, eraser, ledger),
+            timedelta(seconds=settings.purge_interval_s),
+        )
         webhook = Webhook(
             allowed=settings.push_allowed_hosts,
             timeout_s=settings.push_timeout_s,
@@ -258,6 +268,7 @@ async def open_application(
                     settings.text_passages_max,
                     settings.import_line_bytes_max,
                     partial(find_erased, digests=digests),
+                    redaction,
                 ),
                 holds=Holds(store, now),
                 ingest=ingest,

@@ -304,6 +304,12 @@ class Settings(BaseSettings):
         gt=0,
         description="seconds after which the job of a process is retaken that may be gone",
     )
+    purge_interval_s: float = Field(
+        300.0,
+        ge=0,
+        description="seconds between purges, each of which writes the files of the database anew "
+        "for all erasures since the last one",
+    )
     cache_bytes_max: int = Field(
         268_435_456, ge=0, description="bytes of indexes kept in memory for search"
     )

@@ -1,7 +1,7 @@
 """`recall erase` and its relatives: allow again, holds, purge a source, verify receipts."""
 
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_server.api import operations, presenters
+from recall_server.api.operations.operation import Operation
 from recall_server.application import Application
 from recall_server.cli.shared import (
     AsJson,
@@ -28,6 +29,7 @@ from recall_server.cli.shared import (
     written,
 )
 from recall_server.domain.audit import Outcome
+from recall_server.domain.context import Context
 from recall_server.domain.erasure import CONFIRMATION
 from recall_server.domain.errors import Invalid, OnHold, RecallError, Unavailable
 from recall_server.domain.memory import Memory
@@ -105,8 +107,8 @@ def _confirm(ns: Namespace, question: str, done: str) -> None:
 async def _erase(
     built: Application, ns: Namespace, kind: str, named: str, *, dry_run: bool
 ) -> Erased:
-    services, context = built.services, begin(built, ns, OPERATIONS[kind])
-    try:
+    services = built.services
+    async with _noting_a_hold(built, ns, OPERATIONS[kind]) as context:
         if kind == "memory":
             return await services.erase.memory(context, named, dry_run=dry_run)
         if kind == "subject":
@@ -114,11 +116,19 @@ async def _erase(
         if kind == "container":
             return await services.erase.container(context, named, dry_run=dry_run)
         return await services.erase.namespace(context, CONFIRMATION)
+
+
+@asynccontextmanager
+async def _noting_a_hold(
+    built: Application, ns: Namespace, operation: Operation
+) -> AsyncIterator[Context]:
+    """On whose behalf it is done. One that a hold refuses is recorded in the audit log."""
+    try:
+        yield begin(built, ns, operation)
     except OnHold as error:
-        # A refused erasure is recorded in the audit log.
-        refused = begin(built, ns, OPERATIONS[kind]).entry
+        refused = begin(built, ns, operation).entry
         refused.outcome, refused.code = Outcome.ERROR, error.code
-        await services.audit.write(refused)
+        await built.services.audit.write(refused)
         raise
 
 
@@ -349,8 +359,8 @@ def purge_source(  # noqa: PLR0917  # typer reads them as options
         _confirm(ns, f"This removes what came of it from {ns}; --dry-run shows what.", "removed")
 
     async def act(built: Application) -> None:
-        context = begin(built, ns, operations.erasure.PURGE_SOURCE)
-        found = await built.services.sources.purge(context, source, dry_run=dry_run)
+        async with _noting_a_hold(built, ns, operations.erasure.PURGE_SOURCE) as context:
+            found = await built.services.sources.purge(context, source, dry_run=dry_run)
         if as_json:
             print_json(_as_json(found, dry_run=dry_run))
             return

@@ -115,7 +115,8 @@ def _show(report: importing.Report, *, as_json: bool) -> None:
         )
         typer.echo(
             f"left out: {counts['conflicts']} conflicts, {counts['refused']} erased, "
-            f"{counts['orphans']} whose source is not here"
+            f"{counts['orphans']} whose source is not here, {counts['unfit']} that no protocol "
+            f"would take; {counts['quarantined']} turns in quarantine"
         )
         if left_out:
             print_table(left_out, "")

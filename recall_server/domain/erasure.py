@@ -76,6 +76,10 @@ class Subject:
         """Whether any of these texts and documents names the subject."""
         return any(self.without_name(value) != value for value in values)
 
+    def may_be_in(self, folded_text: str) -> bool:
+        """False where a text that is folded cannot name the subject: a quick look before others."""
+        return self._words[0] in folded_text
+
     def without_name(self, value: Any) -> Any:
         """A text, or a document, with the name overwritten wherever it stands."""
         match value:

@@ -1,12 +1,18 @@
 """Ids that sort by creation time (ULID), and ids derived from content."""
 
 import hashlib
+import re
 from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 # A table of two characters (ten bits) takes a fifth of the time of base64.b32encode.
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _SHIFTS = range(120, -1, -10)
+_BODY = f"[{_ALPHABET}]{{26}}"
+_CHILD = re.compile(f"child_{_BODY}")
+_OURS = re.compile(
+    rf"(?:acc|ctx|ep|ers|job|mem|push|q|rec|req|task)_{_BODY}(?:\.[0-9]+)*(?:/{_CHILD.pattern})?"
+)
 
 
 def new_id(prefix: str, now: datetime, random_bytes: bytes) -> str:
@@ -14,6 +20,16 @@ def new_id(prefix: str, now: datetime, random_bytes: bytes) -> str:
     bits.
     """
     return f"{prefix}_{_base32(int(now.timestamp() * 1000).to_bytes(6, 'big') + random_bytes[:10])}"
+
+
+def is_ours(text: str) -> bool:
+    """Whether it is an id that this server gives, and not one that a caller may choose."""
+    return _OURS.fullmatch(text) is not None
+
+
+def is_child(text: str) -> bool:
+    """Whether it is the id of a child of a token."""
+    return _CHILD.fullmatch(text) is not None
 
 
 def derived_id(prefix: str, origin_id: str, *parts: object) -> str:

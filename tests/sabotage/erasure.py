@@ -4,7 +4,6 @@ from tests.sabotage.breakage import Breakage
 from tests.sabotage.changes import (
     Argument,
     Body,
-    Element,
     Forgets,
     Instead,
     Never,
@@ -69,6 +68,22 @@ WHERE namespace = :namespace AND state = 'processing' AND kind <> :purge"""),
         Without("refuse_held"),
         (
             "tests/security/test_holds.py::test_whoever_asks_is_told_with_409_and_the_book_knows[sqlite]",
+        ),
+    ),
+    Breakage(
+        "hold-not-asked-of-a-source",
+        "the hold over a source that is purged",
+        "recall_server.services.erasure.purge_source:Sources.purge",
+        Without("refuse_held"),
+        ("tests/security/test_holds.py::test_every_operation_that_destroys_asks_the_hold[sqlite]",),
+    ),
+    Breakage(
+        "import-unscreened",
+        "the screening of what an import takes in",
+        "recall_server.services.transfer.importing:Import._prepared",
+        Instead("prepared", "intake.Prepared(one)"),
+        (
+            "tests/security/test_import_intake.py::test_an_order_in_a_file_is_in_quarantine_until_a_person_lets_it_out[sqlite]",
         ),
     ),
     Breakage(
@@ -179,16 +194,34 @@ RETURNING accessor"""),
     Breakage(
         "purge-without-vacuum",
         "the rewriting of the file of SQLite",
-        "recall_server.storage.sqlite.driver:SqliteDriver._rewrite",
-        Element("VACUUM"),
+        "recall_server.storage.sqlite.driver:SqliteDriver.purge",
+        Without("_run_alone"),
         ("tests/security/test_purge.py::test_no_page_of_the_file_is_left_over[sqlite]",),
     ),
     Breakage(
         "purge-leaves-journal",
         "the emptying of the journal of SQLite",
-        "recall_server.storage.sqlite.driver:SqliteDriver._rewrite",
-        Element("_EMPTY_JOURNAL"),
+        "recall_server.storage.sqlite.driver:SqliteDriver._empty_journal",
+        Without("_run_alone"),
         ("tests/security/test_scan.py::test_no_fragment_is_left_after_erasure_and_purge[sqlite]",),
+    ),
+    Breakage(
+        "purge-at-any-time",
+        "the interval between purges",
+        "recall_server.services.erasure.purge:Purge._turn",
+        Instead("begin_purge", "True"),
+        (
+            "tests/security/test_purge.py::test_files_are_written_anew_once_in_an_interval_for_all_namespaces[sqlite]",
+        ),
+    ),
+    Breakage(
+        "names-beside-texts",
+        "the erasure of names from what stands beside the texts",
+        "recall_server.services.erasure.verify:ErasureCheck._redact",
+        Without("remove_details"),
+        (
+            "tests/security/test_erasure_canaries.py::test_a_canary_in_every_column_is_gone_after_each_kind_of_erasure[sqlite-subject]",
+        ),
     ),
     Breakage(
         "purge-of-postgres",

@@ -19,6 +19,7 @@ from recall_server.services.erasure.erase import Erased
 from recall_server.services.erasure.eraser import Batch, Limits
 from recall_server.services.erasure.leak_scan import scan
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open
 from tests.support.audit import recall
 from tests.support.containers import BLUE, OTTER, RED, everything, put, start
@@ -27,6 +28,7 @@ from tests.support.erasure import found, rows, select
 from tests.support.extractors import Scripted
 from tests.support.runtime import Clock
 from tests.support.server import Running
+from tests.support.transfer import BOB, exported, records, sealed, taken_in
 
 CANARY = "qm4xw2hd5ufzt3mvb6raynoe"
 HERON = f"Bea: I prefer the {CANARY}.\nBea: The quay is long and grey."
@@ -395,3 +397,59 @@ async def test_a_large_subject_is_erased_by_the_job_in_short_transactions(
 async def _naming(application: Application) -> int:
     found = await select(application.store, "SELECT text FROM episodes")
     return sum("Zora" in row["text"] for row in found)
+
+
+async def _filled(application: Application) -> None:
+    """A large container, as those limits go."""
+    await enter(application)
+    for number in range(6):
+        await put(application, f"Bea: I work with Ann{number} on the quay every day.", RED)
+    await drained(application)
+
+
+_OF_BOB = "SELECT id FROM episodes WHERE namespace = 'bob'"
+
+
+async def test_a_large_container_is_emptied_whatever_its_times_say(open_app: Open) -> None:
+    """What an import brought, or a process whose clock is ahead, was recorded later than now."""
+    async with open_app(erasure_limits=SMALL_BATCHES) as application:
+        await _filled(application)
+        lines = records(await exported(application))
+        for line in lines:
+            if line["kind"] in {"episode", "memory"}:
+                line["recorded_at"] = "2031-01-01T00:00:00.000000+00:00"
+        await taken_in(application, sealed(*lines[:-1]), BOB)
+        await enter(application, BOB)
+        erased = await application.services.erase.container(context(application, BOB), RED)
+        late = Submission("Bea: I prefer the owl by far.", "life", container=RED)
+        kept = await application.services.ingest.remember(context(application, BOB), late)
+        await drained(application)
+        left = await select(application.store, _OF_BOB, BOB)
+        assert [row["id"] for row in left] == [kept.episode_id]  # the positive control
+        assert await found(application, "quay", BOB) == []
+        assert len(await found(application, "owl", BOB)) == 1
+        assert erased.counts["episodes"] == 6
+
+
+async def test_a_large_container_takes_the_tasks_along_that_its_eraser_reaches(
+    open_app: Open,
+) -> None:
+    """As a small one does: of one who is limited to it, none but its own."""
+    said = "Bea: I work with Ann1 on the quay every day."
+    async with open_app(erasure_limits=SMALL_BATCHES) as application:
+        await _filled(application)
+        quoting = await start(application, said, "")
+        other = await start(application, "Cid: I row on the river daily.", "")
+        await erase(application, access_scope=ONLY_RED)
+        await drained(application)
+        kept = await select(application.store, "SELECT id FROM runs ORDER BY id")
+        assert [row["id"] for row in kept] == sorted([quoting.id, other.id])
+
+        for number in range(6):
+            text = f"Bea: I work with Ann{number} on the quay every day."
+            await application.services.erase.allow(context(application), text)
+            await put(application, text, RED)
+        await erase(application)
+        await drained(application)
+        kept = await select(application.store, "SELECT id FROM runs")
+        assert [row["id"] for row in kept] == [other.id]

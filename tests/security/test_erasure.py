@@ -302,10 +302,12 @@ async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app
     """Labels that no call fills come with an import."""
     of_episode = {
         **dict.fromkeys(registry.BY_NAME["episodes"].labels, "by Anna"),
+        "container": "by:Anna",
         "tags": ["Anna", "tea"],
         "metadata": {"Anna": [{"seen": "with ANNA"}, 7], "weather": "rain"},
     }
-    of_memory = {name: of_episode[name] for name in registry.BY_NAME["memories"].labels}
+    labels = registry.BY_NAME["memories"].labels
+    of_memory = {name: of_episode.get(name, "by Anna") for name in labels}
     filled: dict[str, Json] = {"episode": of_episode, "memory": of_memory}
     async with open_app() as application:
         await enter(application)
@@ -332,6 +334,7 @@ async def test_a_subject_is_gone_from_every_label_of_texts_and_memories(open_app
     assert len(left) == len(kept) == 1
     assert registry.BY_NAME["episodes"].labels_of(text) == {
         **dict.fromkeys(of_episode, "by ████"),
+        "container": "by:████",
         "tags": ["████", "tea"],
         "metadata": {"████": [{"seen": "with ████"}, 7], "weather": "rain"},
     }

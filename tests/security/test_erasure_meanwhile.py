@@ -180,7 +180,7 @@ async def test_the_second_look_reads_what_is_new_only(
         for number in range(120):
             await imported(application, f"Ann: {NAME} has {number} boats.", id_=f"ep_{number:04}")
         named = TargetScan(Named(Subject(NAME)))
-        for_container = TargetScan(Container("nowhere", NOON))
+        for_container = TargetScan(Container("nowhere", ""))
         read: list[str] = []
         pages = eraser._Read.more
 

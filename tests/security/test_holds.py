@@ -1,16 +1,23 @@
 """What must be kept is not erased, and who tried is in the audit log."""
 
+import ast
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from recall_server.api import operations
 from recall_server.application import Application
 from recall_server.domain.context import Context
+from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, NotFound, OnHold
 from recall_server.domain.namespace import Namespace
+from recall_server.services.erasure.purge_source import BadSource
+from recall_server.services.memory.ingest import Submission
 from recall_server.services.tasks.tasks import HOLD_DELAY
 from tests.support.a2a_bindings import Wire
 from tests.support.application import Open
@@ -18,6 +25,7 @@ from tests.support.audit import recall
 from tests.support.conversation import ALICE, context, drained, enter, memories, remember
 from tests.support.erasure import CONFIRM, erase_all, rows
 from tests.support.mcp_clients import LEGACY, told
+from tests.support.paths import ROOT
 from tests.support.runtime import Clock
 from tests.support.server import Running, running
 
@@ -153,3 +161,74 @@ async def test_the_operator_sets_lists_and_lifts_a_hold(
         None,
         "ON_HOLD",
     ]
+
+
+async def _purge_source(application: Application, http: httpx2.AsyncClient) -> str:
+    del http
+    source = BadSource(agent_id="bot7")
+    with pytest.raises(OnHold) as refused:
+        await application.services.sources.purge(context(application), source, dry_run=False)
+    return refused.value.code
+
+
+def _over_http(**body: str) -> Callable[[Application, httpx2.AsyncClient], Awaitable[str]]:
+    async def ask(application: Application, http: httpx2.AsyncClient) -> str:
+        (memory,) = await memories(application)
+        given = {name: memory.id if name == "memory_id" else value for name, value in body.items()}
+        return str((await http.post("/v1/erasure", json=given)).json()["code"])
+
+    return ask
+
+
+DESTROYS = {
+    "delete_namespace_data": _over_http(confirm=CONFIRM),
+    "erase": _over_http(subject="bot7"),
+    "erase_memory": _over_http(memory_id=""),
+    "erase_subject": _over_http(subject="Lisbon"),
+    "erase_container": _over_http(container="projects"),
+    "purge_source": _purge_source,
+}
+
+
+async def test_every_operation_that_destroys_asks_the_hold(running: Running) -> None:
+    """All of the registry; a new one fails here until it has a case."""
+    application = running.application
+    assert DESTROYS.keys() == {one.name for one in operations.OPERATIONS if one.destroys}
+    async with running.http(await running.token()) as http:
+        source = Source(agent_id="bot7")
+        told = Submission("Ann: I live in Lisbon.", "life", container="projects", source=source)
+        await application.services.ingest.remember(context(application), told)
+        await running.extract()
+        await hold(application)
+        before = await rows(application.store)
+        for name, ask in DESTROYS.items():
+            assert await ask(application, http) == "ON_HOLD", name
+        after = await rows(application.store)
+        assert {**after, "audit_details": 0} == {**before, "audit_details": 0}
+
+        await lift(application)
+        source_ = BadSource(agent_id="bot7")  # the positive control
+        purged = await application.services.sources.purge(
+            context(application), source_, dry_run=False
+        )
+        assert purged.counts()["removed"] == 1
+
+
+# What may destroy without asking the hold, and why.
+UNASKED = {
+    "again": "it was erased before the hold, and a backup brought it back",
+    "allow": "it removes digests of what is gone already",
+    "drop_others": "vectors of other models, made anew of the words",
+    "run": "it goes on with what was begun before the hold",
+}
+
+
+def test_no_transaction_destroys_without_asking_the_hold() -> None:
+    """Only a transaction that is `erasing` can: each says why, or asks."""
+    asks, unasked = set[str](), set[str]()
+    for path in (ROOT / "recall_server").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.AsyncFunctionDef) and "erasing=True" in ast.unparse(node):
+                (asks if "refuse_held(" in ast.unparse(node) else unasked).add(node.name)
+    assert asks == {"_erase", "purge"}
+    assert unasked == UNASKED.keys()

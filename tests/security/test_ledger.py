@@ -4,6 +4,7 @@ does not know of all of it is not served until it was erased again.
 # ruff: noqa: ASYNC240  # files are what these tests are about, and nobody waits meanwhile
 
 import asyncio
+import base64
 import json
 import shutil
 import sqlite3
@@ -12,12 +13,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from cryptography.fernet import Fernet
 
 from recall_server.application import Application
+from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.integrations.crypto.keys import verified
 from recall_server.services.erasure.leak_scan import scan
+from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.purge import RECEIPT_TYP
 from recall_server.services.memory.ingest import Submission
 from tests.support.application import Open, settings_for
@@ -229,3 +234,14 @@ async def test_beside_a_file_the_ledger_stands_by_itself(
     with pytest.raises(DatabaseUnusable, match="erase-again"):
         async with open_app():
             pass
+
+
+def test_a_line_keeps_who_asked_and_one_of_an_older_release_is_read() -> None:
+    """Such a one knows no access scope."""
+    secret, scope = b"k" * 32, AccessScope(containers=frozenset({"red"}))
+    ledger = Ledger(secret, None)
+    asked = Noted("ers_1", ALICE, Kind.CONTAINER, "red", scope)
+    assert ledger.opened(ledger.sealed(asked)) == asked
+
+    old = Fernet(base64.urlsafe_b64encode(secret)).encrypt(b'["ers_1","alice","container","red"]')
+    assert ledger.opened(f"ers_1 {old.decode()}").scope == FULL_ACCESS

@@ -1,25 +1,33 @@
 """Nothing is called destroyed before it is, and the receipt says how far it has come."""
 
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from recall_server.application import Application
+from recall_server.domain.context import Context
 from recall_server.domain.errors import DatabaseUnavailable, Invalid, ReceiptNotFound
+from recall_server.domain.namespace import Namespace
 from recall_server.integrations.crypto.keys import ServerKey, verified
 from recall_server.services.erasure.erase import Collected, Erased
 from recall_server.services.erasure.purge import RECEIPT_TYP
+from recall_server.services.memory.ingest import Submission
+from recall_server.storage.driver import Params
 from recall_server.storage.postgres import purge
+from recall_server.storage.sqlite.connection import Step, step_of
 from tests.support.application import Open
-from tests.support.conversation import context, drained, enter, remember
+from tests.support.conversation import ALICE, context, drained, enter, remember
 from tests.support.engines import on_sqlite
 from tests.support.erasure import erase_all, select
 from tests.support.runtime import Clock
+from tests.support.transfer import BOB
 
 TEXT = "Anna: I live in Lisbon near the river."
 
@@ -139,15 +147,10 @@ async def test_one_purge_serves_all_erasures_before_it(
 ) -> None:
     async with open_app() as application:
         await enter(application)
-        for _ in range(3):
-            await application.services.erase.subject(context(application), "Zoe")
-        purge, purged = application.store.purge, []
-
-        async def counted() -> str:
-            purged.append(1)
-            return await purge()
-
-        monkeypatch.setattr(application.store, "purge", counted)
+        for name in ("Zoe", "Anna", "Lisbon"):
+            await remember(application, f"Ben: {name} was seen again on the quay.")
+            await application.services.erase.subject(context(application), name)
+        purged = counted_purges(application, monkeypatch)
         await drained(application)
         states = await select(application.store, "SELECT state FROM erasures")
 
@@ -189,3 +192,131 @@ async def test_no_page_of_the_file_is_left_over(open_app: Open, database: Path) 
 
     assert before > 0
     assert after == 0
+
+
+def counted_purges(application: Application, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with each time that the files are written anew."""
+    purge, purged = application.store.purge, list[int]()
+
+    async def counted() -> str:
+        purged.append(1)
+        return await purge()
+
+    monkeypatch.setattr(application.store, "purge", counted)
+    return purged
+
+
+async def test_an_erasure_of_nobody_writes_no_file_anew(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is as final as any other. The control: where only a label names somebody, they are."""
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
+        await drained(application)
+        purged = counted_purges(application, monkeypatch)
+        nobody = await application.services.erase.subject(context(application), "Nobody")
+        await drained(application)
+        done = await collect(application, nobody)
+        assert (done.final, purged) == (True, [])
+
+        line = application.services.audit.begin(ALICE, "create_token", "test", None)
+        await application.services.access.issue(Context(line), label="the one of Nobody")
+        await application.services.erase.subject(context(application), "Nobody")
+        await drained(application)
+        tokens = await select(application.store, "SELECT label FROM api_tokens")
+    assert purged == [1]
+    assert "the one of \u2588\u2588\u2588\u2588\u2588\u2588" in {row["label"] for row in tokens}
+
+
+async def test_a_purge_that_failed_is_done_though_nothing_is_left_to_verify(
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the verification has changed stands in files until then."""
+    async with open_app() as application:
+        await enter(application)
+        line = application.services.audit.begin(ALICE, "create_token", "test", None)
+        await application.services.access.issue(Context(line), label="the one of Zora")
+        erased = await application.services.erase.subject(context(application), "Zora")
+        purge, tried = application.store.purge, list[int]()
+
+        async def failing() -> str:
+            tried.append(1)
+            if len(tried) == 1:
+                raise DatabaseUnavailable
+            return await purge()
+
+        monkeypatch.setattr(application.store, "purge", failing)
+        await drained(application)
+        assert not (await collect(application, erased)).final
+        clock.pass_(timedelta(minutes=1))
+        await drained(application)
+        done = await collect(application, erased)
+    assert (done.final, len(tried)) == (True, 2)
+
+
+async def test_files_are_written_anew_once_in_an_interval_for_all_namespaces(
+    open_app: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first at once; those that come after it wait, and share the next."""
+    async with open_app(purge_interval_s=300) as application:
+        purged = counted_purges(application, monkeypatch)
+        for owner in (ALICE, BOB):
+            await enter(application, owner)
+        first = await _one_that_erases(application, ALICE, 0)
+        await drained(application)
+        others = [
+            await _one_that_erases(application, owner, number)
+            for number, owner in enumerate((BOB, ALICE, BOB), 1)
+        ]
+        await drained(application)
+        assert len(purged) == 1
+        assert (await collect(application, first)).final
+        state = "SELECT state, failures FROM operations WHERE kind = 'purge' AND state = 'queued'"
+        assert {row["failures"] for row in await select(application.store, state)} == {0}
+        clock.pass_(timedelta(seconds=299))
+        await drained(application)
+        assert len(purged) == 1
+        clock.pass_(timedelta(seconds=2))
+        await drained(application)
+        assert len(purged) == 2
+        for erased, owner in zip(others, (BOB, ALICE, BOB), strict=True):
+            found = await application.services.erase.collect(
+                context(application, owner), erased.id, erased.secret
+            )
+            assert found.final
+
+
+async def _one_that_erases(application: Application, owner: Namespace, number: int) -> Erased:
+    said = Submission(f"Ben: Zora{number} was seen again on the quay.", "life")
+    await application.services.ingest.remember(context(application, owner), said)
+    return await application.services.erase.subject(context(application, owner), f"Zora{number}")
+
+
+@on_sqlite
+async def test_others_read_while_a_file_is_written_anew(
+    open_app: Open, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those who write wait, and for a moment those who read."""
+    async with open_app() as application:
+        await enter(application)
+        await remember(application, TEXT)
+        store, read = application.store, list[int]()
+
+        def noticed(sql: str, given: Params) -> Step:
+            step = step_of(sql, given)
+            if sql != "VACUUM":
+                return step
+
+            def vacuumed(raw: sqlite3.Connection) -> Sequence[Any]:
+                # In a thread of its own, while the file is written anew.
+                asking = select(store, "SELECT id FROM episodes")
+                read.append(len(asyncio.run_coroutine_threadsafe(asking, loop).result(10)))
+                return step(raw)
+
+            return vacuumed
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr("recall_server.storage.sqlite.driver.step_of", noticed)
+        assert await store.purge() == ""
+    assert read == [1]

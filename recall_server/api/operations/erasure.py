@@ -83,6 +83,7 @@ ERASE_MEMORY = Operation(
     Scope.ERASE,
     "Destroy a memory, and all that could show it.",
     whole_namespace=True,
+    destroys=True,
     cli="recall erase --memory",
 )
 ERASE_SUBJECT = Operation(
@@ -90,12 +91,14 @@ ERASE_SUBJECT = Operation(
     Scope.ERASE,
     "Destroy all that is known of a subject.",
     whole_namespace=True,
+    destroys=True,
     cli="recall erase --subject",
 )
 ERASE_CONTAINER = Operation(
     "erase_container",
     Scope.ERASE,
     "Destroy all that is in a container.",
+    destroys=True,
     cli="recall erase --container",
 )
 DELETE_NAMESPACE_DATA = Operation(
@@ -107,6 +110,7 @@ DELETE_NAMESPACE_DATA = Operation(
     lambda erased, _: {"deleted": True, **presenters.erased(erased)},
     ("tokens_revoked", "receipt_id"),
     whole_namespace=True,
+    destroys=True,
     mcp=Mcp(
         "Delete all data",
         "Erase everything and revoke all tokens, for good.",
@@ -123,6 +127,7 @@ ERASE = Operation(
     erase,
     lambda erased, _: presenters.erased(erased),
     ("kind", "counts", "dry_run"),
+    destroys=True,
     becomes=_erase_what,
     http=(Http("POST", "/v1/erasure"),),
 )
@@ -159,6 +164,7 @@ PURGE_SOURCE = Operation(
     "purge_source",
     Scope.ADMIN,
     "Take back what a bad source has brought about.",
+    destroys=True,
     cli="recall purge-source",
 )
 SET_HOLD = Operation(

@@ -154,7 +154,7 @@ class Operation:
     """One entry of the registry. `name` stands in the audit log, `scope` is what a token needs
     (None: any token will do), and `whole_namespace` means that a token which is limited to a part
     of its namespace may not call it. One that is `read_only` changes nothing: its audit record is
-    written behind the reply.
+    written behind the reply. One that `destroys` what was said is refused while a hold stands.
 
     `returns` names what the data of the answer always has. `becomes` says which operation these
     arguments ask for, where that is another one, with another scope. `a2a` are methods of A2A and
@@ -170,6 +170,7 @@ class Operation:
     returns: tuple[str, ...] = ()
     whole_namespace: bool = False
     read_only: bool = False
+    destroys: bool = False
     becomes: "Callable[[Any], Operation] | None" = None
     http: tuple[Http, ...] = ()
     mcp: Mcp | None = None

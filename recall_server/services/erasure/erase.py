@@ -180,7 +180,8 @@ class Erase:
         """Erase the targets, or return them. The first scan holds no lock."""
         storable(what)
         namespace, entry = context.namespace, context.entry
-        targets = self.eraser.targets(kind, what, scope=scope)
+        request = Noted(self.runtime.new_id("ers"), namespace, kind, what, scope)
+        targets = self.eraser.targets(request)
         await targets.scan(self.store.autocommit(namespace))
         async with self.store.transaction(namespace, entry=entry, erasing=True) as tx:
             await tx.lock()
@@ -193,7 +194,6 @@ class Erase:
             if kind is Kind.NAMESPACE:
                 await tx.audit.require(entry)
                 entry.ends_caller = True
-            request = Noted(self.runtime.new_id("ers"), namespace, kind, what)
             erased = await self._begin(tx, entry, request, targets)
         self._after(namespace)
         return erased
@@ -203,7 +203,7 @@ class Erase:
         that time does not stand over it. A target that is not there is erased already.
         """
         namespace = noted.namespace
-        targets = self.eraser.targets(noted.kind, noted.what)
+        targets = self.eraser.targets(noted)
         await targets.scan(self.store.autocommit(namespace))
         async with self.store.transaction(namespace, entry=context.entry, erasing=True) as tx:
             await tx.access.add_namespace(self.runtime.now())

@@ -10,7 +10,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import structlog
@@ -28,13 +27,13 @@ from recall_server.domain.erasure import (
 from recall_server.domain.namespace import NONE
 from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.services.erasure import redact
-from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.erasure.ledger import Ledger, Noted
 from recall_server.services.erasure.redact import EPISODES, MEMORIES, Affected, restore_turns
 from recall_server.services.memory.embedding import EMBED
 from recall_server.storage.driver import Row, span
 from recall_server.storage.store import Store, Transaction
 from recall_server.storage.tables import registry
-from recall_server.storage.tables.erasure import OPERATOR, Erasure, Table, TaskDocuments
+from recall_server.storage.tables.erasure import Erasure, Table, TaskDocuments
 from recall_server.storage.tables.registry import Part
 
 
@@ -85,10 +84,10 @@ class Item(Lookup):
 
 @dataclass
 class Container(Lookup):
-    """A container as it was until then: its texts, and then what else is in it."""
+    """A container, or as it was when an erasure began: its texts, and then what else is in it."""
 
     name: str
-    until: datetime
+    erasure_id: str
 
     async def size(self, tx: Transaction) -> Mapping[str, int]:
         return await tx.erasure_scan.size(self.name)
@@ -112,7 +111,7 @@ class Container(Lookup):
 
     async def _ids(self, tx: Transaction, table: Table, batch: Batch) -> list[str]:
         return await tx.erasure_scan.in_container(
-            table, self.name, until=self.until, limit=batch.items
+            table, self.name, erasure_id=self.erasure_id, limit=batch.items
         )
 
 
@@ -160,27 +159,31 @@ class Named(Lookup):
     _memories: _Read = field(default_factory=lambda: _Read("memories"))
     _episodes: _Read = field(default_factory=lambda: _Read("episodes"))
     _naming: set[str] = field(default_factory=set)
+    _labelled: set[str] = field(default_factory=set)
     _marks: dict[str, _Marks] = field(default_factory=dict)
     _epoch: int | None = None
 
     async def find(self, tx: Transaction, batch: Batch) -> Affected:
         await self._read(tx)
         affected = Affected(self.subject)
-        naming, marked = sorted(self._naming)[: batch.items], sorted(self._marks)[: batch.items]
-        affected.last = (len(naming), len(marked)) == (len(self._naming), len(self._marks))
+        known = (self._naming, self._labelled, self._marks)
+        naming, labelled, marked = (sorted(ids)[: batch.items] for ids in known)
+        affected.last = all(len(ids) <= batch.items for ids in known)
+        affected.labelled = set(labelled)
         affected.memories = {row["id"]: row for row in await tx.erasures.memories_of(naming)}
         await _add_citations(tx, affected)
         for episode_id in marked:
             for where in self._marks[episode_id].spans:
                 affected.add(episode_id, where)
-        labelled = [one for one in marked if self._marks[one].labels]
-        for episode, turns in await tx.erasures.episodes_of(labelled):
+        texts = [one for one in marked if self._marks[one].labels]
+        for episode, turns in await tx.erasures.episodes_of(texts):
             affected.episodes[episode["id"]] = (episode, turns)
-        affected.batch = {*naming, *marked}
+        affected.batch = {*naming, *labelled, *marked}
         return affected
 
     async def erased(self, tx: Transaction, affected: Affected) -> None:
         self._naming -= affected.batch | affected.memories.keys()
+        self._labelled -= affected.batch | affected.memories.keys()
         for episode_id in self._marks.keys() & affected.batch:
             del self._marks[episode_id]
         self._memories.deleted(affected.memories)
@@ -190,7 +193,9 @@ class Named(Lookup):
         epoch = await tx.erasure_scan.epoch()
         erased, self._epoch = epoch != self._epoch, epoch
         async for page in self._memories.more(tx, erased=erased):
-            self._naming |= await asyncio.to_thread(self._named_in, page)
+            naming, labelled = await asyncio.to_thread(self._named_in, page)
+            self._naming |= naming
+            self._labelled |= labelled
         if erased and self._marks:
             # Of those that are still there, and were not redacted since.
             texts = await tx.erasures.episodes_of(self._marks)
@@ -199,9 +204,14 @@ class Named(Lookup):
             texts = await tx.erasures.with_turns(page)
             self._marks |= await asyncio.to_thread(self._marked, texts)
 
-    def _named_in(self, memories: Iterable[Row]) -> set[str]:
+    def _named_in(self, memories: Sequence[Row]) -> tuple[set[str], set[str]]:
+        """Those that name the subject in their words, and in their labels."""
         named = self.subject.named
-        return {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))}
+        labels = MEMORIES.labels_of
+        return (
+            {row["id"] for row in memories if named(*(row[name] for name in MEMORIES.words))},
+            {row["id"] for row in memories if named(*labels(row).values())},
+        )
 
     def _marked(self, texts: Iterable[tuple[Row, list[Row]]]) -> dict[str, _Marks]:
         """The marks of those texts that name the subject."""
@@ -215,7 +225,8 @@ class Named(Lookup):
             }
             spans |= {*self.subject.places(text)}
             sessions = [turn["session"] for turn in turns]
-            labels = named(*EPISODES.labels_of(episode).values(), *sessions)
+            key = episode["idempotency_key"]
+            labels = named(*EPISODES.labels_of(episode).values(), key, *sessions)
             if spans or labels:
                 found[episode["id"]] = _Marks(frozenset(spans), labels)
         return found
@@ -348,8 +359,6 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-# Later than anything was recorded.
-EVER = datetime.max.replace(tzinfo=UTC, hour=0)
 
 OnProgress = Callable[[int], object]
 
@@ -409,7 +418,7 @@ class PartTargets:
         """Erase the next rows. After the last ones it is no longer closed."""
         found = await self.scanner.scan(tx, self.eraser.limits.batch) or Affected()
         rows = sum(found.counts().values())
-        if rows:
+        if rows or found.batch:
             await self._apply(tx, found)
         return Step(rows, found.last)
 
@@ -489,28 +498,26 @@ class Eraser:
     ledger: Ledger
     limits: Limits
 
-    def targets(
-        self, kind: Kind, what: str, *, until: datetime = EVER, scope: AccessScope = FULL_ACCESS
-    ) -> Targets:
-        """The targets of an erasure of this kind; of a container only what was recorded `until`
-        then. Raises `Invalid` on a subject that is no name.
+    def targets(self, asked: Noted, *, begun: bool = False) -> Targets:
+        """The targets of an erasure; where it has `begun`, of a container only what it found then.
+        Raises `Invalid` on a subject that is no name.
         """
-        match kind:
+        match asked.kind:
             case Kind.NAMESPACE:
                 return NamespaceTargets(self)
             case Kind.CONTAINER:
-                lookup: Lookup = Container(what, until)
+                lookup: Lookup = Container(asked.what, asked.id if begun else "")
             case Kind.SUBJECT:
-                lookup = Named(Subject(what))
+                lookup = Named(Subject(asked.what))
             case Kind.MEMORY:
-                lookup = Item(what)
-        return PartTargets(self, TargetScan(lookup, scope))
+                lookup = Item(asked.what)
+        return PartTargets(self, TargetScan(lookup, asked.scope))
 
     async def run(self, erasure: Erasure, on_progress: OnProgress = lambda _: None) -> None:
         """Erase what a large erasure has closed; `on_progress` gets how many rows that were."""
         assert erasure.sealed is not None
         namespace, rows = erasure.namespace, 0
-        targets = self._targets_of(erasure)
+        targets = self.targets(self.ledger.opened(erasure.sealed), begun=True)
         while True:
             async with self.store.transaction(namespace, erasing=True) as tx:
                 await tx.lock()
@@ -524,12 +531,3 @@ class Eraser:
             if step.last:
                 break
         log.info("rows_erased", erasure=erasure.id, kind=erasure.kind, rows=rows)
-
-    def _targets_of(self, erasure: Erasure) -> Targets:
-        assert erasure.sealed is not None
-        asked = self.ledger.opened(erasure.sealed)
-        scope = FULL_ACCESS
-        if asked.kind is Kind.CONTAINER and erasure.claims["requested_by"] != OPERATOR:
-            # The token that asked may be limited to the container: its tasks only.
-            scope = AccessScope(containers=frozenset({asked.what}))
-        return self.targets(asked.kind, asked.what, until=erasure.requested_at, scope=scope)

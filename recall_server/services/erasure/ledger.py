@@ -14,27 +14,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
+from pydantic import TypeAdapter
 
 from recall_server.domain.erasure import Kind
 from recall_server.domain.errors import DatabaseUnusable, Unavailable
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import FULL_ACCESS, AccessScope
 from recall_server.integrations.checkpoints import AppendedFile
 from recall_server.storage.store import Store
 
 # The purpose for which its key is derived.
 PURPOSE = "ledger"
 SETTING = "RECALL_ERASURE_FILE"
+_ACCESS_SCOPE = TypeAdapter(AccessScope)
 _LINE = re.compile(r"(ers_[0-9a-z]{1,64}) [A-Za-z0-9_=-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Noted:
-    """An erasure as it was asked for: `what` is the id of a memory, a subject or a container."""
+    """An erasure as it was asked for: `what` is the id of a memory, a subject or a container,
+    `scope` the access scope of who asked.
+    """
 
     id: str
     namespace: Namespace
     kind: Kind
     what: str
+    scope: AccessScope = FULL_ACCESS
 
 
 class Ledger:
@@ -46,22 +52,25 @@ class Ledger:
 
     def sealed(self, noted: Noted) -> str:
         """The line of an erasure."""
-        document = json.dumps([noted.id, noted.namespace, noted.kind, noted.what])
+        scope = _ACCESS_SCOPE.dump_python(noted.scope, mode="json")
+        document = json.dumps([noted.id, noted.namespace, noted.kind, noted.what, scope])
         return f"{noted.id} {self._fernet.encrypt(document.encode()).decode()}"
 
     def opened(self, line: str) -> Noted:
         """The erasure of a line. Raises `DatabaseUnusable` where it cannot be read."""
         erasure_id, _, sealed = line.partition(" ")
         try:
-            id_, namespace, kind, what = json.loads(self._fernet.decrypt(sealed))
+            # Lines of older releases have no scope.
+            id_, namespace, kind, what, *scope = json.loads(self._fernet.decrypt(sealed))
         except (InvalidToken, ValueError):
-            id_ = namespace = kind = what = ""
+            id_, namespace, kind, what, scope = "", "", "", "", []
         if id_ != erasure_id:
             raise DatabaseUnusable(
                 f"{self._path}: the line of {erasure_id} was changed, or another server has "
                 f"written it. Point {SETTING} at the file that this server has written."
             )
-        return Noted(id_, Namespace(namespace), Kind(kind), what)
+        asked = map(_ACCESS_SCOPE.validate_python, scope)
+        return Noted(id_, Namespace(namespace), Kind(kind), what, *asked)
 
     async def note(self, lines: Sequence[str]) -> None:
         """Note those that are not. Raises `Unavailable` where that is not certain."""

@@ -1,15 +1,15 @@
-"""Purge: finish a large erasure, destroy what erased rows have left behind in files, and sign the
-receipt that says so.
+"""Purge: finish a large erasure, verify it, destroy what erased rows have left behind in files, and
+sign the receipt that says so.
 
 A job, so it goes on after a crash. It is tried again until it has succeeded, and only then is an
-erasure done.
+erasure done. One purge serves all erasures that wait, as it writes all files anew.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
@@ -21,6 +21,7 @@ from recall_server.domain.task import Job
 from recall_server.integrations.crypto.keys import ServerKey
 from recall_server.services.erasure.eraser import Eraser, OnProgress
 from recall_server.services.erasure.ledger import Ledger
+from recall_server.services.erasure.verify import ErasureCheck
 from recall_server.services.supervision import Supervisor
 from recall_server.storage.store import Store
 from recall_server.storage.tables.erasure import PURGE, Erasure
@@ -51,6 +52,12 @@ class Receipts:
         return self.key.sign({**head, **claims, "physical": physical}, RECEIPT_TYP)
 
 
+def _erased(erasure: Erasure) -> bool:
+    """Whether any row was deleted or overwritten."""
+    claims = erasure.claims
+    return any([*claims["counts"].values(), claims["tokens_revoked"], erasure.left_behind])
+
+
 @dataclass(frozen=True)
 class Purge:
     """The handler of the job, and the same at once for an operator."""
@@ -61,10 +68,13 @@ class Purge:
     ledger: Ledger
     eraser: Eraser
     supervisor: Supervisor
+    check: ErasureCheck
+    interval: timedelta
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
-        """Purge, unless another erasure's purge has done it since. Raises `Unavailable` where a
-        reader of an older state is in the way.
+        """Purge, unless another erasure's purge has done it since; later, where the last one was
+        less than `interval` ago. Raises `Unavailable` where a reader of an older state is in the
+        way.
         """
         erasure_id = job.payload["erasure_id"]
         async with self.store.transaction(job.namespace) as tx:
@@ -72,7 +82,15 @@ class Purge:
             await tx.erasures.begin_purge(erasure_id)
         if erasure is not None and erasure.stage is not Stage.DONE:
             async with self._held(job):
-                await self.at_once(job.namespace, erasure_id)
+                if erasure.stage is Stage.ERASING:
+                    await self.eraser.run(erasure)
+                async with self._turn() as due:
+                    if due is None:
+                        await self.at_once(job.namespace, erasure_id)
+            if due is not None:
+                async with self.store.transaction(job.namespace) as tx:
+                    await tx.jobs.release(job, due, None, failed=False)
+                return
         line = entry(PURGE)
         async with self.store.transaction(job.namespace, entry=line) as tx:
             # The lock comes before any row: an erasure at this moment holds it and wants the job.
@@ -83,9 +101,9 @@ class Purge:
     async def at_once(
         self, namespace: Namespace, erasure_id: str, on_progress: OnProgress = lambda _: None
     ) -> Erasure:
-        """Erase what is left of a large erasure, purge, and sign the receipt of every erasure that
-        was there before. Returns the one asked for, as it then is. Raises `Unavailable` as
-        `Store.purge` does.
+        """Erase what is left of a large erasure, verify and sign the receipt of every erasure that
+        was there before, and purge if any has erased something. Returns the one asked for, as it
+        then is. Raises `Unavailable` as `Store.purge` does.
         """
         async with self.store.transaction(namespace, write=False) as tx:
             begun = await tx.erasures.get(erasure_id)
@@ -95,9 +113,12 @@ class Purge:
             waiting = await tx.erasures.unpurged()
         # First: from here on no backup brings it back unnoticed.
         await self.ledger.note([one.sealed for one in waiting if one.sealed])
-        left_behind = await self.store.purge()
+        verified = await self.check.verify(waiting)
+        erased = verified.changed or any(map(_erased, waiting))
+        in_files = await self.store.purge() if erased else ""
         for one in waiting:
             now = self.runtime.now()
+            left_behind = "; ".join(filter(None, [*verified.left.get(one.id, ()), in_files]))
             receipt = self.receipts.signed(one.claims, now, left_behind=left_behind)
             async with self.store.transaction(one.namespace) as tx:
                 await tx.erasures.end_purge(one.id, left_behind, receipt, now)
@@ -105,6 +126,21 @@ class Purge:
             erasure = await tx.erasures.get(erasure_id)
         assert erasure is not None
         return erasure
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[datetime | None]:
+        """When to purge, where it is not now. One that fails counts for nothing."""
+        now = self.runtime.now()
+        async with self.store.transaction(None) as tx:
+            last = await tx.server.purged_at()
+            mine = await tx.server.begin_purge(now, now - self.interval)
+        try:
+            yield None if mine or last is None else last + self.interval
+        except BaseException:
+            if mine:
+                async with self.store.transaction(None) as tx:
+                    await tx.server.set_purged_at(last)
+            raise
 
     @asynccontextmanager
     async def _held(self, job: Job) -> AsyncIterator[None]:

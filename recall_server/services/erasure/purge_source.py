@@ -18,6 +18,7 @@ from recall_server.domain.security.trust import corroborations
 from recall_server.domain.task import Status as TaskStatus
 from recall_server.domain.task import Task, TaskState, Work
 from recall_server.domain.text.cleaning import storable
+from recall_server.services.erasure.erase import refuse_held
 from recall_server.services.erasure.eraser import anywhere
 from recall_server.services.erasure.redact import cited_only_by, restore_turns
 from recall_server.services.memory import indexing
@@ -112,7 +113,8 @@ class Sources:
 
     async def purge(self, context: Context, source: BadSource, *, dry_run: bool) -> Purged:
         """Take back all that rests on a source; with `dry_run`, only say what that would be. An
-        unknown source is no error. One transaction; reading again is left to the worker.
+        unknown source is no error. One transaction; reading again is left to the worker. Raises
+        `OnHold`.
         """
         asking: list[Task] = []
         async with self.store.transaction(
@@ -122,6 +124,7 @@ class Sources:
             purged = await _derived(tx, source)
             context.entry.counts |= purged.counts()
             if not dry_run:
+                await refuse_held(tx)
                 context.entry.ids += [*purged.episodes, *purged.removed]
                 asking = await self._take_back(tx, purged, context.entry.accessor or OPERATOR)
         if not dry_run:

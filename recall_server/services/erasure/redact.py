@@ -63,12 +63,14 @@ EPISODES, TURNS, MEMORIES = (registry.BY_NAME[name] for name in ("episodes", "tu
 @dataclass
 class Affected:
     """All that one transaction erases: rows of memories by id, spans of episodes, whole tasks; of a
-    `container` `whole` episodes with their turns; the name of `subject` from labels too.
+    `container` `whole` episodes with their turns; the name of `subject` from labels too, also of
+    memories that are `labelled` with it.
     `last`: nothing is left after these. `batch`: the ids from which the others were found.
     """
 
     subject: Subject | None = None
     container: str = NONE
+    labelled: set[str] = field(default_factory=set)
     memories: dict[str, Row] = field(default_factory=dict)
     spans: dict[str, set[Span]] = field(default_factory=dict)
     episodes: dict[str, tuple[Row, list[Row]]] = field(default_factory=dict)
@@ -191,7 +193,9 @@ async def _redact_texts(
     if subject:
         # Memories have the labels of their texts.
         cited = {row["memory_id"] for row in await tx.erasures.citations_in(left)}
-        memories = await tx.erasures.memories_of(cited)
+        memories = await tx.erasures.memories_of(
+            (cited | affected.labelled) - affected.memories.keys()
+        )
         await tx.erasures.redact(
             MEMORIES, [{"id": row["id"], **_labels(MEMORIES, row, subject)} for row in memories]
         )

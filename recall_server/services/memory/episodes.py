@@ -1,5 +1,6 @@
 """Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,7 +8,7 @@ from typing import Any
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Episode, Turn, turn_id
-from recall_server.domain.erasure import Digests
+from recall_server.domain.erasure import BLOCK, Digests
 from recall_server.domain.errors import ErasedContent, TextTooLong
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
@@ -17,6 +18,8 @@ from recall_server.integrations.redaction import Redactor
 from recall_server.services.memory.passages import with_turns
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
+
+_PLACEHOLDER = re.compile(r"\[secret: [^\]\n]*\]")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,20 @@ class Redaction:
         if count:
             entry.counts["masked"] = entry.counts.get("masked", 0) + count
         return masked
+
+    async def in_place(self, text: str, entry: AuditEntry) -> str:
+        """Return the text with its secrets overwritten, so that no other character moves."""
+        masked = await self.text(text, entry)
+        if masked == text:
+            return text
+        # What stands between the secrets is in both.
+        parts, at = [], 0
+        *between, last = _PLACEHOLDER.split(masked)
+        for part in between:
+            start = text.index(part, at)
+            parts += [BLOCK * (start - at), part]
+            at = start + len(part)
+        return "".join([*parts, BLOCK * (len(text) - len(last) - at), last])
 
     async def ready(self) -> None:
         """Load the rules before the first call."""

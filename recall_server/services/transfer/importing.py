@@ -4,10 +4,11 @@ What has been taken in is the only progress that is kept: each line is taken in 
 ended an import, the next one goes on where it ended.
 """
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TypeVar
 
 from recall_server.domain.audit import AuditEntry
@@ -28,7 +29,9 @@ from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
+from recall_server.services.memory.episodes import Redaction
 from recall_server.services.memory.ingest import EXPIRE_TEXT
+from recall_server.services.transfer import intake
 from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction
 
@@ -58,6 +61,8 @@ class Numbered:
     number: int
     bytes: int
     line: Episode | MemoryLine
+    # Turns that go into quarantine, with the reasons.
+    held: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def fixed(self) -> dict[str, Any]:
@@ -77,8 +82,9 @@ class Numbered:
 @dataclass
 class Report:
     """Counts of the lines by kind. `skipped` are those that no import takes in: tasks, recipients
-    and audit records belong to the server that they happened on. `left_out` names
-    the first of those that could not be taken in: line, id, reason.
+    and audit records belong to the server that they happened on. `unfit` are those that no protocol
+    would take, `held` are turns that went into quarantine. `left_out` names the first of those that
+    could not be taken in: line, id, reason.
     """
 
     new: Counter[str] = field(default_factory=Counter)
@@ -87,6 +93,8 @@ class Report:
     conflicts: int = 0
     refused: int = 0
     orphans: int = 0
+    unfit: int = 0
+    held: int = 0
     left_out: list[tuple[int, str, str]] = field(default_factory=list)
 
     def leave_out(self, one: Numbered, reason: str) -> None:
@@ -100,13 +108,15 @@ class Report:
             "conflicts": self.conflicts,
             "refused": self.refused,
             "orphans": self.orphans,
+            "unfit": self.unfit,
+            "quarantined": self.held,
         }
 
 
 @dataclass(frozen=True)
 class Import:
-    """Takes exports in. `model` is that of the vectors, if there are any; `refused` keeps out what
-    must not come back.
+    """Takes exports in, each text as if it came through a protocol. `model` is that of the vectors,
+    if there are any; `refused` keeps out what must not come back.
     """
 
     store: Store
@@ -116,6 +126,7 @@ class Import:
     text_passages_max: int
     line_bytes_max: int
     refused: Refused
+    redaction: Redaction
 
     def check(self, file: BinaryIO) -> Manifest:
         """Read all of it, and write nothing. Raises as `take` does."""
@@ -148,8 +159,9 @@ class Import:
         async with self.store.transaction(namespace, entry=entry()) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
-            await tx.exports.make(self.runtime.now())
-            if manifest.conflict_policy and await tx.access.policy() is None:
+            if not await tx.exports.exists():
+                await tx.exports.make(self.runtime.now())
+                # That of one which is there is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
             await self._write(namespace, batch, report, taken_ids, entry)
@@ -217,6 +229,7 @@ class Import:
     ) -> None:
         """`taken_ids`: the episodes of the file whose ids other episodes have here."""
         line, before = entry(), report.new.total()
+        batch = await self._prepared(batch, report, line)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
             # The one place that every text passes on its way in.
@@ -231,9 +244,31 @@ class Import:
                 *await self._episodes(tx, episodes, report, taken_ids),
                 *await self._memories(tx, memories, report, taken_ids),
             ]
+            await self._hold(tx, [one for one in left if one.line.id in set(added)], report)
             await self._index(tx, [one.line for one in left if one.line.id in set(added)])
             line.ids += added
             line.counts["new"] = report.new.total() - before
+
+    async def _prepared(
+        self, batch: Sequence[Numbered], report: Report, entry: AuditEntry
+    ) -> list[Numbered]:
+        """The lines as they are taken in, but those that are not."""
+        lines = [await intake.masked(one.line, self.redaction, entry) for one in batch]
+        made = await asyncio.to_thread(lambda: [intake.prepared(one) for one in lines])
+        taken = []
+        for one, ready in zip(batch, made, strict=True):
+            if ready.unfit:
+                report.unfit += 1
+                report.leave_out(one, ready.unfit)
+            else:
+                taken.append(replace(one, line=ready.line, held=ready.held))
+        return taken
+
+    async def _hold(self, tx: Transaction, added: Sequence[Numbered], report: Report) -> None:
+        """Put turns into quarantine."""
+        for one in added:
+            await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
+            report.held += len(one.held)
 
     async def _index(self, tx: Transaction, lines: Sequence[Episode | MemoryLine]) -> None:
         """Let search find what was added."""
@@ -295,8 +330,9 @@ class Import:
         taken_ids: set[str],
     ) -> list[str]:
         known = await tx.exports.memories_of(line.id for _, line in batch)
-        sources = {cited.episode_id for _, line in batch for cited in line.citations}
-        chars = await tx.exports.lengths(sources - taken_ids)
+        sources = {cited.episode_id for _, line in batch for cited in line.citations} - taken_ids
+        chars = await tx.exports.lengths(sources)
+        hidden = await tx.exports.hidden(sources)
         added = []
         for one, line in batch:
             if line.id in known:
@@ -308,6 +344,13 @@ class Import:
             elif any(cited.end > chars.get(cited.episode_id, 0) for cited in line.citations):
                 report.orphans += 1
                 report.leave_out(one, "the words that it rests on are not here")
+            elif any(
+                Span(cited.start, cited.end).overlaps(where)
+                for cited in line.citations
+                for where in hidden.get(cited.episode_id, ())
+            ):
+                report.unfit += 1
+                report.leave_out(one, "the words that it rests on are in quarantine")
             else:
                 await tx.exports.add_memory(line)
                 report.new["memory"] += 1

@@ -86,7 +86,7 @@ WHERE namespace = :namespace AND parent = :accessor
 SELECT n.namespace, n.tokens_not_before AS of_namespace, s.tokens_not_before AS of_server,
   EXISTS (
     SELECT 1 FROM revoked_children r
-    WHERE r.namespace = n.namespace AND r.parent = :accessor AND r.jti = :jti
+    WHERE r.namespace = n.namespace AND r.parent = :accessor AND r.jti IN (:jti, :name)
   ) AS child_revoked,
   t.children_not_before AS of_parent, t.accessor, t.label, t.created_at, t.revoked_at, t.scopes, t.topics, t.types, t.agent_id,
   t.containers, t.parent, t.expires_at, t.expired_at, t.uses_left, t.last_used_at, t.refused_at

@@ -6,7 +6,8 @@ VALUES (:namespace, :id, :kind, :requested_by, :now, 'erasing', :claims)
 
 -- query: settle_erasure
 UPDATE erasures SET state = :state, claims = :claims, receipt = :receipt,
-  secret_hash = :secret_hash, sealed = :sealed
+  secret_hash = :secret_hash, sealed = :sealed,
+  erase_epoch = (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)
 WHERE namespace = :namespace AND id = :id
 
 -- query: begin_purge
@@ -27,6 +28,10 @@ WHERE namespace = :namespace AND id = :id AND state = 'erasing'
 -- query: erasure_under_way
 SELECT id FROM erasures
 WHERE namespace = :namespace AND state = 'erasing' AND kind = 'namespace' LIMIT 1
+
+-- query: keep_unpurged
+-- Of those whose receipts are not final: a row was changed, so files hold what it was.
+UPDATE erasures SET left_behind = 'files' WHERE namespace = :namespace AND state <> 'done'
 
 -- query: end_purge
 UPDATE erasures SET state = 'done', purged_at = :now, left_behind = :left_behind,
@@ -102,8 +107,33 @@ DELETE FROM erased WHERE namespace = :namespace AND digest IN (:digests...) RETU
 UPDATE api_tokens SET revoked_at = :now WHERE namespace = :namespace AND revoked_at IS NULL
 RETURNING accessor
 
--- query: unlabel_tokens
-UPDATE api_tokens SET label = '' WHERE namespace = :namespace
+-- query: redact_tokens
+UPDATE api_tokens SET label = '', agent_id = CASE WHEN agent_id IS NULL THEN NULL ELSE accessor END,
+  topics = CASE WHEN topics IS NULL THEN topics ELSE :nothing END,
+  containers = CASE WHEN containers IS NULL THEN containers ELSE :nothing END
+WHERE namespace = :namespace
+
+-- query: redact_token
+UPDATE api_tokens
+SET label = :label, agent_id = :agent_id, topics = :topics, containers = :containers
+WHERE namespace = :namespace AND accessor = :accessor
+
+-- query: redact_job
+-- A worker has read the words: its job begins again.
+UPDATE operations SET payload = :payload,
+  attempt = attempt + CASE WHEN state = 'processing' THEN 1 ELSE 0 END,
+  state = CASE WHEN state = 'processing' THEN 'queued' ELSE state END
+WHERE namespace = :namespace AND id = :id
+
+-- query: end_jobs_of_runs
+-- Nothing is left to do for a task that is gone, and what there was may name somebody.
+UPDATE operations
+SET state = 'complete', finished_at = due_at, payload = :nothing, attempt = attempt + 1
+WHERE namespace = :namespace AND state IN ('queued', 'processing')
+  AND payload ->> 'run_id' IN (:ids...)
+
+-- query: erase_details
+DELETE FROM audit_details WHERE namespace = :namespace AND record_id IN (:ids...)
 
 -- query: reset_namespace
 -- Tokens that are not ours to revoke, such as those of an identity provider, end here too.

@@ -19,21 +19,24 @@ SELECT erase_epoch FROM namespaces WHERE namespace = :namespace
 SELECT id, version FROM runs WHERE namespace = :namespace ORDER BY id
 
 -- query: runs_to_erase
-SELECT id, version, request, work, status, messages, outcome FROM runs
+SELECT id, version, request, work, status, messages, outcome, context_id FROM runs
 WHERE namespace = :namespace AND id > :after ORDER BY id LIMIT :limit
 
 -- query: runs_to_erase_by_id
-SELECT id, version, request, work, status, messages, outcome FROM runs
+SELECT id, version, request, work, status, messages, outcome, context_id FROM runs
 WHERE namespace = :namespace AND id IN (:ids...) ORDER BY id
 
 -- query: events_of_runs
 SELECT run_id, status, outcome FROM run_events WHERE namespace = :namespace AND run_id IN (:ids...)
 
 -- query: episodes_of_container
--- The empty name stands for no container, and the index leaves it out.
+-- The empty name stands for no container, and the index leaves it out. Where an erasure goes on,
+-- what was put in since it began is not its own.
 SELECT id FROM episodes
 WHERE namespace = :namespace AND container <> '' AND container = :container
-  AND recorded_at <= :until
+  AND erase_epoch < COALESCE(
+    (SELECT e.erase_epoch FROM erasures e WHERE e.namespace = :namespace AND e.id = :erasure_id),
+    erase_epoch + 1)
 ORDER BY id LIMIT :limit
 
 -- query: rows_of_episodes
@@ -47,7 +50,9 @@ FROM episodes e WHERE e.namespace = :namespace AND e.id IN (:ids...) ORDER BY e.
 -- query: memories_of_container
 SELECT id FROM memories
 WHERE namespace = :namespace AND container <> '' AND container = :container
-  AND recorded_at <= :until
+  AND erase_epoch < COALESCE(
+    (SELECT e.erase_epoch FROM erasures e WHERE e.namespace = :namespace AND e.id = :erasure_id),
+    erase_epoch + 1)
 ORDER BY id LIMIT :limit
 
 -- query: rows_of_container
@@ -59,3 +64,34 @@ SELECT
   (SELECT count(*) FROM episodes e CROSS JOIN turns t
    WHERE e.namespace = :namespace AND e.container <> '' AND e.container = :container
      AND t.namespace = :namespace AND t.episode_id = e.id) AS turns
+
+-- query: runs_begun
+SELECT id FROM runs WHERE namespace = :namespace AND id IN (:ids...) AND created_at <= :at
+
+-- query: rows_begun
+-- Of the whole namespace, from before an erasure.
+SELECT
+  (SELECT count(*) FROM memories WHERE namespace = :namespace AND erase_epoch < :epoch) AS memories,
+  (SELECT count(*) FROM episodes WHERE namespace = :namespace AND erase_epoch < :epoch) AS episodes
+
+-- query: audit_details_to_erase
+-- Each with its place in the audit log.
+SELECT d.record_id AS id, d.details, r.seq FROM audit_details d
+JOIN tool_call_records r ON r.namespace = d.namespace AND r.id = d.record_id
+WHERE d.namespace = :namespace AND d.record_id > :after ORDER BY d.record_id LIMIT :limit
+
+-- query: place_of_record
+SELECT seq FROM tool_call_records WHERE namespace = :namespace AND id = :id
+
+-- query: jobs_to_erase
+-- Those that have ended hold no words, but where an older release has ended them.
+SELECT o.id, o.payload, e.id AS episode_id FROM operations o
+LEFT JOIN episodes e ON e.namespace = o.namespace AND e.id = o.payload ->> 'episode_id'
+WHERE o.namespace = :namespace AND o.id > :after AND (o.state <> 'complete'
+  OR o.payload ->> 'reach' IS NOT NULL OR o.payload ->> 'config_id' IS NOT NULL)
+ORDER BY o.id LIMIT :limit
+
+-- query: pushes_to_erase
+SELECT run_id, id, url, scheme FROM push_configs
+WHERE namespace = :namespace AND (run_id, id) > (:after, :after_id)
+ORDER BY run_id, id LIMIT :limit

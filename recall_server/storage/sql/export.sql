@@ -19,6 +19,10 @@ WHERE namespace = :namespace AND idempotency_key IN (:keys...)
 -- query: lengths_of_episodes
 SELECT id, length(text) AS chars FROM episodes WHERE namespace = :namespace AND id IN (:ids...)
 
+-- query: hidden_turns
+SELECT episode_id, span_start, span_end FROM turns
+WHERE namespace = :namespace AND episode_id IN (:ids...) AND state = 'hidden'
+
 -- query: import_extraction
 -- The job that an episode still waits for; the id is taken where the episode was erased and its
 -- job was not.
@@ -51,5 +55,5 @@ ORDER BY p.slot
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
 VALUES (:namespace, :id, :kind, :payload, 'queued', :now, :now)
 ON CONFLICT (namespace, id) DO UPDATE
-SET state = 'queued', due_at = excluded.due_at, failures = 0, finished_at = NULL, error_code = NULL
+SET state = 'queued', payload = excluded.payload, due_at = excluded.due_at, failures = 0, finished_at = NULL, error_code = NULL
 WHERE operations.state IN ('complete', 'failed')

@@ -82,7 +82,16 @@ WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'pr
 RETURNING id
 
 -- query: finish_job
-UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code
+-- Of what it was to do only the text is left: the rest may hold names.
+-- in: sqlite
+UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
+  payload = CASE WHEN payload ->> 'episode_id' IS NULL THEN '{}'
+    ELSE json_object('episode_id', payload ->> 'episode_id') END
+WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
+RETURNING id
+-- in: postgres
+UPDATE operations SET state = 'complete', finished_at = :now, error_code = :code,
+  payload = jsonb_strip_nulls(jsonb_build_object('episode_id', payload ->> 'episode_id'))
 WHERE namespace = :namespace AND id = :id AND attempt = :attempt AND state = 'processing'
 RETURNING id
 

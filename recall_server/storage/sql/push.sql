@@ -59,12 +59,12 @@ WHERE namespace = :namespace AND run_id = :run_id AND id = :id AND claimed_by = 
 -- query: promise_pushes
 -- in: sqlite
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
-SELECT :namespace, :job_id || '.' || id, :kind,
+SELECT :namespace, :job_id || '.' || row_number() OVER (ORDER BY id), :kind,
   json_object('run_id', run_id, 'config_id', id), 'queued', :now, :now
 FROM push_configs WHERE namespace = :namespace AND run_id = :run_id
 -- in: postgres
 INSERT INTO operations (namespace, id, kind, payload, state, due_at, created_at)
-SELECT :namespace, :job_id || '.' || id, :kind,
+SELECT :namespace, :job_id || '.' || row_number() OVER (ORDER BY id), :kind,
   jsonb_build_object('run_id', run_id, 'config_id', id), 'queued',
   CAST(:now AS timestamptz), CAST(:now AS timestamptz)
 FROM push_configs WHERE namespace = :namespace AND run_id = :run_id

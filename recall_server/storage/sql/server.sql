@@ -11,6 +11,20 @@ SELECT kid FROM server WHERE singleton = 1
 -- across namespaces: it is for the tokens of all
 UPDATE server SET tokens_not_before = :at WHERE singleton = 1
 
+-- query: purged_at
+-- across namespaces: one purge is of the whole database
+SELECT purged_at FROM server WHERE singleton = 1
+
+-- query: begin_purging
+-- across namespaces: as above
+UPDATE server SET purged_at = :now
+WHERE singleton = 1 AND (purged_at IS NULL OR purged_at <= :before)
+RETURNING singleton
+
+-- query: set_purged_at
+-- across namespaces: as above
+UPDATE server SET purged_at = :at WHERE singleton = 1
+
 -- query: note_rejected_key
 -- across namespaces: the key is the server's
 INSERT INTO rejected_keys (role, status, since) VALUES (:role, :status, :now)

@@ -104,6 +104,8 @@ _BEGIN_WRITE = step_of("BEGIN IMMEDIATE", {})
 _COMMIT = step_of("COMMIT", {})
 # Into the database, and the journal to length zero; says 1 where somebody is in the way.
 _EMPTY_JOURNAL = "PRAGMA wal_checkpoint(TRUNCATE)"
+# Into the database as far as nobody is in the way.
+_COPY_JOURNAL = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class SqliteDriver:
@@ -244,30 +246,36 @@ class SqliteDriver:
 
     async def purge(self, tables: Sequence[str]) -> str:
         del tables  # a file is rewritten as a whole
+        # What VACUUM writes is in the journal first. Others read meanwhile: an emptied journal
+        # needs a moment without them, and most of it is in the file by then.
+        await self._empty_journal()
+        async with self._writing.slot(None):
+            await run_uncancelled(self._run_alone("VACUUM", _COPY_JOURNAL))
+        await self._empty_journal()
+        return ""
+
+    async def _empty_journal(self) -> None:
+        """While nobody here reads or writes."""
         async with AsyncExitStack() as stack:
             for _ in range(READERS):
                 await stack.enter_async_context(self._reading.slot(None))
             await stack.enter_async_context(self._writing.slot(None))
-            with translated(self._path):
-                await run_uncancelled(self._rewrite())
-        return ""
+            await run_uncancelled(self._run_alone(_EMPTY_JOURNAL))
 
-    async def _rewrite(self) -> None:
-        """Empty the journal, write the file anew without its free pages, empty it again: what
-        VACUUM writes is in the journal first.
-        """
+    async def _run_alone(self, *statements: str) -> None:
         assert self._writer is not None
-        await self._writer.run(step_of(f"PRAGMA busy_timeout={PURGE_BUSY_TIMEOUT_MS}", {}))
-        try:
-            for statement in (_EMPTY_JOURNAL, "VACUUM", _EMPTY_JOURNAL):
-                rows = await self._writer.run(step_of(statement, {}))
-                if rows and rows[0][0]:
-                    raise DatabaseUnavailable(
-                        "Another program still reads an older state of the database file, so "
-                        "erased words stay in its journal. Try again when it has ended."
-                    )
-        finally:
-            await self._writer.run(step_of(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {}))
+        with translated(self._path):
+            await self._writer.run(step_of(f"PRAGMA busy_timeout={PURGE_BUSY_TIMEOUT_MS}", {}))
+            try:
+                for statement in statements:
+                    rows = await self._writer.run(step_of(statement, {}))
+                    if rows and rows[0][0]:
+                        raise DatabaseUnavailable(
+                            "Another program still reads an older state of the database file, so "
+                            "erased words stay in its journal. Try again when it has ended."
+                        )
+            finally:
+                await self._writer.run(step_of(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", {}))
 
     def _doubt(self, error: BaseException) -> None:
         self._unsure |= "FSYNC" in getattr(error.__cause__, "sqlite_errorname", "")

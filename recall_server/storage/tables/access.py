@@ -1,9 +1,11 @@
 """The tables of namespaces and tokens: hashes and accessors, never a token; and of the server."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from recall_server.domain.ids import is_child
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.model_key import RejectedKey, Role
 from recall_server.domain.namespace import Namespace
@@ -126,7 +128,9 @@ class Access(BoundTable):
         """The values that a signed token of `owner` is checked against; `accessor` is its parent,
         or the user that its issuer names. None where there is no such namespace.
         """
-        rows = await self._bound.fetch("entrance", owner=owner, accessor=accessor, jti=jti or "")
+        rows = await self._bound.fetch(
+            "entrance", owner=owner, accessor=accessor, jti=jti or "", name=_revoked(accessor, jti)
+        )
         if not rows:
             return None
         row = rows[0]
@@ -142,7 +146,9 @@ class Access(BoundTable):
     async def revoke_child(self, parent: str, jti: str, now: datetime, until: datetime) -> bool:
         """False where it was revoked before. Those that have ended are forgotten."""
         await self._bound.send("forget_revoked_children", now=now)
-        return await self._bound.touched("revoke_child", parent=parent, jti=jti, expires_at=until)
+        return await self._bound.touched(
+            "revoke_child", parent=parent, jti=_revoked(parent, jti), expires_at=until
+        )
 
     async def set_not_before(self, at: datetime) -> bool:
         """From now on no token of the namespace is let in that was made before `at`; False where
@@ -172,6 +178,18 @@ class Server(BoundTable):
         """From now on no token is let in that was made before `at`."""
         await self._bound.send("set_server_not_before", at=at)
 
+    async def purged_at(self) -> datetime | None:
+        """When the last purge began."""
+        rows = await self._bound.fetch("purged_at")
+        return moment_or_none(rows[0]["purged_at"]) if rows else None
+
+    async def begin_purge(self, now: datetime, before: datetime) -> bool:
+        """Whether it may begin: none has since `before`."""
+        return await self._bound.touched("begin_purging", now=now, before=before)
+
+    async def set_purged_at(self, at: datetime | None) -> None:
+        await self._bound.send("set_purged_at", at=at)
+
     async def note_rejected_key(self, role: Role, status: int, now: datetime) -> None:
         """The key of a language model is rejected since `now`, or since it was noted before."""
         await self._bound.send("note_rejected_key", role=role, status=status, now=now)
@@ -193,6 +211,13 @@ class Server(BoundTable):
             RejectedKey(Role(row["role"]), row["status"], moment(row["since"]))
             for row in await self._bound.fetch("rejected_keys")
         ]
+
+
+def _revoked(parent: str, jti: str | None) -> str:
+    """Under which name a token is revoked. That of another issuer may be anybody's words."""
+    if jti is None or is_child(jti):
+        return jti or ""
+    return hashlib.sha256(f"{parent}\0{jti}".encode()).hexdigest()
 
 
 def _first(rows: Sequence[Row]) -> TokenInfo | None:

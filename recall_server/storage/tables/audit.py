@@ -11,6 +11,7 @@ from typing import Any
 from recall_server.domain.audit import AuditEntry, Outcome
 from recall_server.domain.errors import NamespaceNotFound, Unauthenticated
 from recall_server.domain.extraction import Usage
+from recall_server.domain.ids import is_ours
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import LATEST, Bearer
 from recall_server.domain.security import audit_chain
@@ -140,7 +141,8 @@ class Audit:
                 operation=entry.operation,
                 accessor=entry.accessor,
                 request_id=entry.request_id,
-                ids=tuple(entry.ids),
+                # What a caller has chosen may be anybody's words, and nothing here is erased.
+                ids=tuple(filter(is_ours, entry.ids)),
                 counts=entry.counts,
                 outcome=entry.outcome,
                 code=entry.code,

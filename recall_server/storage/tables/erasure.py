@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from recall_server.domain.erasure import BLOCK, ErasedPlaces, ErasedText, Kind, Stage
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.permissions import TokenInfo
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 from recall_server.storage.tables import registry
@@ -38,6 +39,8 @@ class Erasure:
     secret_hash: str | None = field(repr=False)
     receipt: str = field(repr=False)
     sealed: str | None = field(repr=False)
+    # That of the namespace after it: what was there before has a smaller one.
+    epoch: int | None
 
 
 class Hold(NamedTuple):
@@ -106,6 +109,12 @@ class Erasures(BoundTable):
 
     async def begin_purge(self, erasure_id: str) -> None:
         await self._bound.send("begin_purge", id=erasure_id)
+
+    async def keep_unpurged(self) -> None:
+        """Rows are changed for erasures that have changed none: files hold what they were, until
+        `end_purge`.
+        """
+        await self._bound.send("keep_unpurged")
 
     async def end_purge(
         self, erasure_id: str, left_behind: str, receipt: str, now: datetime
@@ -198,7 +207,7 @@ class Erasures(BoundTable):
 
     async def _revoke(self, now: datetime, *, until: datetime) -> int:
         await self._bound.send("reset_namespace", until=until)
-        await self._bound.send("unlabel_tokens")
+        await self._bound.send("redact_tokens", nothing=Document([]))
         revoked = await self._bound.fetch("revoke_all_tokens", now=now)
         await self.next_epoch()
         return len(revoked)
@@ -229,6 +238,25 @@ class Erasures(BoundTable):
         if wanted:
             for table in registry.with_part(part):
                 await self._bound.send(f"erase_{table}_of_{part}", ids=wanted)
+
+    async def remove_details(self, record_ids: Iterable[str]) -> None:
+        """The details of audit records: the chain keeps their digest."""
+        await self._bound.send("erase_details", ids=sorted(record_ids))
+
+    async def redact_job(self, job_id: str, payload: Mapping[str, Any]) -> None:
+        await self._bound.send("redact_job", id=job_id, payload=Document(dict(payload)))
+
+    async def redact_token(self, token: TokenInfo) -> None:
+        """Overwrite the label and the limits of a token."""
+        limits = token.rights.access_scope
+        await self._bound.send(
+            "redact_token",
+            accessor=token.accessor,
+            label=token.label,
+            agent_id=limits.agent_id,
+            topics=None if limits.topics is None else Document(sorted(limits.topics)),
+            containers=None if limits.containers is None else Document(sorted(limits.containers)),
+        )
 
     async def next_epoch(self) -> None:
         """Make all caches of this namespace's vectors drop what they hold."""
@@ -270,6 +298,8 @@ class Erasures(BoundTable):
         rows = await self._bound.fetch("stored_bytes_of_runs", ids=wanted)
         await return_quota(self._bound, sum(row["stored_bytes"] for row in rows))
         await self.remove(Part.TASK, wanted)
+        if wanted:
+            await self._bound.send("end_jobs_of_runs", ids=wanted, nothing=Document({}))
 
     async def remove_memories(self, ids: Iterable[str]) -> None:
         """Memories with all that goes with them, and the links to them."""
@@ -313,11 +343,16 @@ def _erasure(row: Row) -> Erasure:
         secret_hash=row["secret_hash"],
         receipt=row["receipt"],
         sealed=row["sealed"],
+        epoch=row["erase_epoch"],
     )
 
 
 PAGE = 50
+PAGE_OF_LABELS = 200
 Table = Literal["memories", "episodes"]
+
+
+_DOCUMENTS_OF_TASK = ("request", "work", "status", "messages", "outcome")
 
 
 class TaskDocuments(NamedTuple):
@@ -381,8 +416,8 @@ class ErasureScan(BoundTable):
                 row["id"],
                 int(row["version"]),
                 [
-                    document(row[key])
-                    for key in ("request", "work", "status", "messages", "outcome")
+                    *(document(row[one]) for one in _DOCUMENTS_OF_TASK),
+                    row["context_id"],
                 ],
             )
             for row in page
@@ -392,12 +427,49 @@ class ErasureScan(BoundTable):
             found[event["run_id"]].documents.extend(documents)
         return list(found.values())
 
+    async def begun(self, task_ids: Collection[str], at: datetime) -> list[str]:
+        """Those of these tasks that there were then."""
+        rows = await self._bound.fetch("runs_begun", ids=sorted(task_ids), at=at)
+        return [row["id"] for row in rows]
+
+    async def rows_before(self, epoch: int) -> dict[str, int]:
+        """How many rows there are from before an erasure, by table."""
+        (row,) = await self._bound.fetch("rows_begun", epoch=epoch)
+        return {table: int(row[table]) for table in ("memories", "episodes")}
+
+    async def place_of(self, record_id: str) -> int:
+        """The place of a record in the audit log."""
+        return int((await self._bound.fetch("place_of_record", id=record_id))[0]["seq"])
+
+    async def details(self) -> AsyncIterator[Sequence[Row]]:
+        """The details of all audit records, each with the place of its record."""
+        after = ""
+        while page := await self._bound.fetch(
+            "audit_details_to_erase", after=after, limit=PAGE_OF_LABELS
+        ):
+            yield page
+            after = page[-1]["id"]
+
+    async def jobs(self, after: str) -> Sequence[Row]:
+        """A page of the jobs that have not ended, each with its text if there is one."""
+        return await self._bound.fetch("jobs_to_erase", after=after, limit=PAGE_OF_LABELS)
+
+    async def pushes(self) -> AsyncIterator[Sequence[Row]]:
+        after = ("", "")
+        while page := await self._bound.fetch(
+            "pushes_to_erase", after=after[0], after_id=after[1], limit=PAGE_OF_LABELS
+        ):
+            yield page
+            after = (page[-1]["run_id"], page[-1]["id"])
+
     async def in_container(
-        self, table: Table, container: str, *, until: datetime, limit: int
+        self, table: Table, container: str, *, erasure_id: str, limit: int
     ) -> list[str]:
-        """The ids of what was recorded there until then."""
+        """The ids of what is there, or was when this erasure began."""
         query = f"{table}_of_container"
-        rows = await self._bound.fetch(query, container=container, until=until, limit=limit)
+        rows = await self._bound.fetch(
+            query, container=container, erasure_id=erasure_id, limit=limit
+        )
         return [row["id"] for row in rows]
 
     async def up_to(self, episode_ids: Collection[str], rows_max: int) -> list[str]:

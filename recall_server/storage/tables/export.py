@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
-from recall_server.domain.episode import turn_id
+from recall_server.domain.episode import Span, turn_id
 from recall_server.domain.export_format import Episode, Memory, spelled
 from recall_server.storage.bound_connection import BoundTable
-from recall_server.storage.driver import Document, Row, document, moment_or_none
+from recall_server.storage.driver import Document, Row, document, moment_or_none, span
 from recall_server.storage.tables import registry
 from recall_server.storage.tables.episodes import intact
 from recall_server.storage.tables.limits import bytes_of, take_quota
@@ -140,6 +140,13 @@ class ExportTable(BoundTable):
         """How many characters each of these episodes has, of those that there are."""
         rows = await self._bound.fetch("lengths_of_episodes", ids=list(episode_ids))
         return {row["id"]: int(row["chars"]) for row in rows}
+
+    async def hidden(self, episode_ids: Iterable[str]) -> dict[str, list[Span]]:
+        """The turns of these episodes that are not found."""
+        found: dict[str, list[Span]] = {}
+        for row in await self._bound.fetch("hidden_turns", ids=list(episode_ids)):
+            found.setdefault(row["episode_id"], []).append(span(row))
+        return found
 
     async def add_episode(self, episode: Episode, now: datetime) -> None:
         """The episode with its turns, and the job that makes memories of it, if it still waits.

@@ -22,6 +22,16 @@ class Part(StrEnum):
     TASK = "task"
 
 
+class Named(StrEnum):
+    """What becomes of a row that names what was erased, or of the name in it."""
+
+    DELETED = "the row is deleted"
+    REDACTED = "the name is overwritten"
+    FOLLOWS = "it is kept up to date with the rows that it is made of"
+    REFUSED = "nothing is erased while it stands"
+    ENDS = "it is deleted when the erasure ends"
+
+
 @dataclass(frozen=True)
 class Table:
     """One table.
@@ -32,6 +42,10 @@ class Table:
     such an erasure leaves the table alone. An erasure of a subject reads `words` and `labels`: a
     row with the name in its `words` goes, and the name is taken out of `labels` of rows that stay.
     An erasure of the whole namespace deletes all rows, unless `kept` says why not.
+
+    `said` are the columns that can hold what somebody said: words, labels, names, addresses. All
+    other columns of text are among `OURS`. `named` is what the purge does with a row that names a
+    subject or a container which was erased, where no part takes the row along.
 
     `columns` are exported as a part of the line `exported`, each `name` or `name:type`, unless
     `not_exported` says why the table is not; `derived` columns are made again by an import, and
@@ -44,6 +58,8 @@ class Table:
     redacted: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    named: Named | None = None
     rest: str = ""
     kept: str = ""
     # Deleted when an erasure of the namespace begins: with these rows all work for it ends.
@@ -90,6 +106,19 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+# Columns of text that only this server fills: ids, states, codes, digests, keys, what is encrypted,
+# and names of operations, models and pseudonyms of users.
+OURS = frozenset(
+    _words(
+        "namespace id run_id item_id episode_id memory_id question_id record_id erasure_id turn_id"
+        " job_id request_id superseded_by parent jti accessor requested_by decided_by claimed_by"
+        " kind type status state choice reasons conflict_policy kept_as model code error_code door"
+        " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
+        " sealed salt digest prev mac detail_digest vector ids counts content_hash request_digest"
+    )
+)
+
+
 # An erasure of a namespace goes through them in this order. A transaction that changes a task holds
 # its row, so nothing can be added to a task once its row is gone; and rows that refer to others go
 # before those.
@@ -99,6 +128,7 @@ TABLES = (
         goes_with=((Part.TASK, "id"),),
         ends_work=True,
         scoped=True,
+        said=_words("context_id request work status messages outcome topic agent_id container"),
         exported="task",
         columns=_words(
             "context_id state accessor created_at:time changed_at:time expires_at:time"
@@ -113,6 +143,7 @@ TABLES = (
         key=("run_id", "seq"),
         goes_with=((Part.TASK, "run_id"),),
         ends_work=True,
+        said=("status", "outcome"),
         exported="task",
         columns=_words("status:document outcome:document"),
     ),
@@ -121,6 +152,8 @@ TABLES = (
         key=("run_id", "id"),
         goes_with=((Part.TASK, "run_id"),),
         ends_work=True,
+        said=("id", "url", "scheme"),
+        named=Named.DELETED,
         exported="recipient",
         columns=_words("url created_at:time"),
         inner=_words(
@@ -129,7 +162,9 @@ TABLES = (
     ),
     Table(
         "operations",
-        rest="a job names ids; those that are under way are fenced",
+        rest="a job names ids, and the limits of who began it; those under way are fenced",
+        said=("payload",),
+        named=Named.REDACTED,
         ends_work=True,
         # They go on with this erasure, or with an earlier one.
         spared="kind = 'purge' AND state IN ('queued', 'processing')",
@@ -157,7 +192,11 @@ TABLES = (
         "memories",
         goes_with=((Part.MEMORY, "id"),),
         words=_words("text topic container entity attribute value"),
-        labels=_words("session_id agent_id tags metadata"),
+        labels=_words("session_id agent_id tags metadata extractor"),
+        said=_words(
+            "text topic container entity attribute value entity_key attribute_key session_id"
+            " agent_id tags metadata extractor"
+        ),
         scoped=True,
         exported="memory",
         columns=_words(
@@ -167,11 +206,14 @@ TABLES = (
             " agent_id extractor container tags:document metadata:document expires_at:time"
         ),
         derived=("entity_key", "attribute_key", "value_key"),
+        inner=("erase_epoch",),
     ),
     Table(
         "memory_counts",
         key=("type", "topic"),
         rest="a trigger counts down with each memory",
+        said=("topic",),
+        named=Named.FOLLOWS,
         not_exported="counted again by an import",
         inner=("memories",),
     ),
@@ -193,6 +235,7 @@ TABLES = (
         "turns",
         goes_with=((Part.EPISODE, "episode_id"),),
         labels=_words("speaker session"),
+        said=_words("speaker session"),
         exported="episode",
         columns=_words(
             "position span_start span_end speaker session said_at:time importance state"
@@ -208,6 +251,10 @@ TABLES = (
             "topic name session_id agent_id group_id source source_app source_model"
             " source_description trace_id tags metadata container"
         ),
+        said=_words(
+            "text idempotency_key topic name session_id agent_id group_id source source_app"
+            " source_model source_description trace_id tags metadata container"
+        ),
         batch_rows=20,
         once="idempotency_key",
         scoped=True,
@@ -219,6 +266,7 @@ TABLES = (
             " kept_as"
         ),
         derived=("stored_bytes",),
+        inner=("erase_epoch",),
     ),
     Table(
         "embeddings",
@@ -240,6 +288,8 @@ TABLES = (
         "postings",
         key=("term", "slot"),
         rest="an item is taken out of the word index by its words",
+        said=("term",),
+        named=Named.FOLLOWS,
         not_exported="made again of the texts",
         inner=_words("occurrences length"),
     ),
@@ -247,13 +297,17 @@ TABLES = (
         "terms",
         key=("term",),
         rest="an item is taken out of the word index by its words",
+        said=("term",),
+        named=Named.FOLLOWS,
         not_exported="made again of the texts",
         inner=_words("documents last_slot"),
     ),
     Table(
         "audit_details",
         key=("record_id",),
-        rest="labels of calls: without them the audit log would not say who did what",
+        rest="labels of calls; the chain keeps their digest",
+        said=("details",),
+        named=Named.DELETED,
         not_exported="an export of the audit log has them",
         inner=_words("salt details"),
     ),
@@ -275,6 +329,8 @@ TABLES = (
         "closed_containers",
         key=("erasure_id",),
         rest="the names of containers that are being erased; deleted when they are",
+        said=("container",),
+        named=Named.ENDS,
         not_exported="only while an erasure goes on",
         inner=("container",),
     ),
@@ -289,6 +345,8 @@ TABLES = (
         "namespaces",
         key=(),
         rest="settings and counts",
+        said=("held_because",),
+        named=Named.REFUSED,
         kept="the name and its settings at their defaults; all counts are zero",
         not_exported="the policy is in the manifest, the counts are made again",
         inner=_words(
@@ -300,6 +358,8 @@ TABLES = (
         "api_tokens",
         key=("accessor",),
         rest="tokens of the namespace, whatever is erased of it",
+        said=_words("label topics agent_id containers"),
+        named=Named.REDACTED,
         kept="revoked and without labels, so that a token is refused as a revoked one",
         not_exported="tokens open this server only",
         inner=_words(
@@ -334,7 +394,7 @@ TABLES = (
         not_exported="receipts are those of the server that erased",
         inner=_words(
             "kind requested_by requested_at state claims left_behind purged_at secret_hash"
-            " receipt collected_at sealed"
+            " receipt collected_at sealed erase_epoch"
         ),
     ),
     Table(
@@ -436,6 +496,10 @@ def _exporting() -> Iterator[str]:
             )
         if table.exported in IMPORTED:
             values = ", ".join(f":{name}" for name in names)
+            if "erase_epoch" in table.inner:
+                # Under the lock of the namespace, as an erasure counts it up.
+                columns += ", erase_epoch"
+                values += ",\n  (SELECT erase_epoch FROM namespaces WHERE namespace = :namespace)"
             insert = (
                 f"INSERT INTO {table.name} (namespace, {columns})\nVALUES (:namespace, {values})"
             )

@@ -1,0 +1,146 @@
+"""What becomes of a line of an export before it is taken in: it is masked, screened and limited as
+a text is that comes through a protocol.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recall_server.domain import export_format
+from recall_server.domain.audit import AuditEntry
+from recall_server.domain.episode import Episode, Source, Span, Turn, turn_id
+from recall_server.domain.errors import RecallError
+from recall_server.domain.ids import is_ours
+from recall_server.domain.namespace import container
+from recall_server.domain.security.screening import orders, suspicions
+from recall_server.domain.text.cleaning import clean_label, not_too_long
+from recall_server.services.memory.episodes import Redaction
+from recall_server.services.memory.ingest import TOPIC_CHARS_MAX
+from recall_server.services.memory.passages import TEXT_CHARS_MAX, WORDS_CHARS_MAX, with_turns
+from recall_server.storage.tables import registry
+
+# Stands for who has decided on another server, where that may be anybody's name.
+ELSEWHERE = "import"
+UNFIT = "no protocol takes its labels, or so much"
+ORDERS = "it reads as an order to a model"
+Line = export_format.Episode | export_format.Memory
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A line as it is taken in; `held` are its turns that go into quarantine, with the reasons;
+    `unfit` says why it is left out.
+    """
+
+    line: Line
+    held: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unfit: str = ""
+
+
+async def masked(line: Line, redaction: Redaction, entry: AuditEntry) -> Line:
+    """The line without secrets. No other character of a text moves, as spans count them."""
+    entry_of = registry.BY_NAME["episodes" if line.kind == "episode" else "memories"]
+    names = {*entry_of.said} & type(line).model_fields.keys() - {"text"}
+    changed: dict[str, Any] = {
+        name: value
+        for name in sorted(names)
+        if (before := getattr(line, name))
+        and (value := await redaction.value(before, entry)) != before
+    }
+    if isinstance(line, export_format.Memory):
+        return line.model_copy(update={"text": await redaction.text(line.text, entry), **changed})
+    text = await redaction.in_place(line.text, entry)
+    turns = [
+        turn.model_copy(
+            update={
+                "speaker": turn.speaker and await redaction.text(turn.speaker, entry),
+                "session": turn.session and await redaction.text(turn.session, entry),
+            }
+        )
+        for turn in line.turns
+    ]
+    if text != line.text or changed:
+        # A digest of the request would confirm a guessed secret.
+        content_hash = hashlib.sha256(text.encode()).hexdigest()
+        changed |= {"text": text, "content_hash": content_hash, "request_digest": ""}
+    return line.model_copy(update={**changed, "turns": turns})
+
+
+def prepared(line: Line) -> Prepared:
+    """A line that is masked, with what intake would not let through. Takes long for a long one."""
+    if not _fits(line):
+        return Prepared(line, unfit=UNFIT)
+    if isinstance(line, export_format.Memory):
+        said = "\n".join(filter(None, (line.text, line.entity, line.attribute, line.value)))
+        bad = orders(line.text) or suspicions(said)
+        by = [one.decided_by if is_ours(one.decided_by) else ELSEWHERE for one in line.decisions]
+        decisions = [
+            one.model_copy(update={"decided_by": who})
+            for one, who in zip(line.decisions, by, strict=True)
+        ]
+        return Prepared(line.model_copy(update={"decisions": decisions}), {}, ORDERS if bad else "")
+    return _screened(_known(line))
+
+
+def _screened(line: export_format.Episode) -> Prepared:
+    turns = tuple(Turn(one.position, Span(one.start, one.end), one.speaker) for one in line.turns)
+    text = Episode(
+        line.id, line.text, line.topic, line.occurred_at, line.recorded_at, "", "", turns=turns
+    )
+    found = {t.index: t.suspicions for t in with_turns(text).turns if t.suspicions} if turns else {}
+    held = {turn_id(line.id, position): reasons for position, reasons in found.items()}
+    hidden = [
+        one.model_copy(update={"state": "hidden"}) if one.position in found else one
+        for one in line.turns
+    ]
+    return Prepared(line.model_copy(update={"turns": hidden}), held)
+
+
+def _known(line: export_format.Episode) -> export_format.Episode:
+    """Without an error code that is none: it may be anybody's words."""
+    waits = line.extraction
+    if waits is None or waits.error_code in {None, *_codes(RecallError)}:
+        return line
+    return line.model_copy(update={"extraction": waits.model_copy(update={"error_code": None})})
+
+
+def _codes(kind: type[RecallError]) -> Iterator[str]:
+    yield kind.code
+    for narrower in kind.__subclasses__():
+        yield from _codes(narrower)
+
+
+def _fits(line: Line) -> bool:
+    """Whether a protocol would take its labels, and a memory of this length would be made."""
+    try:
+        clean_label(line.topic, "topic", chars_max=TOPIC_CHARS_MAX)
+        container(line.container)
+        _source(line).checked()
+        if isinstance(line, export_format.Memory):
+            not_too_long(len(line.text), TEXT_CHARS_MAX)
+            for words in filter(None, (line.entity, line.attribute, line.value)):
+                not_too_long(len(words), WORDS_CHARS_MAX)
+    except RecallError:
+        return False
+    return True
+
+
+def _source(line: Line) -> Source:
+    source = Source(
+        session_id=line.session_id,
+        agent_id=line.agent_id,
+        tags=tuple(line.tags or ()),
+        metadata=line.metadata or {},
+    )
+    if isinstance(line, export_format.Memory):
+        return source
+    return replace(
+        source,
+        app=line.source_app,
+        model=line.source_model,
+        description=line.source_description,
+        name=line.name,
+        group_id=line.group_id,
+        trace_id=line.trace_id,
+    )
