@@ -194,8 +194,8 @@ TABLES = (
         words=_words("text topic container entity attribute value"),
         labels=_words("session_id agent_id tags metadata extractor"),
         said=_words(
-            "text topic container entity attribute value entity_key attribute_key session_id"
-            " agent_id tags metadata extractor"
+            "text topic container entity attribute value entity_key attribute_key value_key"
+            " session_id agent_id tags metadata extractor"
         ),
         scoped=True,
         exported="memory",
