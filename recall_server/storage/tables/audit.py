@@ -157,6 +157,10 @@ class Audit:
         await self._bound.many("record_details", details)
         await self._bound.send("move_audit_head", seq=head.seq, digest=head.digest)
 
+    async def lock(self) -> None:
+        """Let other writers of the audit log wait. Before any row that the transaction locks."""
+        await self._bound.send("lock_audit_head")
+
     async def require(self, accessor: str | None) -> None:
         """Lock the audit log of the namespace. Raises `Unauthenticated` if this token was revoked
         before, and `NamespaceNotFound`.
@@ -167,7 +171,7 @@ class Audit:
         parent, _, jti = (accessor or "").partition("/")
         for _ in range(2):
             # Two statements, one round trip: only the second sees what the lock waited for.
-            await self._bound.send("lock_audit_head")
+            await self.lock()
             rows = await self._bound.fetch("locked_audit_head", accessor=parent, jti=jti)
             if rows:
                 break
