@@ -193,6 +193,28 @@ def space(database: Path | str) -> dict[str, int]:
     return found
 
 
+def size(database: Path | str) -> int:
+    """Bytes on disk as it is, with its journal."""
+    if isinstance(database, str):
+        with psycopg.connect(database) as raw:
+            [(found,)] = raw.execute("SELECT pg_database_size(current_database())").fetchall()
+            return int(found)
+    files = (database, database.with_name(f"{database.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def counted(database: Path | str, name: str) -> int:
+    """The bytes of a namespace that count against its quota."""
+    sql = "SELECT stored_bytes FROM namespaces WHERE namespace = "
+    if isinstance(database, str):
+        with psycopg.connect(database) as raw:
+            [(found,)] = raw.execute(f"{sql}%s".encode(), (name,)).fetchall()
+    else:
+        with closing(sqlite3.connect(database)) as lite:
+            [(found,)] = lite.execute(f"{sql}?", (name,)).fetchall()
+    return int(found)
+
+
 def fsync_ms(database: Path | str) -> float | None:
     """The median time of one 4 KiB write that reaches the disk; None where Postgres writes."""
     if isinstance(database, str):

@@ -1,30 +1,47 @@
 """A quiet tenant beside a flooding one, and the cost of authentication, audit and limits."""
 
+import json
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.clients import CallTool, plain
-from benchmarks.databases import scratch, settings, settle
+from benchmarks.attacks import ATTACKS
+from benchmarks.clients import Ask, CallTool, plain
+from benchmarks.databases import counted, scratch, settings, settle, size
 from benchmarks.fill import Say, tenant
-from benchmarks.measure import inspect, measure, search, store
-from benchmarks.report import Check, Report
+from benchmarks.measure import Measured, Operation, inspect, measure, search, store
+from benchmarks.report import Check, Figure, Report, Row
 from benchmarks.servers import served, target
-from benchmarks.target import BARE, GUEST
+from benchmarks.target import BARE, GUEST, STALLS
 from benchmarks.texts import Texts
+from recall_server.application import Application
 from recall_server.bootstrap import open_application
+from recall_server.domain.context import Context
+from recall_server.domain.namespace import namespace
+from recall_server.domain.permissions import Rights, Scope
+from recall_server.services.auth.access import TokenRequest
 
 SEED = 20260301
 MEMORIES = 1_000
 ANY_TOKEN = "any"  # noqa: S105  # the bare server takes every token
 BESIDE_MAX = 2.0
 COST_MAX = 1.3
+STALL_MS_MAX = 50.0
+# Bytes of the database for each that counts against the quota.
+GROWTH_MAX = 40.0
+# What nobody was charged for; a table grows by whole pages.
+GROWTH_FREE_BYTES = 4 * 2**20
+WORKER_JOBS = 4
+ATTACKER = "attack"
 NOTES = (
     "The flood stores and searches without a pause, from a process of its own. Bare is the same "
-    "server without authentication, audit records and limits."
+    "server without authentication, audit records and limits. Each attack is that of a tenant with "
+    "two callers, beside a worker. A delay is how late the event loop comes to what is due, and a "
+    "stall how much of it the loop works: the rest is the machine's."
 )
 
 
@@ -38,6 +55,7 @@ async def fairness(
         async with open_application(settings(database)) as built:
             quiet = await tenant(built, GUEST, texts.statements(MEMORIES))
             flooding = await tenant(built, "flood", texts.statements(MEMORIES))
+            attacking = await _admin(built, ATTACKER)
         settle(database)
         operations = [
             store("store", quiet, SEED + 1),
@@ -61,6 +79,7 @@ async def fairness(
                 # In turn, so that drift hits both alike.
                 pairs = [p for one in operations for p in (one, replace(one, token=ANY_TOKEN))]
                 both = await measure(pairs, either, 1, seconds)
+        attacked = await _attacked(database, attacking, operations, seconds, say)
     guarded, bare = both[0::2], both[1::2]
     rows = [
         *(one.row("alone", one, "alone") for one in alone),
@@ -73,6 +92,7 @@ async def fairness(
             one.row("with authentication, audit and limits", base, "bare")
             for one, base in zip(guarded, bare, strict=True)
         ),
+        *attacked[0],
     ]
     checks = [
         *(
@@ -87,8 +107,78 @@ async def fairness(
             Check(f"{one.name}: p50 x bare", one.p50 / base.p50, COST_MAX)
             for one, base in zip(guarded, bare, strict=True)
         ),
+        *attacked[1],
     ]
     return Report("fairness", engine, rows, checks, {"callers": callers}, NOTES)
+
+
+async def _attacked(
+    database: Path | str,
+    attacking: str,
+    operations: Sequence[Operation],
+    seconds: float,
+    say: Say,
+) -> tuple[list[Row], list[Check]]:
+    """A quiet tenant beside each attack."""
+    rows: list[Row] = []
+    checks: list[Check] = []
+    async with (
+        target(database, WORKER_JOBS, RECALL_PUSH_ALLOWED_HOSTS="127.0.0.0/8") as server,
+        plain(server.address, operations[0].token) as ask,
+    ):
+        connect = partial(plain, server.address)
+        await _stalls(ask)
+        alone = await measure(operations, connect, 1, seconds)
+        rows.append(_server("alone", "alone", await _stalls(ask)))
+        for name, attack in ATTACKS.items():
+            say(f"beside the attack {name}")
+            begun = size(database), _counted(database)
+            async with served("benchmarks.attacks", {}, server.address, attacking, name):
+                await _stalls(ask)
+                beside = await measure(operations, connect, 1, seconds)
+                stalls = await _stalls(ask)
+            grown = size(database) - begun[0]
+            charged = max(1, _counted(database) - begun[1])
+            growth = max(0, grown - GROWTH_FREE_BYTES) / charged
+            group = f"beside an attack on {attack.tries}: {name}"
+            rows += [one.row(group, base, "alone") for one, base in zip(beside, alone, strict=True)]
+            more = {"growth MB": grown / 1e6, "growth x counted": growth}
+            rows.append(_server(group, name, stalls, **more))
+            checks += [
+                Check(f"{one.name} beside {name}: p95 x alone", _p95(one) / _p95(base), BESIDE_MAX)
+                for one, base in zip(beside, alone, strict=True)
+            ]
+            held_ms = stalls["held_ms"]
+            checks.append(Check(f"longest stall beside {name}: ms", held_ms, STALL_MS_MAX))
+            checks.append(Check(f"growth beside {name}: x counted", growth, GROWTH_MAX))
+    return rows, checks
+
+
+def _server(group: str, name: str, stalls: dict[str, float], **more: Figure) -> Row:
+    shown = {"longest stall ms": stalls["held_ms"], "longest delay ms": stalls["late_ms"]}
+    return Row(f"{group}: the server", name, {**shown, **more})
+
+
+def _p95(one: Measured) -> float:
+    return one.quantile(0.95)
+
+
+def _counted(database: Path | str) -> int:
+    return sum(counted(database, name) for name in (GUEST, ATTACKER))
+
+
+async def _stalls(ask: Ask) -> dict[str, float]:
+    """Those of the event loop since it was asked last: see `benchmarks.target`."""
+    answer = json.loads(await ask(STALLS.name, {}))
+    found: dict[str, float] = answer["result"]["structuredContent"]["data"]
+    return found
+
+
+async def _admin(built: Application, name: str) -> str:
+    """A new namespace; its token, which may do everything."""
+    entry = built.services.audit.begin(namespace(name), "create_token", "benchmark", None)
+    rights = Rights(frozenset({Scope.ADMIN}))
+    return (await built.services.access.issue(Context(entry), wanted=TokenRequest(rights)))[0]
 
 
 def _twin(database: Path | str) -> Path | str:

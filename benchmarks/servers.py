@@ -72,9 +72,11 @@ async def served(module: str, given: Mapping[str, str], *arguments: str) -> Asyn
 
 
 def target(
-    database: Path | str, worker_jobs: int = 0, *options: str
+    database: Path | str, worker_jobs: int = 0, *options: str, **more: str
 ) -> AbstractAsyncContextManager[Served]:
-    """The real server, with the settings of production, but for the number of calls a minute."""
+    """The real server, with the settings of production, but for the number of calls a minute and
+    `more`, by the names of their variables.
+    """
     chosen = settings(database)
     given = {
         "RECALL_DB_URL" if isinstance(database, str) else "RECALL_DB_PATH": str(database),
@@ -84,6 +86,7 @@ def target(
         "RECALL_NAMESPACE_CALLS_PER_MINUTE": "0",
         "RECALL_BAD_TOKENS_PER_MINUTE": "0",
         "RECALL_WORKER_JOBS": str(worker_jobs),
+        **more,
     }
     if isinstance(database, str):
         given["RECALL_KEY_FILE"] = str(key_file())

@@ -6,6 +6,8 @@ the one line that it prints. With `--bare` it runs without authentication, audit
 
 import asyncio
 import sys
+import time
+from dataclasses import replace
 from typing import Any
 
 import typer
@@ -32,14 +34,52 @@ BARE = "--bare"
 GUEST = namespace("guest")
 
 
+BEAT_S = 0.005
+
+
 class Nothing(Arguments):
     pass
+
+
+class Loop:
+    """How long the event loop was held, at most, since it was asked last."""
+
+    def __init__(self) -> None:
+        self._held_s = 0.0
+        self._late_s = 0.0
+        self._beating: asyncio.Task[None] | None = None
+
+    def longest(self) -> dict[str, float]:
+        """How late it came to what was due, and how much of that it worked: the rest is the
+        machine's, which did something else.
+        """
+        self._beating = self._beating or asyncio.create_task(self._beat())
+        found = {"held_ms": 1000 * self._held_s, "late_ms": 1000 * self._late_s}
+        self._held_s = self._late_s = 0.0
+        return found
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due, spent = loop.time() + BEAT_S, time.thread_time()
+            await asyncio.sleep(BEAT_S)
+            late_s = loop.time() - due
+            self._late_s = max(self._late_s, late_s)
+            self._held_s = max(self._held_s, min(late_s, time.thread_time() - spent))
+
+
+LOOP = Loop()
 
 
 async def do_nothing(call: Call, _: Nothing) -> dict[str, Any]:
     # Otherwise its audit record would be committed: the floor must not hide what we add to it.
     call.entry.written = True
     return {}
+
+
+async def tell_stalls(call: Call, _: Nothing) -> dict[str, Any]:
+    call.entry.written = True
+    return LOOP.longest()
 
 
 NOOP = Operation(
@@ -51,7 +91,10 @@ NOOP = Operation(
     mcp=Mcp("No operation", "Does nothing."),
     read_only=True,
 )
-MEASURED = tuple(NOOP if one.name == NOOP.name else one for one in OPERATIONS)
+# In the place of another operation without arguments, which nobody measures.
+STALLS = replace(NOOP, name="get_memory_stats", handler=tell_stalls)
+REPLACED = {one.name: one for one in (NOOP, STALLS)}
+MEASURED = tuple(REPLACED.get(one.name, one) for one in OPERATIONS)
 
 
 def _app(application: Application) -> ASGIApp:
@@ -65,8 +108,8 @@ def _bare_app(application: Application) -> ASGIApp:
     async def verify(*_: Any) -> TokenInfo:
         return TokenInfo("acc_guest", GUEST, now())
 
-    def begin_written(*given: Any) -> AuditEntry:
-        entry = begin(*given)
+    def begin_written(*given: Any, **named: Any) -> AuditEntry:
+        entry = begin(*given, **named)
         entry.written = True
         return entry
 

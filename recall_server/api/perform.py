@@ -16,6 +16,7 @@ from recall_server.domain.errors import (
     AuditUnavailable,
     Busy,
     DeadlineExceeded,
+    Deadlocked,
     InsufficientScope,
     RecallError,
 )
@@ -89,7 +90,7 @@ class Calls:
             caller.rights.require(operation.scope, whole_namespace=operation.whole_namespace)
             audit.check(entry)
             async with asyncio.timeout(self.deadline_s):
-                result = await work(entry)
+                result = await _twice(work, entry)
                 if not entry.written:
                     await audit.note(entry)
         except TimeoutError:
@@ -116,9 +117,7 @@ class Calls:
 
     async def _record(self, entry: AuditEntry, error: RecallError) -> None:
         entry.outcome, entry.code = Outcome.ERROR, error.code
-        entry.ids.clear()
-        entry.counts.clear()
-        entry.details.clear()
+        _empty(entry)
         _log(entry)
         if entry.written:
             return  # what failed is the wait for what it has begun
@@ -130,6 +129,23 @@ class Calls:
         except Exception:
             # The client already gets an error; which one must not depend on the audit log.
             log.exception("audit_write_failed", request_id=entry.request_id)
+
+
+async def _twice(work: Callable[[AuditEntry], Awaitable[T]], entry: AuditEntry) -> T:
+    """`work`, and once more where it was in a deadlock and has changed nothing."""
+    try:
+        return await work(entry)
+    except Deadlocked:
+        if entry.written:
+            raise
+    _empty(entry)
+    return await work(entry)
+
+
+def _empty(entry: AuditEntry) -> None:
+    """Forget what an attempt that has changed nothing has noted."""
+    for noted in (entry.ids, entry.counts, entry.details):
+        noted.clear()
 
 
 def _log(entry: AuditEntry) -> None:

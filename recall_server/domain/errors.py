@@ -288,6 +288,10 @@ class DatabaseUnavailable(Unavailable):
     code = "DATABASE_UNAVAILABLE"
 
 
+class Deadlocked(DatabaseUnavailable):
+    """Each of two changes waited for the other, and this one was taken back. Send it again."""
+
+
 class StorageFull(DatabaseUnavailable):
     """The disk of the database is full. Nothing of this call was stored; stored data is intact.
     Send it again when the operator has freed space.

@@ -52,14 +52,26 @@ class Transaction:
     vectors = cached_property(lambda tx: Vectors(tx.bound, tx.cache))
     words = cached_property(lambda tx: WordIndex(tx.bound, tx.cache))
 
-    def __init__(self, bound: BoundConnection, cache: Cache, mac_key: bytes | None) -> None:
+    def __init__(
+        self,
+        bound: BoundConnection,
+        cache: Cache,
+        mac_key: bytes | None,
+        *,
+        is_recorded: bool = False,
+    ) -> None:
         self.bound = bound
         self.cache = cache
         self.mac_key = mac_key
+        self._is_recorded = is_recorded
 
     async def lock(self) -> None:
-        """Wait until no other change of this namespace's memory is under way."""
+        """Wait until no other change of this namespace's memory is under way. Whoever locks rows of
+        more than one table does this first; the audit log comes next where it will be written.
+        """
         await self.bound.send("lock_namespace")
+        if self._is_recorded:
+            await self.audit.lock()
 
 
 class Store:
@@ -120,7 +132,9 @@ class Store:
                 self._quota_bytes_max,
                 self._now,
             )
-            transaction = Transaction(bound, self._cache, self._mac_key)
+            transaction = Transaction(
+                bound, self._cache, self._mac_key, is_recorded=entry is not None
+            )
             yield transaction
             if entry is not None:
                 await transaction.audit.record(entry)

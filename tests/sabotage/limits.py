@@ -189,4 +189,22 @@ BREAKAGES = (
             "tests/security/test_doctor.py::test_modes_that_let_others_in_are_named[recall.db-wal-388-database_file-fail]",
         ),
     ),
+    Breakage(
+        "audit-log-last",
+        "that the audit log is locked behind the namespace, and before any row",
+        "recall_server.storage.store:Transaction.lock",
+        Never("_is_recorded"),
+        (
+            "tests/security/test_lock_order.py::test_every_operation_locks_the_namespace_then_its_audit_log_and_then_the_rest[postgres]",
+        ),
+    ),
+    Breakage(
+        "reads-of-any-length",
+        "that the loop reads little of one connection before it serves others",
+        "recall_server.api.listener:READ_BYTES_MAX",
+        Value("262_144"),
+        (
+            "tests/security/test_event_loop.py::test_what_takes_long_does_not_hold_up_the_others[sqlite-chunks of one byte, without a token]",
+        ),
+    ),
 )

@@ -155,6 +155,7 @@ async def write_reads(
     earlier attempt failed, and nobody knows whether it was committed. Raises `NamespaceNotFound`.
     """
     async with store.transaction(namespace) as tx:
+        await tx.audit.lock()
         if again:
             written = await tx.audit.written(entry.id for entry in batch)
             batch = [entry for entry in batch if entry.id not in written]

@@ -284,6 +284,7 @@ class Erase:
         is handed out once. Raises `ReceiptNotFound`.
         """
         async with self.store.transaction(context.namespace, entry=context.entry) as tx:
+            await tx.lock()
             erasure = await tx.erasures.get(receipt_id)
             if erasure is None:
                 raise ReceiptNotFound

@@ -232,6 +232,7 @@ class Consolidate:
     async def _save(self, task: Task, job: Job) -> Task:
         now = self.runtime.now()
         async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
             saved = await self.transitions.change(tx, task, working(task, now))
             await tx.jobs.advance(job, job.payload, now + self.runtime.lease)
         self.transitions.publish(job.namespace, saved)

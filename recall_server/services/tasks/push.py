@@ -256,6 +256,7 @@ class Push:
         """Claim the config and return its undelivered events; if there are none, finish the job."""
         task_id, config_id = job.payload["run_id"], job.payload["config_id"]
         async with self.store.transaction(job.namespace) as tx:
+            await tx.lock()
             now = self.runtime.now()
             config = await tx.pushes.claim(
                 task_id, config_id, _holder(job), now=now, until=self._claim_until(now)

@@ -18,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from recall_server.domain.errors import (
     DatabaseUnavailable,
     DatabaseUnusable,
+    Deadlocked,
     QueryTimeout,
     StorageFull,
 )
@@ -181,7 +182,8 @@ def translated() -> Iterator[None]:
         psycopg.errors.DeadlockDetected,
         psycopg.errors.SerializationFailure,
     ) as error:
-        raise DatabaseUnavailable(
+        deadlock = isinstance(error, psycopg.errors.DeadlockDetected)
+        raise (Deadlocked if deadlock else DatabaseUnavailable)(
             "Another change was in the way and this one was taken back. Send the call again."
         ) from error
     except psycopg.errors.QueryCanceled as error:

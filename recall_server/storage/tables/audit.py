@@ -160,6 +160,10 @@ class Audit:
         await self._bound.many("record_details", details)
         await self._bound.send("move_audit_head", seq=head.seq, digest=head.digest)
 
+    async def lock(self) -> None:
+        """Let other writers of the audit log wait. Before any row that the transaction locks."""
+        await self._bound.send("lock_audit_head")
+
     async def require(self, entry: AuditEntry | None) -> None:
         """Lock the audit log of the namespace. Raises `Unauthenticated` if the caller's token has
         ended before, and `NamespaceNotFound`.
@@ -173,7 +177,7 @@ class Audit:
         made_at = bearer.since if bearer else LATEST
         for _ in range(2):
             # Two statements, one round trip: only the second sees what the lock waited for.
-            await self._bound.send("lock_audit_head")
+            await self.lock()
             rows = await self._bound.fetch(
                 "locked_audit_head", accessor=accessor, jti=jti, made_at=made_at
             )

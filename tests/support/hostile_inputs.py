@@ -1,0 +1,117 @@
+"""Requests that are made to cost much. One entry of the table adds one; see `INPUTS`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TEXT_CHARS = 250_000
+
+
+@dataclass(frozen=True)
+class Post:
+    """A POST. `{task}` in its path is the task of the answer before."""
+
+    path: str
+    body: bytes
+    in_chunks: bool = False
+    """Each byte in a chunk of its own."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What is asked, `times` times, and how it is answered the last time; `before` it these, with
+    their jobs. With `works`, the jobs that it leads to count as well.
+    """
+
+    post: Post
+    statuses: tuple[int, ...]
+    before: Sequence[Post] = ()
+    times: int = 1
+    works: bool = False
+    has_token: bool = True
+
+
+def tool(name: str, **arguments: object) -> bytes:
+    return _json(jsonrpc="2.0", id=1, method="tools/call", params=_call(name, arguments))
+
+
+def _call(name: str, arguments: object) -> dict[str, object]:
+    return {"name": name, "arguments": arguments}
+
+
+def _json(**value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _odd(mode: bytes) -> bytes:
+    """A search with a mode that is none, and takes long to read."""
+    return tool("search_memories", query="tea", mode=None).replace(b"null", mode)
+
+
+def _said(parts: bytes) -> bytes:
+    message = b'{"messageId":"m","role":"ROLE_USER","parts":[' + parts + b"]}"
+    return b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":' + message + b"}}"
+
+
+def _stored(text: str, **given: Any) -> Post:
+    return Post("/v1/memories", _json(text=text, **given))
+
+
+def _searched(query: str) -> Input:
+    return Input(Post("/v1/search", _json(query=query)), (200,))
+
+
+LINES = "\n".join(f"User: I own bike {n} and I live in town {n}." for n in range(5_000))
+WORDS = " ".join(f"word{n}" for n in range(1_000))
+KEYS = b"{" + b",".join(b'"k%d":%d' % (n, n) for n in range(130_000)) + b"}"
+BOMB = b"[" + b"[]," * 70 + b"]" * 2_000_000
+CITIES = "User: " + " ".join(f"I live in Town{chr(65 + n % 26)}{n}." for n in range(200))
+FIGS = "User: " + " ".join(f"I like fig{n} with cream and sugar on it." for n in range(100))
+
+INPUTS: dict[str, Input] = {
+    "many lists": Input(Post("/mcp", _odd(b"[" + b"[]," * 600_000 + b"0]")), (400,)),
+    "many objects": Input(Post("/mcp", _odd(b"[" + b"{}," * 45_000 + b"0]")), (200,)),
+    "many numbers": Input(Post("/mcp", _odd(b"[" + b"1," * 900_000 + b"0]")), (400,)),
+    "many names": Input(Post("/mcp", _odd(KEYS)), (400,)),
+    "many values in a data part": Input(
+        Post("/a2a", _said(b'{"data":{"x":[' + b"{}," * 45_000 + b"0]}}")), (200,)
+    ),
+    "many parts": Input(Post("/a2a", _said(b'{"text":"a"},' * 30_000 + b'{"text":"a"}')), (200,)),
+    "a long string": Input(Post("/mcp", _odd(b'"' + b"a" * 1_900_000 + b'"')), (200,)),
+    "a long text": Input(_stored(LINES[:TEXT_CHARS]), (202,)),
+    "a text of one word": Input(_stored("a" * TEXT_CHARS), (202,)),
+    "a query of many words": _searched(WORDS[:8_000]),
+    "ends of lists": Input(Post("/v1/search", BOMB), (400,)),
+    "ends of lists, without a token": Input(Post("/v1/search", BOMB), (401,), has_token=False),
+    "chunks of one byte": Input(Post("/v1/search", b"[" * 200_000, in_chunks=True), (400,)),
+    "chunks of one byte, without a token": Input(
+        Post("/v1/search", b"[" * 200_000, in_chunks=True), (401,), has_token=False
+    ),
+    "a text of secrets": Input(_stored('"password="' * 6_000), (202,)),
+    "a query of months": _searched("Dec " * 500),
+    "a text of paragraphs": Input(_stored("\n\n".join("abcdefghij" * 1_000)), (202,)),
+    "answers that say nothing": Input(
+        Post("/a2a/{task}/resume", _json(resolution="hm")),
+        (200, 202),
+        before=(
+            _stored("User: I live in Lisbon."),
+            Post("/a2a", _json(skill="consolidate_memories", input={"text": CITIES})),
+        ),
+        times=10,
+    ),
+    "one attribute of many values": Input(
+        _stored("User: " + " ".join(f"I like fig{n}." for n in range(12))),
+        (202,),
+        before=(_stored(FIGS),),
+        works=True,
+    ),
+    "a merge of many memories": Input(
+        Post("/v1/consolidations", _json(topic="figs", dry_run=True)),
+        (200, 202),
+        before=(_stored(FIGS, topic="figs"),),
+        works=True,
+    ),
+}
+NOT_YET = frozenset({"a long text", "a text of paragraphs", "a query of months"})
+"""Those that still hold the loop for longer than a step may take."""

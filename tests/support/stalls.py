@@ -1,0 +1,91 @@
+"""Watches the event loop, and names what held it: the stack of the longest step.
+
+What counts is the processor time that the thread of the loop spends between two turns of the loop:
+a machine that does other things makes it wait longer, and work hardly more. What other threads do
+meanwhile, a client of the test among them, does not count.
+"""
+
+import asyncio
+import gc
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+# No step may take longer on a machine that does nothing else.
+STEP_MAX_S = 0.02
+# How much more processor time it takes where others use the same caches and cores.
+BUSY = 2.0
+LOOK_S = 0.002
+FRAMES = 12
+
+
+class Watch:
+    """The longest step of the loop, and the stack that was seen in it."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.stack = "nobody looked in time"
+        self._thread = threading.get_ident()
+        self._clock = time.pthread_getcpuclockid(self._thread)
+        self._begun = self._spent()
+        self._seen = ""
+        self._over = threading.Event()
+
+    def check(self, step_max_s: float = BUSY * STEP_MAX_S) -> None:
+        """Fail where a step took longer."""
+        assert self.longest_s <= step_max_s, (
+            f"the loop was held for {1000 * self.longest_s:.0f} ms of processor time, at\n"
+            f"{self.stack}"
+        )
+
+    async def turn(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            now = self._spent()
+            if now - self._begun > self.longest_s:
+                self.longest_s, self.stack = now - self._begun, self._seen or self.stack
+            self._seen, self._begun = "", now
+
+    def look(self) -> None:
+        """From another thread: note where a step is that lasts longer than any before."""
+        while not self._over.wait(LOOK_S):
+            begun = self._begun
+            if self._spent() - begun > max(STEP_MAX_S / 2, self.longest_s):
+                frame = sys._current_frames().get(self._thread)
+                stack = "".join(traceback.format_stack(frame, FRAMES))
+                if self._begun == begun:
+                    self._seen = stack
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _spent(self) -> float:
+        return time.clock_gettime(self._clock)
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Watch]:
+    """Watch the loop of the caller for as long as the block lasts."""
+    # What the test has made so far is no garbage of the server's: see `server.serve`.
+    gc.collect()
+    gc.freeze()
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(LOOK_S / 4)  # else a thread that looks waits for those that work
+    watch = Watch()
+    looking = threading.Thread(target=watch.look, daemon=True)
+    looking.start()
+    turning = asyncio.create_task(watch.turn())
+    await asyncio.sleep(0)
+    try:
+        yield watch
+        await asyncio.sleep(0)
+    finally:
+        turning.cancel()
+        await asyncio.wait({turning})
+        watch.end()
+        looking.join()
+        sys.setswitchinterval(switch)
+        gc.unfreeze()
