@@ -3,10 +3,10 @@
 CREATE TABLE erased_anew (
   namespace TEXT NOT NULL REFERENCES namespaces (namespace),
   digest TEXT NOT NULL,
-  topic TEXT NOT NULL DEFAULT '',
-  container TEXT NOT NULL DEFAULT '',
-  agent TEXT NOT NULL DEFAULT '',
-  PRIMARY KEY (namespace, digest, topic, container, agent)
+  topic_digest TEXT NOT NULL DEFAULT '',
+  container_digest TEXT NOT NULL DEFAULT '',
+  agent_digest TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (namespace, digest, topic_digest, container_digest, agent_digest)
 ) WITHOUT ROWID;
 INSERT INTO erased_anew (namespace, digest) SELECT namespace, digest FROM erased;
 DROP TABLE erased;

@@ -79,14 +79,14 @@ SELECT namespace FROM namespaces ORDER BY namespace
 
 -- query: add_erased
 -- in: sqlite
-INSERT INTO erased (namespace, digest, topic, container, agent)
+INSERT INTO erased (namespace, digest, topic_digest, container_digest, agent_digest)
 SELECT :namespace, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3
 FROM json_each(:erased) e WHERE TRUE
-ON CONFLICT (namespace, digest, topic, container, agent) DO NOTHING
+ON CONFLICT (namespace, digest, topic_digest, container_digest, agent_digest) DO NOTHING
 -- in: postgres
-INSERT INTO erased (namespace, digest, topic, container, agent)
+INSERT INTO erased (namespace, digest, topic_digest, container_digest, agent_digest)
 SELECT :namespace, e ->> 0, e ->> 1, e ->> 2, e ->> 3 FROM jsonb_array_elements(:erased) AS e
-ON CONFLICT (namespace, digest, topic, container, agent) DO NOTHING
+ON CONFLICT (namespace, digest, topic_digest, container_digest, agent_digest) DO NOTHING
 
 -- query: erased_among
 SELECT digest FROM erased WHERE namespace = :namespace AND digest IN (:digests...)
@@ -94,9 +94,9 @@ SELECT digest FROM erased WHERE namespace = :namespace AND digest IN (:digests..
 -- query: none_erased
 SELECT 1 AS one WHERE NOT EXISTS (
   SELECT 1 FROM erased WHERE namespace = :namespace AND digest IN (:digests...)
-    AND (:all_topics OR topic IN (:of_topics...))
-    AND (:all_containers OR container IN (:of_containers...))
-    AND (:all_agents OR agent IN (:of_agents...))
+    AND (:all_topics OR topic_digest IN (:of_topics...))
+    AND (:all_containers OR container_digest IN (:of_containers...))
+    AND (:all_agents OR agent_digest IN (:of_agents...))
 )
 
 -- query: allow_erased

@@ -114,7 +114,8 @@ OURS = frozenset(
         " job_id request_id superseded_by parent jti accessor requested_by decided_by claimed_by"
         " kind type status state choice reasons conflict_policy kept_as model code error_code door"
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
-        " sealed salt digest prev mac detail_digest vector ids counts content_hash request_digest"
+        " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
+        " vector ids counts content_hash request_digest"
     )
 )
 
@@ -399,7 +400,7 @@ TABLES = (
     ),
     Table(
         "erased",
-        key=("digest", "topic", "container", "agent"),
+        key=("digest", "topic_digest", "container_digest", "agent_digest"),
         rest="keyed digests, so that the same is not taken in again",
         kept="keyed digests, so that the same is not taken in again",
         not_exported="digests by the key of this server",
