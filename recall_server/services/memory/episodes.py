@@ -1,14 +1,14 @@
 """Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.episode import Episode, Turn, turn_id
+from recall_server.domain.episode import Episode, Source, Turn, turn_id
 from recall_server.domain.erasure import Digests
-from recall_server.domain.errors import ErasedContent
+from recall_server.domain.errors import ErasedContent, Invalid
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
@@ -39,22 +39,84 @@ class Redaction:
         if self.redactor is not None:
             await self.redactor.ready()
 
+    async def parts(self, parts: Sequence[str], entry: AuditEntry) -> list[str]:
+        """Return texts redacted that are read one right after the other."""
+        if self.redactor is None or not any(parts):
+            return list(parts)
+        masked, count = await self.redactor.redact_parts(parts)
+        if count:
+            entry.counts["masked"] = entry.counts.get("masked", 0) + count
+        return masked
+
+    async def lines(self, lines: Sequence[str], entry: AuditEntry) -> list[str]:
+        """Return texts redacted that are read line after line."""
+        parts = [part for line in lines for part in (line, "\n")]
+        return (await self.parts(parts, entry))[::2]
+
+    async def source(self, source: Source, entry: AuditEntry) -> Source:
+        """Return a source with its labels, tags and metadata redacted."""
+        given = {
+            name: value
+            for name, value in vars(source).items()
+            if value and name not in ("tags", "metadata")
+        }
+        lines = await self.lines([*given.values(), *source.tags], entry)
+        labels = dict(zip(given, lines[: len(given)], strict=True))
+        metadata = await self.value(source.metadata, entry)
+        return replace(
+            source, **labels, tags=tuple(sorted({*lines[len(given) :]})), metadata=metadata
+        )
+
+    async def place(self, topic: str, container: str, entry: AuditEntry) -> str:
+        """Return the topic redacted. Raises `Invalid` where the container is named by a secret: by
+        its name it is found, limited and erased.
+        """
+        topic, masked = await self.lines([topic, container], entry)
+        if masked != container:
+            raise Invalid("The name of the container holds a secret. Name it otherwise.")
+        return topic
+
     async def message(self, message: Message, entry: AuditEntry) -> Message:
-        """Return a client's message with every text in it redacted."""
-        return Message(message.id, await self._object(message.document, entry))
+        """Return a client's message with every text in it redacted, its parts as they are read."""
+        (id_,) = await self.lines([message.id], entry)
+        document = dict(message.document)
+        parts = [dict(one) for one in document.get("parts", ())]
+        said = [one for one in parts if "text" in one]
+        for one, text in zip(
+            said, await self.lines([one["text"] for one in said], entry), strict=True
+        ):
+            one["text"] = text
+        masked: Mapping[str, Any] = await self.value({**document, "parts": parts}, entry)
+        return Message(id_, masked)
 
     async def value(self, value: Any, entry: AuditEntry) -> Any:
-        """Return the same JSON value with every text in it redacted."""
-        if isinstance(value, str):
-            return await self.text(value, entry)
-        if isinstance(value, Mapping):
-            return await self._object(value, entry)
-        if isinstance(value, list):
-            return [await self.value(one, entry) for one in value]
-        return value
+        """Return the same JSON value with every text and every name in it redacted."""
+        masked = await self.parts(list(_written(value)), entry)
+        return _read(value, iter(masked))
 
-    async def _object(self, value: Mapping[str, Any], entry: AuditEntry) -> dict[str, Any]:
-        return {name: await self.value(one, entry) for name, one in value.items()}
+
+def _written(value: Any) -> Iterator[str]:
+    """The texts of a JSON value as a reader meets them: a name right before what it names."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from (name, ": ")
+            yield from _written(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _written(one)
+    else:
+        yield from (value if isinstance(value, str) else "", "\n")
+
+
+def _read(value: Any, written: Iterator[str]) -> Any:
+    """The value that `_written` has written, from its texts."""
+    if isinstance(value, Mapping):
+        names = ((next(written), next(written), one) for one in value.values())
+        return {name: _read(one, written) for name, _, one in names}
+    if isinstance(value, list):
+        return [_read(one, written) for one in value]
+    text, _ = next(written), next(written)
+    return text if isinstance(value, str) else value
 
 
 # A time for texts of which only the words matter.
