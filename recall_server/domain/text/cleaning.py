@@ -105,9 +105,27 @@ def _escaped(found: re.Match[str]) -> str:
 # Letters that look like Latin ones and are used in their place. NFKD folds the mathematical,
 # full-width and circled alphabets by itself.
 _ALIKE = str.maketrans(
-    "аеорсухіїјѕԁԛԝһвнкмтгαορυνικτεχϲϳıɡɑɩʀɴʟⅼ∣ᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢ",
-    "aeopcyxiijsdqwhbhkmtraopuviktexcjigairnlllacdejkmoptuvwz",
-)
+    # Cyrillic, Greek and others
+    "аеорсухіїјѕԁԛԝһвнкмтгӏѵɡαορυνικτεχηωγϲϳıɑɩɪⅼ∣ǀ"
+    # small capitals
+    "ᴀʙᴄᴅᴇꜰɢʜᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡʏᴢ"
+    # Armenian
+    "ձժցհյլղոօքզրտէմսավ"
+    # Cherokee
+    "ᎪᏴᏟᎠᎬᎰᏀᎻᎥᎫᏦᏞᎷᏁᎾᏢᎡᏚᎢᏌᏙᎳᎩᏃᏒᏔᏳᏂᏏᏎ"
+    # Lisu
+    "ꓮꓐꓚꓓꓰꓝꓖꓧꓲꓙꓗꓡꓟꓠꓳꓑꓣꓢꓔꓴꓦꓪꓫꓬꓜ",
+    "aeopcyxiijsdqwhbhkmtrlvgaopuviktexnwycjiaiilll"
+    "abcdefghjklmnopqrstuvwyz"
+    "adghjlnnopqrstuuwy"
+    "abcdefghijklmnoprstuvwyzrwghbs"
+    "abcdefghijklmnoprstuvwxyz",
+) | {
+    # Letters in filled circles and squares, and those that flags are made of.
+    first + place: chr(ord("a") + place)
+    for first in (0x1F150, 0x1F170, 0x1F1E6)
+    for place in range(26)
+}
 _LEFT_OUT = frozenset({"Mn", "Me", "Cf", "Cs", "Cc", "Co"})
 # Unicode calls these letters, but they are displayed as blanks.
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
