@@ -243,7 +243,7 @@ def _base64_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
 def _hex_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
     for found in _HEX.finditer(text, start, end):
         digits = _NO_HEX.sub("", found[0])
-        if inner := _readable(bytes.fromhex(digits[: len(digits) // 2 * 2])):
+        if inner := _text_of(bytes.fromhex(digits[: len(digits) // 2 * 2])):
             yield *found.span(), inner
 
 
@@ -251,10 +251,10 @@ def _of_base64(blob: str) -> str:
     digits = _NO_BASE64.sub("", blob.replace("-", "+").replace("_", "/"))
     if len(digits) % 4 == 1:
         digits = digits[:-1]
-    return _readable(base64.b64decode(digits + "=" * (-len(digits) % 4)))
+    return _text_of(base64.b64decode(digits + "=" * (-len(digits) % 4)))
 
 
-def _readable(data: bytes) -> str:
+def _text_of(data: bytes) -> str:
     """The text that bytes are, or "" where they are none; a stray byte hides nothing."""
     text = data.replace(b"\x00", b"").decode(errors="replace")
     readable = sum((char.isprintable() or char.isspace()) and char != "\ufffd" for char in text)
