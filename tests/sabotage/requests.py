@@ -62,8 +62,8 @@ BREAKAGES = (
     Breakage(
         "labels-not-masked",
         "that secrets in labels are written over",
-        "recall_server.services.memory.episodes:Redaction.source",
-        Instead("lines", "[*given.values(), *source.tags]"),
+        "recall_server.services.memory.episodes:Redaction.labels",
+        Instead("parts", "parts"),
         (
             "tests/security/test_masking.py::test_no_string_of_a_call_is_kept_with_a_secret_in_it[sqlite]",
         ),

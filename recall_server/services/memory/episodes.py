@@ -1,6 +1,6 @@
 """Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -50,31 +50,34 @@ class Redaction:
 
     async def lines(self, lines: Sequence[str], entry: AuditEntry) -> list[str]:
         """Return texts redacted that are read line after line."""
-        parts = [part for line in lines for part in (line, "\n")]
-        return (await self.parts(parts, entry))[::2]
+        return (await self.parts(list(_lines(lines)), entry))[::2]
 
-    async def source(self, source: Source, entry: AuditEntry) -> Source:
-        """Return a source with its labels, tags and metadata redacted."""
+    async def labels(
+        self, topic: str, container: str, source: Source, entry: AuditEntry
+    ) -> tuple[str, Source]:
+        """Return a topic and a source with its labels, tags and metadata redacted. Raises `Invalid`
+        where the container is named by a secret: by its name it is found, limited and erased.
+        """
         given = {
             name: value
             for name, value in vars(source).items()
             if value and name not in ("tags", "metadata")
         }
-        lines = await self.lines([*given.values(), *source.tags], entry)
-        labels = dict(zip(given, lines[: len(given)], strict=True))
-        metadata = await self.value(source.metadata, entry)
-        return replace(
-            source, **labels, tags=tuple(sorted({*lines[len(given) :]})), metadata=metadata
-        )
-
-    async def place(self, topic: str, container: str, entry: AuditEntry) -> str:
-        """Return the topic redacted. Raises `Invalid` where the container is named by a secret: by
-        its name it is found, limited and erased.
-        """
-        topic, masked = await self.lines([topic, container], entry)
-        if masked != container:
+        lines = [topic, container, *given.values(), *source.tags]
+        parts = [*_lines(lines), *_written(source.metadata)]
+        masked = await self.parts(parts, entry)
+        if masked == parts:
+            return topic, source
+        names, metadata = masked[: 2 * len(lines) : 2], iter(masked[2 * len(lines) :])
+        topic, name, *labels = names
+        if name != container:
             raise Invalid("The name of the container holds a secret. Name it otherwise.")
-        return topic
+        return topic, replace(
+            source,
+            **dict(zip(given, labels, strict=False)),
+            tags=tuple(sorted({*labels[len(given) :]})),
+            metadata=_read(source.metadata, metadata),
+        )
 
     async def message(self, message: Message, entry: AuditEntry) -> Message:
         """Return a client's message with every text in it redacted, its parts as they are read."""
@@ -93,6 +96,11 @@ class Redaction:
         """Return the same JSON value with every text and every name in it redacted."""
         masked = await self.parts(list(_written(value)), entry)
         return _read(value, iter(masked))
+
+
+def _lines(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield from (line, "\n")
 
 
 def _written(value: Any) -> Iterator[str]:

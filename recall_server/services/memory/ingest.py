@@ -211,19 +211,22 @@ class Ingest:
         )
 
     async def _redacted(self, context: Context, submission: Submission) -> Submission:
-        entry, said, source = context.entry, submission.utterances, submission.source
+        entry, said = context.entry, submission.utterances
+        topic, source = await self.redaction.labels(
+            submission.topic, submission.container, submission.source, entry
+        )
         words = await self.redaction.lines([one.words for one in said], entry)
         labels = [label for one in said for label in (one.role, one.name or "")]
         roles = iter(await self.redaction.lines(labels, entry))
         return replace(
             submission,
             text=await self.redaction.text(submission.text, entry),
-            topic=await self.redaction.place(submission.topic, submission.container, entry),
+            topic=topic,
             utterances=tuple(
                 replace(one, words=spoken, role=next(roles), name=next(roles) or None)
                 for one, spoken in zip(said, words, strict=True)
             ),
-            source=await self.redaction.source(source, entry),
+            source=source,
             idempotency_key=await self._stored_key(context, submission.idempotency_key),
         )
 

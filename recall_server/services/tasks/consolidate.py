@@ -154,12 +154,11 @@ class Consolidate:
         return replace(request, source=request.source.checked())
 
     async def _redacted(self, request: Request, entry: AuditEntry) -> Request:
-        return replace(
-            request,
-            text=await self.redaction.text(request.text, entry),
-            topic=await self.redaction.place(request.topic, request.container, entry),
-            source=await self.redaction.source(request.source, entry),
+        text = await self.redaction.text(request.text, entry)
+        topic, source = await self.redaction.labels(
+            request.topic, request.container, request.source, entry
         )
+        return replace(request, text=text, topic=topic, source=source)
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle the job of a task: propose, then commit, show or ask.
