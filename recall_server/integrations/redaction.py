@@ -1,14 +1,20 @@
 """Finds secrets in text with the rules of Kingfisher (and a few of ours) and replaces them.
 
-Nothing is verified with the issuer: the text stays here. Measured: 0.02 ms a kilobyte, 25 µs for a
-short turn, no false positive in 3,000 turns of talk. The rules take 0.3 s to load, and once on a
-machine some seconds to compile into its cache.
+Nothing is verified with the issuer: the text stays here. Measured: 0.02 to 0.04 ms a kilobyte, 10
+µs for a short turn, no false positive in 3,000 turns of talk. The rules take 0.3 s to load, and
+once on a machine some seconds to compile into its cache.
 """
 
 import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Protocol
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from recall_server.domain.security.own_tokens import own_tokens
+from recall_server.domain.text.cleaning import decoded_at, undisguised
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
@@ -23,6 +29,14 @@ INLINE_CHARS_MAX = 4_096
 CHARS_OF_A_CALL = 10
 
 
+class Secret(NamedTuple):
+    """Where a secret begins and ends in a text, in characters, and of what kind it is."""
+
+    start: int
+    end: int
+    kind: str
+
+
 class Redactor(Protocol):
     """Replaces secrets in text."""
 
@@ -31,6 +45,11 @@ class Redactor(Protocol):
 
     async def redact(self, text: str) -> tuple[str, int]:
         """Return the text with "[secret: KIND]" for each secret, and their number."""
+
+    async def redact_parts(self, parts: Sequence[str]) -> tuple[list[str], int]:
+        """The same of texts that are read one right after the other: a secret may begin in one and
+        end in another.
+        """
 
 
 class SecretRedactor:
@@ -53,6 +72,11 @@ class SecretRedactor:
             await asyncio.sleep(0)
         return redacted(text)
 
+    async def redact_parts(self, parts: Sequence[str]) -> tuple[list[str], int]:
+        if sum(map(len, parts)) <= INLINE_CHARS_MAX and _scanner.cache_info().currsize:
+            return redacted_parts(parts)
+        return await asyncio.to_thread(redacted_parts, parts)
+
 
 @cache
 def _scanner() -> "Scanner":
@@ -66,39 +90,91 @@ def _scanner() -> "Scanner":
 
 def redacted(text: str) -> tuple[str, int]:
     """Return the text with "[secret: KIND]" for each secret, and their number."""
-    data = text.encode()
-    parts, at = [], 0
-    found = _found(data)
+    found = secrets_in(text)
+    return replaced(text, found), len(found)
+
+
+def redacted_parts(parts: Sequence[str]) -> tuple[list[str], int]:
+    """Return texts that are read one right after the other, with "[secret: KIND]" in each that has
+    a secret or a piece of one, and the number of secrets.
+    """
+    found = secrets_in("".join(parts))
+    starts = list(accumulate(map(len, parts), initial=0))
+    masked = list(parts)
+    of_part: dict[int, list[Secret]] = {}
     for start, end, kind in found:
-        parts += [data[at:start], f"[secret: {kind}]".encode()]
+        for place in range(bisect_right(starts, start) - 1, bisect_left(starts, end)):
+            begin, stop = max(start, starts[place]), min(end, starts[place + 1])
+            if begin < stop:
+                here = Secret(begin - starts[place], stop - starts[place], kind)
+                of_part.setdefault(place, []).append(here)
+    for place, secrets in of_part.items():
+        masked[place] = replaced(parts[place], secrets)
+    return masked, len(found)
+
+
+def replaced(text: str, found: Sequence[Secret]) -> str:
+    """The text with the kind of each secret in its place."""
+    parts, at = [], 0
+    for start, end, kind in found:
+        parts += [text[at:start], f"[secret: {kind}]"]
         at = end
-    return b"".join([*parts, data[at:]]).decode(), len(found)
+    return "".join([*parts, text[at:]])
 
 
-def _found(data: bytes) -> list[tuple[int, int, str]]:
-    """Return the positions of secrets, as bytes, and their kinds; overlapping ones as one."""
-    scanner = _scanner()
-    spans: list[tuple[int, int, str]] = []
+def secrets_in(text: str) -> list[Secret]:
+    """The secrets in a text, in order; overlapping ones are one. Characters without width, those of
+    double width, and base64 are seen through.
+    """
+    plain, places = undisguised(text)
+    found = [*_plain_secrets(plain), *_encoded(plain)]
+    merged: list[Secret] = []
+    for start, end, kind in sorted(found, key=lambda one: (one.start, -one.end)):
+        if merged and start < merged[-1].end:
+            first, last, earlier = merged[-1]
+            merged[-1] = Secret(first, max(last, end), earlier)
+        else:
+            merged.append(Secret(start, end, kind))
+    return [Secret(places(one.start), places(one.end - 1) + 1, one.kind) for one in merged]
+
+
+def _plain_secrets(text: str) -> list[Secret]:
+    return [*_scanned(text), *(Secret(*span, "token") for span in own_tokens(text))]
+
+
+def _scanned(text: str) -> list[Secret]:
+    """What the rules find in a text."""
+    data, scanner = text.encode(), _scanner()
+    spans = set()
     for begin in range(0, max(len(data), 1), PIECE_BYTES):
         piece = data[begin : begin + PIECE_BYTES + OVERLAP_BYTES]
         for finding in scanner.scan(piece):
             if finding.visible:
                 place = finding.location
-                spans.append(
-                    (
-                        begin + place["start_offset"],
-                        begin + place["end_offset"],
-                        _kind(finding.rule_id),
-                    )
-                )
-    merged: list[tuple[int, int, str]] = []
-    for start, end, kind in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if merged and start < merged[-1][1]:
-            first, last, earlier = merged[-1]
-            merged[-1] = (first, max(last, end), earlier)
-        else:
-            merged.append((start, end, kind))
-    return merged
+                start, end = begin + place["start_offset"], begin + place["end_offset"]
+                spans.add((start, end, _kind(finding.rule_id)))
+    if text.isascii() or not spans:
+        return [Secret(*one) for one in spans]
+    chars, at, count = {0: 0}, 0, 0
+    for offset in sorted({offset for start, end, _ in spans for offset in (start, end)}):
+        count += len(data[at:offset].decode(errors="ignore"))
+        chars[offset], at = count, offset
+    return [Secret(chars[start], chars[end], kind) for start, end, kind in spans]
+
+
+def _encoded(text: str) -> Iterator[Secret]:
+    """The pieces of base64 that a secret stands in. All of them are scanned at once."""
+    found = list(decoded_at(text, spaced=False))
+    if not found:
+        return
+    inner = [f"{text}\n\n" for _, _, text in found]
+    starts = list(accumulate(map(len, inner[:-1]), initial=0))
+    seen: set[int] = set()
+    for one in _plain_secrets("".join(inner)):
+        place = bisect_right(starts, one.start) - 1
+        if place not in seen:
+            seen.add(place)
+            yield Secret(*found[place][:2], one.kind)
 
 
 def _kind(rule_id: str) -> str:

@@ -51,6 +51,24 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "labels-not-screened",
+        "that an order in a label holds the text back",
+        "recall_server.services.memory.passages:with_turns",
+        Never("reasons"),
+        (
+            "tests/security/test_hostile_text.py::test_an_order_in_a_label_holds_the_text_back[sqlite-topic]",
+        ),
+    ),
+    Breakage(
+        "labels-not-masked",
+        "that secrets in labels are written over",
+        "recall_server.services.memory.episodes:Redaction.labels",
+        Instead("parts", "parts"),
+        (
+            "tests/security/test_masking.py::test_no_string_of_a_call_is_kept_with_a_secret_in_it[sqlite]",
+        ),
+    ),
+    Breakage(
         "orders-proposed",
         "that what a model proposes gives no orders",
         "recall_server.services.memory.passages:_valid",

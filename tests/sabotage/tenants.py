@@ -139,6 +139,25 @@ BREAKAGES = (
         ),
     ),
     Breakage(
+        "statistics-beyond-scope",
+        "that words and speakers count for a limited token within its scope only",
+        "recall_server.services.search.search:prepare",
+        Never("limited"),
+        (
+            "tests/security/test_scope_is_the_world.py::test_words_and_speakers_beyond_the_scope_do_not_show_in_scores[sqlite]",
+            "tests/security/test_scope_differential.py::test_a_limited_token_gets_the_same_bytes_whatever_lies_beyond[sqlite-topic]",
+        ),
+    ),
+    Breakage(
+        "erasures-beyond-scope",
+        "that a limited token learns of erasures within its scope only",
+        "recall_server.services.memory.episodes:refuse_erased",
+        Argument("places", 1, "AccessScope()"),
+        (
+            "tests/security/test_scope_is_the_world.py::test_what_was_erased_beyond_the_scope_is_taken_like_anything_else[sqlite-container]",
+        ),
+    ),
+    Breakage(
         "token-widens-itself",
         "that a token issues none that may do more than it",
         "recall_server.services.auth.access:_require_narrower",
@@ -148,7 +167,7 @@ BREAKAGES = (
     Breakage(
         "crc-not-checked",
         "the checksum of a token",
-        "recall_server.services.auth.access:well_formed",
+        "recall_server.domain.security.own_tokens:well_formed",
         Forgets("checksum"),
         (
             "tests/api/test_auth.py::test_a_damaged_token_is_refused_without_asking_the_database[sqlite]",

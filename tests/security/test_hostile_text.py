@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -126,6 +127,28 @@ async def test_a_suspect_is_kept_but_neither_found_nor_made_a_memory_of(open_app
         assert "tungsten" not in await everything(application, "postings", "memories")
         assert any("Lisbon" in text for text in await found(application, "Lisbon"))
         assert any("Lisbon" in memory.text for memory in await memories(application))
+
+
+@pytest.mark.parametrize("label", ["topic", "session_id", "agent_id", "tags"])
+async def test_an_order_in_a_label_holds_the_text_back(open_app: Open, label: str) -> None:
+    """It stands beside each hit, and before the extractor. Control: another label does not."""
+    async with open_app() as application:
+        await enter(application)
+        for order, words in ((ORDER, "I like jam."), ("life", "I like tea.")):
+            value: Any = (order[:60],) if label == "tags" else order
+            source = Source() if label == "topic" else Source(**{label: value})
+            topic = order if label == "topic" else "life"
+            submission = Submission(f"Ana: {words}", topic, source=source)
+            await application.services.ingest.remember(context(application), submission)
+        await drained(application)
+        (suspect,) = (await held(application)).found
+        hits = await application.services.recall.search(context(application), Query("jam tea"))
+
+        assert suspect.reasons == ("instruction: overrides earlier instructions, in a label",)
+        assert suspect.citation.quote == "I like jam."
+        assert hits.hits
+        assert ORDER[:60] not in repr(hits)
+        assert [memory.text for memory in await memories(application)] == ["Ana likes tea."]
 
 
 async def test_no_extractor_is_shown_a_suspect_on_any_path(open_app: Open) -> None:

@@ -138,6 +138,30 @@ async def test_what_took_the_place_of_a_memory_is_named_within_the_scope_only(
         assert [one["superseded_by"] for one in chain] == [chain[1]["id"], None]
 
 
+async def test_a_decision_about_a_memory_beyond_the_scope_is_not_shown(running: Running) -> None:
+    work = limited(topics=frozenset({"work"}))
+    async with (
+        running.http(await running.token("alice")) as owner,
+        running.http(await running.token("alice", work)) as http,
+    ):
+        for name, topic, seen in (("Ann", "home", 0), ("Bea", "work", 1)):
+            await data(owner, "store_memory", text=f"{name}: I live in Lisbon.", topic="work")
+            await running.extract()
+            known = (await data(http, "inspect_memories", limit=1))["memories"][0]["id"]
+            given = {"text": f"{name}: I live in Porto.", "topic": topic}
+            body: Json = {"skill": "consolidate_memories", "input": given}
+            task = (await owner.post("/a2a", json=body)).json()
+            await running.extract()
+            answer = {"resolution": "keep_both"}
+            assert (await owner.post(f"/a2a/{task['id']}/resume", json=answer)).status_code < 300
+            await running.extract()
+
+            for caller, count in ((http, seen), (owner, 1)):
+                chain = (await caller.get(f"/v1/memories/{known}/history")).json()["memories"]
+                (shown,) = [one for one in chain if one["id"] == known]
+                assert len(shown["decisions"]) == count, (name, topic)
+
+
 @pytest.mark.parametrize("what", ["memory", "subject", "container", "namespace"])
 async def test_what_was_erased_beyond_the_scope_is_taken_like_anything_else(
     running: Running, what: str

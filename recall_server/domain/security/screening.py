@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from recall_server.domain.episode import Citation
+from recall_server.domain.security.phrasings import OTHER_LANGUAGES, STARTS
 from recall_server.domain.text.cleaning import decoded, fold
 
 _ORDERS = tuple(
@@ -60,10 +61,6 @@ def screen(text: str) -> list[str]:
     return found
 
 
-# An order begins at the start of a sentence or of a quotation.
-_STARTS = (
-    r"(?:^|[.!?:;,\"'`“”‘’(\[>*#\n–—-] ?|\b(?:please|now|must|should|shall|will|kindly|just|then) )"
-)
 _EARLIER = r"(?:previous|prior|above|earlier|preceding|former|foregoing|initial|original|existing)"
 _WORDS = r"(?:instruction|prompt|directive|guideline|command|order|system message)s?"
 _READER = r"(?:ai|llm|language model|large language model|ai assistant|ai agent|ai model|chatbot)s?"
@@ -83,7 +80,7 @@ _COMMANDS: tuple[tuple[str, str, str], ...] = (
         "overrides earlier instructions",
         "ignor|disregard|forget|overrid|bypass|discard|neglect|follow|obey",
         (
-            rf"{_STARTS}(?:ignore|disregard|forget|override|bypass|discard|neglect|"
+            rf"{STARTS}(?:ignore|disregard|forget|override|bypass|discard|neglect|"
             r"(?:do not|don't|stop) (?:follow(?:ing)?|obey(?:ing)?)) "
             r"(?:(?:all|any|every|each|of|the|your|these|those|you were given|"
             rf"{_EARLIER}|system|safety|own) )*"
@@ -97,51 +94,14 @@ _COMMANDS: tuple[tuple[str, str, str], ...] = (
         "overrides earlier instructions",
         "everything|anything|ignore all|forget all|disregard all",
         (
-            rf"{_STARTS}(?:ignore|disregard|forget) (?:everything|anything|all(?: of)?(?: that)?) "
+            rf"{STARTS}(?:ignore|disregard|forget) (?:everything|anything|all(?: of)?(?: that)?) "
             r"(?:(?:that |which )?(?:(?:was|is|has been) )?"
             r"(?:(?:said|written|stated|told(?: to)? you)(?: before| above| so far)|above"
             r"|before this)|"
             r"you (?:were|have been) (?:told|taught|given|instructed))\b"
         ),
     ),
-    (
-        "overrides earlier instructions",
-        "anweisung|instruktion|befehl|vorgabe",
-        (
-            r"\b(?:ignorier(?:e|en|t)?|vergiss|vergesst|missachte[nt]?)\b[^.!?]{0,20}"
-            r"\b(?:alle|samtliche|deine|vorherigen|bisherigen|vorigen|obigen"
-            r"|fruheren)\b[^.!?]{0,30}"
-            r"\b(?:anweisung|instruktion|befehl|vorgabe)(?:en|e)?\b"
-        ),
-    ),
-    (
-        "overrides earlier instructions",
-        "ignore|oublie",
-        (
-            r"\b(?:ignore[rz]?|oublie[rz]?)\b[^.!?]{0,20}"
-            r"\b(?:instruction|consigne|directive)s?\b[^.!?]{0,20}"
-            r"\b(?:precedente|anterieure|ci-dessus|donnee)s?\b"
-        ),
-    ),
-    (
-        "overrides earlier instructions",
-        "instruc|indicacion|directiv|istruzion",
-        (
-            r"\b(?:ignor[ae]|ignorar|olvid[ae]|descart[ae]|omit[ae]|ignori|dimentica|esquec[ae])\b"
-            r"[^.!?]{0,30}\b(?:instruccion|indicacion|directiv|instruc"
-            r"|istruzion)\w{0,3}\b[^.!?]{0,20}"
-            r"\b(?:anterior|previ|precedent)\w{0,2}\b"
-        ),
-    ),
-    (
-        "overrides earlier instructions",
-        "忽略|无视|無視|忘记|忘記|忘掉|不要理会",
-        (
-            r"(?:忽略|无视|無視|忘记|忘記|忘掉|不要理会)[^。!?]{0,8}"
-            r"(?:之前|以上|上面|前面|先前|所有|一切|此前)[^。!?]{0,8}"
-            r"(?:指令|指示|提示词|提示詞|规则|規則|设定|設定)"
-        ),
-    ),
+    *OTHER_LANGUAGES,
     (
         "plays another role",
         "<",
@@ -258,7 +218,7 @@ _COMMANDS: tuple[tuple[str, str, str], ...] = (
         "asks for what is private",
         "prompt|instructions|system message",
         (
-            rf"{_STARTS}(?:reveal|print|output|repeat|show|dump|disclose|leak|reproduce|tell)"
+            rf"{STARTS}(?:reveal|print|output|repeat|show|dump|disclose|leak|reproduce|tell)"
             r"(?: me| us)?(?: back)? (?:all |the |full |entire |exact |of |hidden |verbatim )*"
             r"(?:your |the )?(?:(?:hidden|initial|original|full|secret) )*"
             r"(?:system prompt|system message|initial prompt|hidden instructions"

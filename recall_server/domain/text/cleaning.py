@@ -3,12 +3,13 @@ hide from a reader.
 """
 
 import base64
-import binascii
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 from recall_server.domain.errors import EmptyText, Invalid, InvalidText, TextTooLong
 
@@ -104,18 +105,53 @@ def _escaped(found: re.Match[str]) -> str:
 # Letters that look like Latin ones and are used in their place. NFKD folds the mathematical,
 # full-width and circled alphabets by itself.
 _ALIKE = str.maketrans(
-    "аеорсухіїјѕԁԛԝһвнкмтгαορυνικτεχϲϳıɡɑɩʀɴʟⅼ∣ᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢ",
-    "aeopcyxiijsdqwhbhkmtraopuviktexcjigairnlllacdejkmoptuvwz",
-)
+    # Cyrillic, Greek and others
+    "аеорсухіїјѕԁԛԝһвнкмтгӏѵɡαορυνικτεχηωγϲϳıɑɩɪⅼ∣ǀ"
+    # small capitals
+    "ᴀʙᴄᴅᴇꜰɢʜᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡʏᴢ"
+    # Armenian
+    "ձժցհյլղոօքզրտէմսավ"
+    # Cherokee
+    "ᎪᏴᏟᎠᎬᎰᏀᎻᎥᎫᏦᏞᎷᏁᎾᏢᎡᏚᎢᏌᏙᎳᎩᏃᏒᏔᏳᏂᏏᏎ"
+    # Lisu
+    "ꓮꓐꓚꓓꓰꓝꓖꓧꓲꓙꓗꓡꓟꓠꓳꓑꓣꓢꓔꓴꓦꓪꓫꓬꓜ",
+    "aeopcyxiijsdqwhbhkmtrlvgaopuviktexnwycjiaiilll"
+    "abcdefghjklmnopqrstuvwyz"
+    "adghjlnnopqrstuuwy"
+    "abcdefghijklmnoprstuvwyzrwghbs"
+    "abcdefghijklmnoprstuvwxyz",
+) | {
+    # Letters in filled circles and squares, and those that flags are made of.
+    first + place: chr(ord("a") + place)
+    for first in (0x1F150, 0x1F170, 0x1F1E6)
+    for place in range(26)
+}
 _LEFT_OUT = frozenset({"Mn", "Me", "Cf", "Cs", "Cc", "Co"})
 # Unicode calls these letters, but they are displayed as blanks.
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
 _BLANKS = re.compile(r"[^\S\n]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}")
-_HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){16,}")
-# No more of one long blob is decoded: an order is short.
-_BLOB_CHARS_MAX = 4_096
+# Base64 in one piece or over lines; and in groups of equal length.
+_B64 = "[A-Za-z0-9+/_-]"
+_BASE64 = re.compile(rf"(?:(?:{_B64}{{16,}}\s{{1,2}})+{_B64}+|{_B64}{{24,}})={{0,2}}")
+_ONE_PIECE = re.compile(rf"{_B64}{{24,}}={{0,2}}")
+_GROUPS = re.compile(
+    "|".join(
+        rf"(?<!{_B64})(?:{_B64}{{{size}}}\s){{{least},}}{_B64}{{1,{size}}}(?!{_B64})={{0,2}}"
+        for size, least in ((1, 20), (2, 10), (3, 7), (4, 5), (5, 5), (6, 4), (8, 3), (10, 3))
+    )
+)
+# What is shorter is not looked at: ordinary words are, and take no time.
+_PIECE_MIN, _HEX_MIN, _GROUPS_MIN, _GAP_MAX = 16, 32, 20, 2
+_NEXT_WORD = re.compile(r"\s{1,2}[A-Za-z0-9+/_-]{1,15}={0,2}")
+# Hexadecimal: each two digits may be escaped, and stand by themselves.
+_HEX = re.compile(r"(?:(?:\\x|0x|%|\\u00|&#x)?[0-9A-Fa-f]{2}[\s,;:-]{0,2}){16,}")
+_NO_HEX = re.compile(r"\\x|0x|\\u00|&#x|[^0-9A-Fa-f]")
+_BLANK = re.compile(r"\s+")
+_LAST_WORD = re.compile(r"\s+\S*$")
+_NO_BASE64 = re.compile(r"[\s=]+")
+# What is encoded more often than this is not looked into.
+LEVELS_MAX = 2
 
 
 def fold(text: str) -> str:
@@ -140,23 +176,114 @@ def _plain(char: str) -> str:
     ).translate(_ALIKE)
 
 
-def decoded(text: str) -> Iterator[str]:
-    """Yield the readable texts that `text` contains in base64 or hexadecimal."""
-    for found in _BASE64.finditer(text):
-        blob = found[0][:_BLOB_CHARS_MAX].replace("-", "+").replace("_", "/")
-        whole = blob[: len(blob) // 4 * 4] if len(blob) % 4 == 1 else blob + "=" * (-len(blob) % 4)
-        try:
-            yield from _printable(base64.b64decode(whole, validate=True))
-        except binascii.Error:
+def decoded(text: str, levels: int = LEVELS_MAX) -> Iterator[str]:
+    """Yield the readable texts that `text` contains in base64 or hexadecimal, and those in them.
+    Linear in the text.
+    """
+    for _, _, inner in decoded_at(text):
+        yield inner
+        if levels > 1:
+            yield from decoded(inner, levels - 1)
+
+
+def decoded_at(text: str, *, spaced: bool = True) -> Iterator[tuple[int, int, str]]:
+    """Yield the readable texts that `text` contains in base64 or hexadecimal, with where they begin
+    and end; unless `spaced` is false, those too that are cut into groups.
+    """
+    words = text.split()
+    for start, end in _long_words(text, words):
+        yield from _base64_in(text, start, end)
+        if end - start >= _HEX_MIN:
+            yield from _hex_in(text, start, end)
+    lengths = groupby(map(len, words)) if spaced else ()
+    if any(size * sum(1 for _ in run) >= _GROUPS_MIN for size, run in lengths):
+        for found in _GROUPS.finditer(text):
+            if inner := _of_base64(found[0]):
+                yield *found.span(), inner
+        yield from _hex_in(text, 0, len(text))
+
+
+def _long_words(text: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield where long words begin and end, those that follow each other together, with the word
+    behind them.
+    """
+    start = end = 0
+    for word in words:
+        if len(word) < _PIECE_MIN:
             continue
-    for found in _HEX.finditer(text):
-        yield from _printable(bytes.fromhex(found[0][:_BLOB_CHARS_MAX]))
+        found = text.index(word, end)
+        if found - end > _GAP_MAX:
+            if end:
+                yield start, _word_end(text, end)
+            start = found
+        end = found + len(word)
+    if end:
+        yield start, _word_end(text, end)
 
 
-def _printable(data: bytes) -> Iterator[str]:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return
-    if sum(char.isprintable() or char.isspace() for char in text) >= 0.95 * len(text):
-        yield text
+def _word_end(text: str, end: int) -> int:
+    following = _NEXT_WORD.match(text, end)
+    return following.end() if following else end
+
+
+def _base64_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+    for found in _BASE64.finditer(text, start, end):
+        blob = found[0]
+        if len(_BLANK.sub("", blob)) % 4:
+            blob = _LAST_WORD.sub("", blob)  # a word that stands behind it
+        if inner := _of_base64(blob):
+            yield found.start(), found.start() + len(blob), inner
+            continue
+        # Words may stand before it.
+        for piece in _ONE_PIECE.finditer(text, *found.span()):
+            if inner := _of_base64(piece[0]):
+                yield *piece.span(), inner
+
+
+def _hex_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+    for found in _HEX.finditer(text, start, end):
+        digits = _NO_HEX.sub("", found[0])
+        if inner := _text_of(bytes.fromhex(digits[: len(digits) // 2 * 2])):
+            yield *found.span(), inner
+
+
+def _of_base64(blob: str) -> str:
+    digits = _NO_BASE64.sub("", blob.replace("-", "+").replace("_", "/"))
+    if len(digits) % 4 == 1:
+        digits = digits[:-1]
+    return _text_of(base64.b64decode(digits + "=" * (-len(digits) % 4)))
+
+
+def _text_of(data: bytes) -> str:
+    """The text that bytes are, or "" where they are none; a stray byte hides nothing."""
+    text = data.replace(b"\x00", b"").decode(errors="replace")
+    readable = sum((char.isprintable() or char.isspace()) and char != "\ufffd" for char in text)
+    return text.replace("\ufffd", "") if readable >= 0.9 * len(text) else ""
+
+
+# Characters without width, and ASCII of double width: a reader, or a program that is handed the
+# text, sees through them.
+_NO_WIDTH = "\u00ad\u034f\u180e\u200b-\u200f\u2060-\u2064\ufeff"
+_DISGUISED = re.compile(f"[{_NO_WIDTH}]+|[\uff01-\uff5e]+")
+
+
+def undisguised(text: str) -> tuple[str, Callable[[int], int]]:
+    """Return `text` in plain characters, and the function that tells where in `text` one of these
+    stands. Linear in the text.
+    """
+    if text.isascii():
+        return text, lambda place: place
+    parts, starts, shifts = [], [0], [0]
+    at = length = 0
+    for found in _DISGUISED.finditer(text):
+        parts.append(text[at : found.start()])
+        length += found.start() - at
+        at = found.end()
+        if found[0][0] >= "\uff01" and found[0][0] != "\ufeff":
+            parts.append("".join(chr(ord(char) - 0xFEE0) for char in found[0]))
+            length += len(found[0])
+            continue
+        starts.append(length)
+        shifts.append(at - length)
+    parts.append(text[at:])
+    return "".join(parts), lambda place: place + shifts[bisect_right(starts, place) - 1]

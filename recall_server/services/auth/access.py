@@ -1,9 +1,7 @@
 """Issues, verifies, lists, rotates and revokes tokens."""
 
 import hashlib
-import re
 import secrets
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -31,14 +29,16 @@ from recall_server.domain.permissions import (
     TokenInfo,
     narrower_or_equal,
 )
+from recall_server.domain.security.own_tokens import (
+    ALPHABET,
+    PREFIX,
+    RANDOM_CHARS,
+    checksum,
+    well_formed,
+)
 from recall_server.domain.text.cleaning import clean_label, storable
 from recall_server.integrations.crypto.jwt import NotValid
 from recall_server.storage.store import Store, Transaction
-
-PREFIX = "rcl_"
-ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-RANDOM_CHARS = 32
-_SHAPE = re.compile(r"rcl_([0-9A-Za-z]{32})([0-9A-Za-z]{6})", re.ASCII)
 
 
 def new_token(choice: Callable[[str], str] = secrets.choice) -> str:
@@ -47,24 +47,9 @@ def new_token(choice: Callable[[str], str] = secrets.choice) -> str:
     return PREFIX + body + checksum(body)
 
 
-def well_formed(token: str) -> bool:
-    """Whether `token` has the form and checksum of ours."""
-    match = _SHAPE.fullmatch(token)
-    return match is not None and checksum(match[1]) == match[2]
-
-
 def token_hash(token: str) -> str:
     """Return the hash to store. One SHA-256 is enough for 190 random bits."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def checksum(body: str) -> str:
-    number = zlib.crc32(body.encode())
-    digits = ""
-    for _ in range(6):
-        number, digit = divmod(number, len(ALPHABET))
-        digits = ALPHABET[digit] + digits
-    return digits
 
 
 log = structlog.get_logger()

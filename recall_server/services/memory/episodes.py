@@ -1,15 +1,15 @@
 """Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
-from recall_server.domain.episode import Episode, Turn, turn_id
+from recall_server.domain.episode import Episode, Source, Turn, turn_id
 from recall_server.domain.erasure import BLOCK, Digests
-from recall_server.domain.errors import ErasedContent, TextTooLong
+from recall_server.domain.errors import ErasedContent, Invalid, TextTooLong
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
@@ -56,22 +56,92 @@ class Redaction:
         if self.redactor is not None:
             await self.redactor.ready()
 
+    async def parts(self, parts: Sequence[str], entry: AuditEntry) -> list[str]:
+        """Return texts redacted that are read one right after the other."""
+        if self.redactor is None or not any(parts):
+            return list(parts)
+        masked, count = await self.redactor.redact_parts(parts)
+        if count:
+            entry.counts["masked"] = entry.counts.get("masked", 0) + count
+        return masked
+
+    async def lines(self, lines: Sequence[str], entry: AuditEntry) -> list[str]:
+        """Return texts redacted that are read line after line."""
+        return (await self.parts(list(_lines(lines)), entry))[::2]
+
+    async def labels(
+        self, topic: str, container: str, source: Source, entry: AuditEntry
+    ) -> tuple[str, Source]:
+        """Return a topic and a source with its labels, tags and metadata redacted. Raises `Invalid`
+        where the container is named by a secret: by its name it is found, limited and erased.
+        """
+        given = {
+            name: value
+            for name, value in vars(source).items()
+            if value and name not in ("tags", "metadata")
+        }
+        lines = [topic, container, *given.values(), *source.tags]
+        parts = [*_lines(lines), *_written(source.metadata)]
+        masked = await self.parts(parts, entry)
+        if masked == parts:
+            return topic, source
+        names, metadata = masked[: 2 * len(lines) : 2], iter(masked[2 * len(lines) :])
+        topic, name, *labels = names
+        if name != container:
+            raise Invalid("The name of the container holds a secret. Name it otherwise.")
+        return topic, replace(
+            source,
+            **dict(zip(given, labels, strict=False)),
+            tags=tuple(sorted({*labels[len(given) :]})),
+            metadata=_read(source.metadata, metadata),
+        )
+
     async def message(self, message: Message, entry: AuditEntry) -> Message:
-        """Return a client's message with every text in it redacted."""
-        return Message(message.id, await self._object(message.document, entry))
+        """Return a client's message with every text in it redacted, its parts as they are read."""
+        (id_,) = await self.lines([message.id], entry)
+        document = dict(message.document)
+        parts = [dict(one) for one in document.get("parts", ())]
+        said = [one for one in parts if "text" in one]
+        for one, text in zip(
+            said, await self.lines([one["text"] for one in said], entry), strict=True
+        ):
+            one["text"] = text
+        masked: Mapping[str, Any] = await self.value({**document, "parts": parts}, entry)
+        return Message(id_, masked)
 
     async def value(self, value: Any, entry: AuditEntry) -> Any:
-        """Return the same JSON value with every text in it redacted."""
-        if isinstance(value, str):
-            return await self.text(value, entry)
-        if isinstance(value, Mapping):
-            return await self._object(value, entry)
-        if isinstance(value, list):
-            return [await self.value(one, entry) for one in value]
-        return value
+        """Return the same JSON value with every text and every name in it redacted."""
+        masked = await self.parts(list(_written(value)), entry)
+        return _read(value, iter(masked))
 
-    async def _object(self, value: Mapping[str, Any], entry: AuditEntry) -> dict[str, Any]:
-        return {name: await self.value(one, entry) for name, one in value.items()}
+
+def _lines(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield from (line, "\n")
+
+
+def _written(value: Any) -> Iterator[str]:
+    """The texts of a JSON value as a reader meets them: a name right before what it names."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from (name, ": ")
+            yield from _written(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _written(one)
+    else:
+        yield from (value if isinstance(value, str) else "", "\n")
+
+
+def _read(value: Any, written: Iterator[str]) -> Any:
+    """The value that `_written` has written, from its texts."""
+    if isinstance(value, Mapping):
+        names = ((next(written), next(written), one) for one in value.values())
+        return {name: _read(one, written) for name, _, one in names}
+    if isinstance(value, list):
+        return [_read(one, written) for one in value]
+    text, _ = next(written), next(written)
+    return text if isinstance(value, str) else value
 
 
 # A time for texts of which only the words matter.

@@ -144,7 +144,10 @@ class Ingest:
         for other content, `ErasedContent` if the text was erased here, `OutsideAccessScope`,
         `QuotaExceeded`.
         """
-        submission = _in_scope(self._checked(submission), context.scope)
+        # Redacted before anything is kept of it, and before the digest is made: a digest would
+        # confirm a guessed secret.
+        submission = await self._redacted(context, self._checked(submission))
+        submission = _in_scope(submission, context.scope)
         context.entry.details |= text_details(
             submission.topic, submission.container, submission.source
         )
@@ -152,9 +155,7 @@ class Ingest:
         limit = {}
         if not confined.everything:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
-        # Redacted before the digest is made: a digest would confirm a guessed secret.
-        submission = await self._redacted(submission, context.entry)
-        key = self._stored_key(context, submission.idempotency_key)
+        key = submission.idempotency_key
         digest = submission.digest()
         if submission.chars > INLINE_CHARS_MAX:
             episode, words = await asyncio.to_thread(self._prepared, submission)
@@ -202,14 +203,6 @@ class Ingest:
         self.runtime.wake()
         return accepted
 
-    def _stored_key(self, context: Context, key: str | None) -> str | None:
-        """The idempotency key as it is stored: a limited token shares its keys with tokens of the
-        same access scope only, and learns of no others.
-        """
-        if key is None or context.scope.everything:
-            return key
-        return self.digests.exact(context.namespace, context.scope.canonical(), key)
-
     def _checked(self, submission: Submission) -> Submission:
         said = submission.utterances
         if said and submission.text:
@@ -248,28 +241,37 @@ class Ingest:
             submission.expires_at,
         )
 
-    async def _redacted(self, submission: Submission, entry: AuditEntry) -> Submission:
-        said = tuple(
-            [
-                replace(
-                    one,
-                    words=await self.redaction.text(one.words, entry),
-                    name=one.name and await self.redaction.text(one.name, entry),
-                )
-                for one in submission.utterances
-            ]
+    async def _redacted(self, context: Context, submission: Submission) -> Submission:
+        entry, said = context.entry, submission.utterances
+        topic, source = await self.redaction.labels(
+            submission.topic, submission.container, submission.source, entry
         )
-        source = submission.source
+        words = await self.redaction.lines([one.words for one in said], entry)
+        labels = [label for one in said for label in (one.role, one.name or "")]
+        roles = iter(await self.redaction.lines(labels, entry))
         return replace(
             submission,
             text=await self.redaction.text(submission.text, entry),
-            utterances=said,
-            source=replace(
-                source,
-                metadata=await self.redaction.value(source.metadata, entry),
-                description=await self.redaction.text(source.description or "", entry) or None,
+            topic=topic,
+            utterances=tuple(
+                replace(one, words=spoken, role=next(roles), name=next(roles) or None)
+                for one, spoken in zip(said, words, strict=True)
             ),
+            source=source,
+            idempotency_key=await self._stored_key(context, submission.idempotency_key),
         )
+
+    async def _stored_key(self, context: Context, key: str | None) -> str | None:
+        """The idempotency key as it is stored: a limited token shares its keys with tokens of the
+        same access scope only, and learns of no others. One that holds a secret is kept as a
+        digest.
+        """
+        if key is None:
+            return None
+        (masked,) = await self.redaction.lines([key], context.entry)
+        if context.scope.everything and masked == key:
+            return key
+        return self.digests.exact(context.namespace, context.scope.canonical(), key)
 
     def _prepared(self, submission: Submission) -> tuple[Episode, Postings]:
         return prepare_episode(self._episode(submission))

@@ -34,12 +34,21 @@ def with_turns(episode: Episode) -> Episode:
         for turn in turns
     ]
     found = suspects(said)
+    if reasons := suspicions("\n".join(_labels(episode))):
+        # They stand beside each of them, in an answer and before a model.
+        found = dict.fromkeys(range(len(turns)), tuple(f"{one}, in a label" for one in reasons))
     if found:
         turns = tuple(
             replace(turn, hidden=True, suspicions=found[number]) if number in found else turn
             for number, turn in enumerate(turns)
         )
     return replace(episode, turns=turns)
+
+
+def _labels(episode: Episode) -> list[str]:
+    source = episode.source
+    labels = [episode.topic, episode.container, source.session_id, source.agent_id, *source.tags]
+    return [label for label in labels if label]
 
 
 def passages(

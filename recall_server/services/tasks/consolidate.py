@@ -112,13 +112,14 @@ class Consolidate:
         Raises `Invalid` on unacceptable text, topic or limits, `ErasedContent` on erased text,
         `NotFound` on an unknown plan, `OutsideAccessScope`, `QuotaExceeded`.
         """
-        request = self._checked(request).limited_to(context.scope)
-        request = replace(request, text=await self.redaction.text(request.text, context.entry))
+        request = await self._redacted(self._checked(request), context.entry)
+        request = request.limited_to(context.scope)
         context.entry.details |= {"mode": request.mode} | request.source.details()
         if request.mode is not Mode.APPLY:
             context.entry.details |= text_details(request.topic, request.container, request.source)
         now = self.runtime.now()
         task_id = self.runtime.new_id("task")
+        (context_id,) = await self.redaction.lines([context_id], context.entry)
         context_id = context_id or self.runtime.new_id("ctx")
         said = message(task_id, context_id) if message else None
         task = Task(
@@ -161,6 +162,13 @@ class Consolidate:
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, source=request.source.checked())
+
+    async def _redacted(self, request: Request, entry: AuditEntry) -> Request:
+        text = await self.redaction.text(request.text, entry)
+        topic, source = await self.redaction.labels(
+            request.topic, request.container, request.source, entry
+        )
+        return replace(request, text=text, topic=topic, source=source)
 
     async def work(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Handle the job of a task: propose, then commit, show or ask.

@@ -96,9 +96,14 @@ VALUES (:namespace, :memory_id, :question_id, :choice, :decided_by, :decided_at)
 ON CONFLICT (namespace, memory_id, question_id) DO NOTHING
 
 -- query: decisions
-SELECT memory_id, question_id, choice, decided_by, decided_at FROM decisions
-WHERE namespace = :namespace AND memory_id IN (:ids...)
-ORDER BY memory_id, decided_at, question_id
+-- Of a limited token none that was about a memory beyond its access scope too.
+SELECT d.memory_id, d.question_id, d.choice, d.decided_by, d.decided_at FROM decisions d
+WHERE d.namespace = :namespace AND d.memory_id IN (:ids...)
+  AND ({{no_limit}} OR NOT EXISTS (
+    SELECT 1 FROM decisions o JOIN memories m ON m.namespace = o.namespace AND m.id = o.memory_id
+    WHERE o.namespace = :namespace AND o.question_id = d.question_id
+      AND NOT COALESCE(({{scope:m}}), FALSE)))
+ORDER BY d.memory_id, d.decided_at, d.question_id
 
 -- query: asking
 -- The paused run that asks a question; few runs wait, and their index leads to them.
