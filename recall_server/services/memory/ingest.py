@@ -149,7 +149,7 @@ class Ingest:
                     EXTRACT,
                     {"episode_id": episode.id, **limit},
                     episode.recorded_at,
-                    accessor=context.entry.began_by,
+                    context.entry.began_by,
                 )
                 name = episode.container
                 accepted = Accepted(

@@ -25,7 +25,6 @@ class Jobs(BoundTable):
         kind: str,
         payload: Mapping[str, Any],
         now: datetime,
-        *,
         accessor: str | None = None,
     ) -> None:
         """`accessor`: the token with which the job ends (`Bearer.name`)."""
