@@ -171,7 +171,7 @@ class Ingest:
                     EXTRACT,
                     {"episode_id": episode.id, **limit},
                     episode.recorded_at,
-                    accessor=context.entry.began_by,
+                    context.entry.began_by,
                 )
                 if episode.expires_at is not None:
                     await tx.jobs.add(

@@ -67,7 +67,7 @@ class Quarantine:
                     EXTRACT,
                     payload,
                     self.runtime.now(),
-                    accessor=context.entry.began_by,
+                    context.entry.began_by,
                 )
         self.runtime.wake()
 

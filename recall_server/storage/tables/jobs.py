@@ -25,9 +25,9 @@ class Jobs(BoundTable):
         kind: str,
         payload: Mapping[str, Any],
         now: datetime,
+        accessor: str | None = None,
         *,
         due_at: datetime | None = None,
-        accessor: str | None = None,
     ) -> None:
         """Queue a job, to be done now or at `due_at`. `accessor`: the token with which it ends
         (`Bearer.name`).
