@@ -328,7 +328,10 @@ async def _push_events(tx: Transaction, task_id: str, after: int) -> list[PushEv
     from recall_server.api.a2a import wire  # noqa: PLC0415
 
     events = await tx.tasks.events(task_id, after)
-    return [PushEvent(event.seq, event.final, wire.pushed(event)) for event in events]
+    # In a thread: a result may be large.
+    return await asyncio.to_thread(
+        lambda: [PushEvent(one.seq, one.final, wire.pushed(one)) for one in events]
+    )
 
 
 @asynccontextmanager

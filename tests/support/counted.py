@@ -4,35 +4,22 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from recall_server.application import Application
 from recall_server.storage.bound_connection import Autocommit
-from recall_server.storage.driver import Connection, Document, Params, Row
+from recall_server.storage.driver import Connection, Params, Row
 
 
 class Counts:
-    """Rows read, by whether the transaction writes; statements and bytes written."""
+    """Rows read and statements that read them, by whether the transaction writes."""
 
     def __init__(self) -> None:
         self.read: Counter[bool] = Counter()
+        self.fetches: Counter[bool] = Counter()
         self.most = 0
-        self.statements = 0
-        self.bytes_written = 0
-
-    def of(self, params: Params) -> None:
-        self.statements += 1
-        self.bytes_written += sum(map(_bytes, params.values()))
-
-
-def _bytes(value: Any) -> int:
-    if isinstance(value, Document):
-        return len(value.text.encode())
-    if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass"))
-    return len(value) if isinstance(value, bytes) else 0
 
 
 class _Counting:
@@ -44,26 +31,9 @@ class _Counting:
     async def fetch(self, sql: str, params: Params) -> Sequence[Row]:
         rows = await self._connection.fetch(sql, params)
         self._counts.read[self._write] += len(rows)
+        self._counts.fetches[self._write] += 1
         self._counts.most = max(self._counts.most, len(rows))
-        self._wrote(params)
         return rows
-
-    async def send(self, sql: str, params: Params) -> None:
-        self._wrote(params)
-        await self._connection.send(sql, params)
-
-    async def expect(self, sql: str, params: Params, otherwise: Exception) -> None:
-        self._wrote(params)
-        await self._connection.expect(sql, params, otherwise)
-
-    async def many(self, sql: str, rows: Sequence[Params]) -> None:
-        for row in rows:
-            self._wrote(row)
-        await self._connection.many(sql, rows)
-
-    def _wrote(self, params: Params) -> None:
-        if self._write:
-            self._counts.of(params)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -129,18 +99,21 @@ async def steps() -> AsyncIterator[Steps]:
         await asyncio.wait({watching})
 
 
-def calls(work: Callable[[], object]) -> int:
-    """How many functions of Python a piece of work calls."""
+class Calls:
+    """How many functions of Python this thread has called."""
+
     count = 0
 
-    def seen(_frame: object, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event == "call"
+    def seen(self, _frame: object, event: str, _arg: object) -> None:
+        self.count += event == "call"
 
-    before = sys.getprofile()
-    sys.setprofile(seen)
+
+@contextmanager
+def calls() -> Iterator[Calls]:
+    """Count the calls of this thread in the block."""
+    found, before = Calls(), sys.getprofile()
+    sys.setprofile(found.seen)
     try:
-        work()
+        yield found
     finally:
         sys.setprofile(before)
-    return count

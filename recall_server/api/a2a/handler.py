@@ -149,7 +149,7 @@ class A2AHandler(RequestHandler):
             return
         async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
             async for event in events:
-                yield wire.update(event, modes)
+                yield await asyncio.to_thread(wire.update, event, modes)
                 if event.status and event.status.state.idle:
                     return
 
@@ -269,7 +269,7 @@ class A2AHandler(RequestHandler):
         # Open while the task waits for an answer: it ends with the task.
         async with aclosing(self._services.tasks.watch(on_behalf, task.id, task.events)) as events:
             async for event in events:
-                yield wire.update(event)
+                yield await asyncio.to_thread(wire.update, event)
 
     async def _one_task(
         self, context: ServerCallContext, operation: Operation, task_id: str, tenant: str

@@ -9,12 +9,14 @@ person says so: both stay, and the contradiction is recorded.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 
 from recall_server.domain.attributes import (
     canonical,
     is_single_valued,
     normal_attribute,
     normal_entity,
+    normal_value,
 )
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
@@ -41,11 +43,16 @@ from recall_server.domain.similarity import Verdict, compare, same_statement
 from recall_server.domain.text.terms import terms
 from recall_server.domain.text.transcript import turn_at, turns_at
 from recall_server.storage.store import Transaction
+from recall_server.storage.tables.memories import RELATED_MAX
 
 SIMILAR_LOOKED_AT = 8
 # The same statement uses the same rare words. Terms with more postings are skipped, as each planned
 # memory asks for them.
 SIMILAR_POSTINGS = 500
+# Shorter statements say the same with the same terms only. Longer ones are compared with the last
+# that are planned.
+FUZZY_TERMS_MIN = 9
+FUZZY_MAX = 20
 
 
 @dataclass
@@ -53,17 +60,28 @@ class Beliefs:
     """The active memories as the plan so far would leave them."""
 
     tx: Transaction
-    _added: list[Memory] = field(default_factory=list)
+    _added: dict[str, Memory] = field(default_factory=dict)
+    # The same by words, and by entity with attribute or value: a long text plans thousands.
+    _by_words: dict[frozenset[str], list[Memory]] = field(default_factory=dict)
+    _by_fact: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
     _dropped: set[str] = field(default_factory=set)
     _witnesses: dict[str, list[Witness]] = field(default_factory=dict)
     _read: dict[tuple[str, str, str], list[Memory]] = field(default_factory=dict)
 
     def add(self, memory: Memory) -> None:
-        self._added.append(memory)
+        self._added[memory.id] = memory
+        self._by_words.setdefault(frozenset(terms(memory.text)), []).append(memory)
+        if fact := memory.fact:
+            entity = normal_entity(fact.entity)
+            for key in (
+                (entity, normal_attribute(fact.attribute), ""),
+                (entity, "", normal_value(fact.value)),
+            ):
+                self._by_fact.setdefault(key, []).append(memory)
 
     def drop(self, memory: Memory) -> None:
         self._dropped.add(memory.id)
-        self._added = [other for other in self._added if other.id != memory.id]
+        self._added.pop(memory.id, None)
 
     def add_witness(self, memory: Memory, witness: Witness) -> None:
         """Set the witness of a proposed memory."""
@@ -97,33 +115,24 @@ class Beliefs:
         fact = candidate.fact
         if fact is None:
             return []
-        # A stated correction may name a value that is stored under another attribute.
-        anywhere = candidate.correction and candidate.replaces is not None
-        values = [candidate.replaces] if anywhere and candidate.replaces else []
+        # Of an attribute with many values only the same one matters: another one agrees with it.
+        single = is_single_valued(fact.attribute) and not fact.negated
+        keys = [(fact.attribute, "") if single else ("", fact.value)]
+        if candidate.correction and candidate.replaces is not None:
+            # It may name a value that is stored under another attribute.
+            keys.append(("", candidate.replaces))
         stored: dict[str, Memory] = {}
-        if is_single_valued(fact.attribute) and not fact.negated:
-            found = await self._stored(fact.entity, attribute=fact.attribute)
-            stored = {memory.id: memory for memory in found}
-        else:
-            # Another value agrees with it: of many, only the same one matters.
-            values.append(fact.value)
-        for value in values:
-            found = await self._stored(fact.entity, value=value)
+        planned: dict[str, Memory] = {}
+        for attribute, value in keys:
+            found = await self._stored(fact.entity, attribute, value)
             stored |= {memory.id: memory for memory in found}
-        planned = [
-            memory
-            for memory in self._added
-            if memory.fact
-            and normal_entity(memory.fact.entity) == normal_entity(fact.entity)
-            and (
-                anywhere
-                or normal_attribute(memory.fact.attribute) == normal_attribute(fact.attribute)
-            )
-        ]
+            key = normal_entity(fact.entity), normal_attribute(attribute), normal_value(value)
+            found = self._by_fact.get(key, [])[-RELATED_MAX:]
+            planned |= {memory.id: memory for memory in found if memory.id in self._added}
         before = sorted(stored.values(), key=lambda one: (one.recorded_at, one.id))
-        return [memory for memory in [*before, *planned] if memory.id not in self._dropped]
+        return [one for one in (*before, *planned.values()) if one.id not in self._dropped]
 
-    async def _stored(self, entity: str, *, attribute: str = "", value: str = "") -> list[Memory]:
+    async def _stored(self, entity: str, attribute: str, value: str) -> list[Memory]:
         """The stored memories of an entity with this attribute, or this value; read once."""
         key = entity, attribute, value
         if key not in self._read:
@@ -147,7 +156,12 @@ class Beliefs:
             active = item_id in texts and item_id not in self._dropped
             if active and same_statement(memory.text, texts[item_id]):
                 return list(await self.tx.memories.active([item_id]))
-        return [one for one in self._added if same_statement(memory.text, one.text)][:1]
+        words = frozenset(terms(memory.text))
+        planned = self._by_words.get(words, [])[-RELATED_MAX:]
+        if len(words) >= FUZZY_TERMS_MIN:
+            planned = [*planned, *islice(reversed(self._added.values()), FUZZY_MAX)]
+        same = (one for one in planned if same_statement(memory.text, one.text))
+        return [one for one in same if one.id in self._added][:1]
 
 
 def _rarest(frequencies: Mapping[str, int], postings: int) -> list[str]:

@@ -79,6 +79,11 @@ log = structlog.get_logger()
 EXPIRES_IN_MAX_S = 366 * 86_400
 # Progress is saved at this interval: a crash repeats no more than that.
 SAVE_EVERY = timedelta(seconds=2)
+# A longer plan takes so long that others would wait for the transaction that it is applied in.
+PLANNED_INSIDE_MAX = 100
+# From then on it is made inside all the same: where others write all the time, it would never hold.
+PLANNED_AHEAD_ATTEMPTS = 5
+Seen = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -274,9 +279,14 @@ class Consolidate:
         return replace(text, vectors=dict(zip(texts, vectors, strict=True)))
 
     async def _settle(self, task: Task, text: "Text | None", job: Job, record: AuditEntry) -> Task:
-        """Make the plan and apply it in one transaction, so that it cannot be outdated."""
+        """Make the plan and apply it in one transaction, so that it cannot be outdated. A long one
+        is made before, and raises `Stale` where anything has changed since.
+        """
         record.usage = task.work.usage
         access_scope = task.request.effective_scope
+        ahead = None
+        if job.attempt <= PLANNED_AHEAD_ATTEMPTS:
+            ahead = await self._plans_ahead(job.namespace, task, text)
         async with self.store.transaction(
             job.namespace, access_scope=access_scope, entry=record
         ) as tx:
@@ -287,10 +297,13 @@ class Consolidate:
                 await tx.jobs.finish(job, now)
                 record.ids.append(task.id)
                 return cancelled
-            plan = await _plan(tx, task, text, now, self.questions_max)
+            if ahead is None:
+                plan, planned = await self._plans(tx, task, text, now)
+            else:
+                seen, (plan, planned) = ahead
+                if await _seen(tx) != seen:
+                    raise Stale
             expected = task.work.expected if not task.work.resolutions else ""
-            drafts = task.work.drafts
-            planned = await merge.plan(tx, drafts, now) if drafts else plan
             if expected and planned.digest() != expected:
                 raise PlanOutdated
             if task.request.dry_run:
@@ -305,6 +318,25 @@ class Consolidate:
             record.ids += [task.id, *plan.ids()]
             record.counts |= plan.counts() | {"questions": len(plan.questions)}
         return saved
+
+    async def _plans_ahead(
+        self, namespace: Namespace, task: Task, text: "Text | None"
+    ) -> tuple[Seen, tuple[Plan, Plan]] | None:
+        """The plans of much work, and the state that they rest on; None where there is little."""
+        work = task.work
+        if len(work.candidates) + len(work.proposals) + len(work.drafts) <= PLANNED_INSIDE_MAX:
+            return None
+        tables = self.store.autocommit(namespace, access_scope=task.request.effective_scope)
+        seen = await _seen(tables)
+        return seen, await self._plans(tables, task, text, self.runtime.now())
+
+    async def _plans(
+        self, tx: Transaction, task: Task, text: "Text | None", now: datetime
+    ) -> tuple[Plan, Plan]:
+        """The plan, and what a dry run would show of it."""
+        plan = await _plan(tx, task, text, now, self.questions_max)
+        drafts = task.work.drafts
+        return plan, await merge.plan(tx, drafts, now) if drafts else plan
 
     async def _ask(self, tx: Transaction, task: Task, plan: Plan, now: datetime) -> Task:
         waits = task.request.expires_in_s
@@ -370,6 +402,12 @@ def _items(text: Text, added: Sequence[Memory]) -> dict[str, Texts]:
     made = of_memories([(one.searchable, one.citation.span) for one in here], found, items)
     others: dict[str, Texts] = {one.id: (one.searchable,) for one in added}
     return others | items | dict(zip((one.id for one in here), made, strict=True))
+
+
+async def _seen(tx: Transaction) -> Seen:
+    """What changes with all that a plan rests on."""
+    statistics = await tx.words.statistics()
+    return statistics.version, statistics.erase_epoch
 
 
 async def _plan(
