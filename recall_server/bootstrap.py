@@ -36,8 +36,8 @@ from recall_server.services.limits.budget import Budget
 from recall_server.services.limits.model_keys import KeyedExtractor, KeyedMerger, ModelKeys
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedder
-from recall_server.services.memory.episodes import find_erased
-from recall_server.services.memory.ingest import EXPIRE_TEXT, EXTRACT, Ingest
+from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
+from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking

@@ -103,8 +103,9 @@ class Request:
     """The arguments of a task. Without a `policy` that of the namespace applies, else *ask*.
 
     `expires_in_s` is how long each round of questions may wait, in seconds; None: for ever.
-    `access_scope` limits what the task may see and change on behalf of its caller. A text goes into
-    `container`; a merge covers that container, or every one separately if none is named.
+    `occurred_at` is when the text was said, if not now, and `text_expires_at` until when it is
+    found. `access_scope` limits what the task may see and change on behalf of its caller. A text
+    goes into `container`; a merge covers that container, or every one separately if none is named.
     """
 
     mode: Mode
@@ -120,6 +121,8 @@ class Request:
     # Stored tasks have the access scope under this name.
     access_scope: Annotated[AccessScope, Field(alias="reach")] = FULL_ACCESS
     container: str = ""
+    occurred_at: datetime | None = None
+    text_expires_at: datetime | None = None
 
     def limited_to(self, access_scope: AccessScope) -> Request:
         """Return the request limited to the caller's access scope. Raises `OutsideAccessScope`."""

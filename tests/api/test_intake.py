@@ -457,3 +457,40 @@ async def test_an_erasure_of_a_subject_takes_its_name_out_of_all_that_came_with_
     assert len(lines) == 2
     assert "anna" not in str(lines).lower()
     assert [one["metadata"] for one in lines] == [{"who": ["████"], "████": 1}] * 2
+
+
+async def test_a_task_takes_what_a_store_takes_of_a_text(
+    running: Running, http: httpx2.AsyncClient
+) -> None:
+    labels: Json = {"tags": ["move"], "metadata": {"case": 7}, "trace_id": "t-1"}
+    given: Json = {"text": "Ann: I live in Rome.", "policy": "decide", "source": {"app": "crm"}}
+    at: Json = {"occurred_at": "2020-05-04", "expires_at": "2027-01-01"}
+    async with at_work(running):
+        answer = await http.post("/v1/consolidations", json=given | labels | at)
+    assert answer.json()["status"] == "completed", answer.text
+
+    (episode,) = await episodes(http)
+    (memory,) = await listed(http)
+    assert {name: episode[name] for name in labels} == labels
+    assert episode["source_app"] == "crm"
+    assert (memory["valid_from"], memory["expires_at"]) == (
+        "2020-05-04T00:00:00Z",
+        "2027-01-01T00:00:00Z",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"topic": "life", "tags": ["move"]}, "are of a text"),
+        ({"text": "Ann: I live in Rome.", "occurred_at": "2031-01-01"}, "in the future"),
+        ({"text": "Ann: I live in Rome.", "expires_at": "2020-01-01"}, "has passed"),
+    ],
+)
+async def test_a_task_refuses_what_does_not_fit_its_text(
+    http: httpx2.AsyncClient, given: Json, message: str
+) -> None:
+    answer = await http.post("/v1/consolidations", json=given)
+
+    assert answer.status_code == 400
+    assert message in answer.json()["detail"]

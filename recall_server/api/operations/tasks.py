@@ -13,6 +13,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, checked_id
+from recall_server.api.operations.intake import Origin, moment_given
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, TaskFailed
@@ -26,6 +27,9 @@ ACCEPTED = 202
 DEFAULT_TOPIC = "general"
 # Below every deadline of a call: a larger task goes on behind the reply.
 WAIT_S = 20.0
+
+
+_OF_TEXT = {"occurred_at", "expires_at", "tags", "metadata", "source", "trace_id"}
 
 
 class ConsolidateMemories(Arguments):
@@ -67,6 +71,13 @@ class Consolidation(Arguments):
     on_expiry: Annotated[Expiry, Field(strict=False)] = Expiry.KEEP_EXISTING
     session_id: str = ""
     agent_id: str = ""
+    # Of the text, as store_memory has them.
+    occurred_at: str = ""
+    expires_at: str = ""
+    tags: list[str] = Field([])
+    metadata: dict[str, Any] = Field({})
+    source: Origin | None = None
+    trace_id: str = ""
 
     def request(self, client: str | None) -> Request:
         """Raises `Invalid` where the mode and the arguments do not fit."""
@@ -77,6 +88,20 @@ class Consolidation(Arguments):
         mode = self.mode or given
         if mode is not given:
             raise Invalid("mode ingest takes a text, merge a topic only, and apply a plan_id only.")
+        if mode is not Mode.INGEST and self.model_fields_set & _OF_TEXT:
+            raise Invalid(f"{', '.join(sorted(_OF_TEXT))} are of a text. Send one with them.")
+        origin = self.source or Origin()
+        source = Source(
+            self.session_id,
+            self.agent_id,
+            client,
+            tags=tuple(self.tags),
+            metadata=self.metadata,
+            app=origin.app,
+            model=origin.model,
+            description=origin.description,
+            trace_id=self.trace_id or None,
+        )
         return Request(
             mode=mode,
             topic=self.topic,
@@ -87,8 +112,10 @@ class Consolidation(Arguments):
             plan_id=checked_id(self.plan_id, "plan_id"),
             expires_in_s=self.expires_in,
             on_expiry=self.on_expiry,
-            source=Source(self.session_id, self.agent_id, client).checked(),
+            source=source.checked(),
             container=self.container,
+            occurred_at=moment_given(self.occurred_at, "occurred_at"),
+            text_expires_at=moment_given(self.expires_at, "expires_at"),
         )
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recall_server.domain.audit import AuditEntry
+from recall_server.domain.context import Runtime
 from recall_server.domain.episode import Episode, Source, Turn, turn_id
 from recall_server.domain.erasure import BLOCK, Digests
 from recall_server.domain.errors import ErasedContent, Invalid, TextTooLong
@@ -144,6 +145,7 @@ def _read(value: Any, written: Iterator[str]) -> Any:
     return text if isinstance(value, str) else value
 
 
+EXPIRE_TEXT = "expire_text"
 # A time for texts of which only the words matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -195,6 +197,15 @@ async def store_planned_episode(
     await refuse_erased(tx, digests, episode, scope)
     await tx.episodes.add_new(episode, key, episode.content_hash)
     await _hold(tx, episode)
+
+
+async def promise_expiry(
+    tx: Transaction, runtime: Runtime, episode_id: str, expires_at: datetime | None
+) -> None:
+    """Add the job that hides a text at its moment, if it has one."""
+    if expires_at is not None:
+        job_id, payload = runtime.new_id("job"), {"episode_id": episode_id}
+        await tx.jobs.add(job_id, EXPIRE_TEXT, payload, runtime.now(), due_at=expires_at)
 
 
 async def _hold(tx: Transaction, episode: Episode) -> None:

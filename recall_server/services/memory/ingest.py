@@ -38,8 +38,10 @@ from recall_server.services.limits.budget import Budget
 from recall_server.services.memory import commit, indexing, reconcile
 from recall_server.services.memory.embedding import EMBED
 from recall_server.services.memory.episodes import (
+    EXPIRE_TEXT,
     Redaction,
     prepare_episode,
+    promise_expiry,
     refuse_fragments,
     store_episode,
 )
@@ -53,7 +55,6 @@ from recall_server.storage.index.words import Postings
 from recall_server.storage.store import Store, Transaction
 
 EXTRACT = "extract"
-EXPIRE_TEXT = "expire_text"
 
 _ACCESS_SCOPE = TypeAdapter(AccessScope)
 
@@ -173,14 +174,7 @@ class Ingest:
                     episode.recorded_at,
                     context.entry.began_by,
                 )
-                if episode.expires_at is not None:
-                    await tx.jobs.add(
-                        self.runtime.new_id("job"),
-                        EXPIRE_TEXT,
-                        {"episode_id": episode.id},
-                        episode.recorded_at,
-                        due_at=episode.expires_at,
-                    )
+                await promise_expiry(tx, self.runtime, episode.id, episode.expires_at)
                 name = episode.container
                 accepted = Accepted(
                     episode.id,

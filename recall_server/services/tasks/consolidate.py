@@ -27,6 +27,7 @@ from recall_server.domain.errors import (
     Unavailable,
 )
 from recall_server.domain.memory import Memory, searchable
+from recall_server.domain.moments import ahead, not_ahead
 from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Add, Plan, Policy, Reinforce, Settling, Supersede
@@ -49,6 +50,7 @@ from recall_server.services.memory import commit, reconcile
 from recall_server.services.memory.embedding import EMBED, Texts, of_memories, of_passages
 from recall_server.services.memory.episodes import (
     Redaction,
+    promise_expiry,
     refuse_erased,
     refuse_fragments,
     store_planned_episode,
@@ -164,6 +166,11 @@ class Consolidate:
         if request.mode is not Mode.APPLY:
             topic = clean_label(request.topic, "topic", chars_max=TOPIC_CHARS_MAX)
             request = replace(request, topic=topic, container=container(request.container))
+        now = self.runtime.now()
+        if request.occurred_at is not None:
+            not_ahead(request.occurred_at, "occurred_at", now)
+        if request.text_expires_at is not None:
+            ahead(request.text_expires_at, "expires_at", now)
         if request.expires_in_s is not None and not 1 <= request.expires_in_s <= EXPIRES_IN_MAX_S:
             raise Invalid(f"expires_in must be 1 to {EXPIRES_IN_MAX_S} seconds.")
         return replace(request, source=request.source.checked())
@@ -356,6 +363,7 @@ class Consolidate:
             task = await tx.tasks.hand_over(task)
             scope = task.request.access_scope
             await store_planned_episode(tx, text.episode, self.digests, key=task.id, scope=scope)
+            await promise_expiry(tx, self.runtime, text.episode.id, text.episode.expires_at)
             episodes.add(text.episode.id)
         await commit.apply(tx, plan, now, passages=text.words if text else None)
         embedder = self.merging.embedder

@@ -42,12 +42,13 @@ async def task_text(task: Task) -> Text | None:
         id=work.episode_id,
         text=request.text,
         topic=request.topic,
-        occurred_at=work.started_at,
+        occurred_at=request.occurred_at or work.started_at,
         recorded_at=work.started_at,
         content_hash=hashlib.sha256(request.text.encode()).hexdigest(),
         job_id=task.id,
         source=request.source,
         container=request.container,
+        expires_at=request.text_expires_at,
     )
     if len(request.text) > INLINE_CHARS_MAX:
         return Text(*await asyncio.to_thread(prepare_episode, episode))

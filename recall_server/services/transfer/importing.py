@@ -29,8 +29,7 @@ from recall_server.domain.memory import FINDABLE, Status
 from recall_server.domain.namespace import Namespace
 from recall_server.services.memory import indexing
 from recall_server.services.memory.embedding import EMBED
-from recall_server.services.memory.episodes import Redaction
-from recall_server.services.memory.ingest import EXPIRE_TEXT
+from recall_server.services.memory.episodes import Redaction, promise_expiry
 from recall_server.services.transfer import intake
 from recall_server.services.transfer.export import Account
 from recall_server.storage.store import Store, Transaction
@@ -311,16 +310,10 @@ class Import:
             else:
                 keys[line.idempotency_key] = line.id
                 await tx.exports.add_episode(line, self.runtime.now())
-                await self._expire(tx, line)
+                await promise_expiry(tx, self.runtime, line.id, line.expired_at)
                 report.new["episode"] += 1
                 added.append(line.id)
         return added
-
-    async def _expire(self, tx: Transaction, line: Episode) -> None:
-        if line.expired_at is not None:
-            job_id, now = self.runtime.new_id("job"), self.runtime.now()
-            payload = {"episode_id": line.id}
-            await tx.jobs.add(job_id, EXPIRE_TEXT, payload, now, due_at=line.expired_at)
 
     async def _memories(
         self,
