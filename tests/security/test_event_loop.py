@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from recall_server.bootstrap import working
-from tests.support.hostile_inputs import INPUTS, NOT_YET, Post, tool
+from tests.support.hostile_inputs import INPUTS, Post, tool
 from tests.support.server import WITHIN_S, Running, Serve
 from tests.support.sockets import head, statuses
 from tests.support.stalls import BUSY, STEP_MAX_S, watched
@@ -68,7 +68,7 @@ class Client:
         return statuses(said)[0], said.decode()
 
 
-@pytest.mark.parametrize("name", [name for name in INPUTS if name not in NOT_YET])
+@pytest.mark.parametrize("name", INPUTS)
 async def test_what_takes_long_does_not_hold_up_the_others(serve: Serve, name: str) -> None:
     """The positive control of all is the answer that a common request gets after it."""
     asked = INPUTS[name]

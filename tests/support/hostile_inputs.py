@@ -113,5 +113,3 @@ INPUTS: dict[str, Input] = {
         works=True,
     ),
 }
-NOT_YET = frozenset({"a long text", "a text of paragraphs", "a query of months"})
-"""Those that still hold the loop for longer than a step may take."""
