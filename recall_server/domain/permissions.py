@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from recall_server.domain.episode import checked_metadata, checked_tags
 from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
+from recall_server.domain.ids import is_child
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.namespace import container as checked_container
@@ -225,6 +227,13 @@ class Signed:
     jti: str | None
 
 
+def revocation(parent: str, jti: str | None) -> str:
+    """The name under which a JWT is revoked. The id of another issuer may be anybody's words."""
+    if jti is None or is_child(jti):
+        return jti or ""
+    return hashlib.sha256(f"{parent}\0{jti}".encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Bearer:
     """A token, as what it began carries it: `name` is its accessor, with its id where it is a JWT.
@@ -240,6 +249,11 @@ class Bearer:
         """The accessor that a table may hold, and the id of a JWT."""
         accessor, _, jti = self.name.partition("/")
         return accessor, jti
+
+    @property
+    def revoked_as(self) -> str:
+        """The name under which it is revoked, where it is a JWT."""
+        return revocation(*self.parts)
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,11 @@ _FRAGMENTS = {
     "task_scope": f":any_type AND {_LABELS}",
     "counted_scope": f"({_UNCOUNTED})",
     "no_limit": f"(:any_topic AND :any_type AND {_UNCOUNTED})",
-    # Beside its namespace `n`: the token :accessor, or of it the JWT :jti, which was made at
-    # :made_at at the latest.
+    # Beside its namespace `n`: the token :accessor, or of it the JWT :jti, which is revoked under
+    # :name and was made at :made_at at the latest.
     "token": """LEFT JOIN api_tokens t ON t.namespace = n.namespace AND t.accessor = :accessor
 LEFT JOIN revoked_children c
-  ON c.namespace = n.namespace AND c.parent = :accessor AND c.jti = :jti""",
+  ON c.namespace = n.namespace AND c.parent = :accessor AND c.jti IN (:jti, :name)""",
     # Somebody has ended it; not only its time.
     "revoked": """(t.revoked_at IS NOT NULL OR c.jti IS NOT NULL
   OR t.created_at < n.tokens_not_before OR n.tokens_not_before > :made_at

@@ -426,7 +426,7 @@ async def test_a_large_container_is_emptied_whatever_its_times_say(open_app: Ope
         await drained(application)
         left = await select(application.store, _OF_BOB, BOB)
         assert [row["id"] for row in left] == [kept.episode_id]  # the positive control
-        assert await found(application, "quay", BOB) == []
+        assert not any("quay" in text for text in await found(application, "quay", BOB))
         assert len(await found(application, "owl", BOB)) == 1
         assert erased.counts["episodes"] == 6
 

@@ -396,6 +396,7 @@ JOBS = {
     "expire": "ends with its task",
     "push": "ends with its push configuration",
     "end_tasks": "goes on: it is the end",
+    "expire_text": "goes on: a text is hidden when its time is over",
     "embed": "goes on: it makes what is stored findable",
     "discard": "goes on: it removes tasks that have ended",
     "push_end": "goes on: it removes push configurations",

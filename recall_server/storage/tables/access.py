@@ -1,15 +1,20 @@
 """The tables of namespaces and tokens: hashes and accessors, never a token; and of the server."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from recall_server.domain.ids import is_child
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.model_key import RejectedKey, Role
 from recall_server.domain.namespace import Namespace
-from recall_server.domain.permissions import AccessScope, Bearer, Rights, Scope, TokenInfo
+from recall_server.domain.permissions import (
+    AccessScope,
+    Bearer,
+    Rights,
+    Scope,
+    TokenInfo,
+    revocation,
+)
 from recall_server.domain.plan import Policy
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
@@ -112,7 +117,11 @@ class Access(BoundTable):
         """Whether somebody has ended this token of the namespace; an end of its own is none."""
         accessor, jti = bearer.parts
         return await self._bound.touched(
-            "revoked_token", accessor=accessor, jti=jti, made_at=bearer.since
+            "revoked_token",
+            accessor=accessor,
+            jti=jti,
+            name=bearer.revoked_as,
+            made_at=bearer.since,
         )
 
     async def at_work(self) -> list[str]:
@@ -129,7 +138,11 @@ class Access(BoundTable):
         or the user that its issuer names. None where there is no such namespace.
         """
         rows = await self._bound.fetch(
-            "entrance", owner=owner, accessor=accessor, jti=jti or "", name=_revoked(accessor, jti)
+            "entrance",
+            owner=owner,
+            accessor=accessor,
+            jti=jti or "",
+            name=revocation(accessor, jti),
         )
         if not rows:
             return None
@@ -147,7 +160,7 @@ class Access(BoundTable):
         """False where it was revoked before. Those that have ended are forgotten."""
         await self._bound.send("forget_revoked_children", now=now)
         return await self._bound.touched(
-            "revoke_child", parent=parent, jti=_revoked(parent, jti), expires_at=until
+            "revoke_child", parent=parent, jti=revocation(parent, jti), expires_at=until
         )
 
     async def set_not_before(self, at: datetime) -> bool:
@@ -211,13 +224,6 @@ class Server(BoundTable):
             RejectedKey(Role(row["role"]), row["status"], moment(row["since"]))
             for row in await self._bound.fetch("rejected_keys")
         ]
-
-
-def _revoked(parent: str, jti: str | None) -> str:
-    """Under which name a token is revoked. That of another issuer may be anybody's words."""
-    if jti is None or is_child(jti):
-        return jti or ""
-    return hashlib.sha256(f"{parent}\0{jti}".encode()).hexdigest()
 
 
 def _first(rows: Sequence[Row]) -> TokenInfo | None:

@@ -179,7 +179,11 @@ class Audit:
             # Two statements, one round trip: only the second sees what the lock waited for.
             await self.lock()
             rows = await self._bound.fetch(
-                "locked_audit_head", accessor=accessor, jti=jti, made_at=made_at
+                "locked_audit_head",
+                accessor=accessor,
+                jti=jti,
+                name=bearer.revoked_as if bearer else "",
+                made_at=made_at,
             )
             if rows:
                 break

@@ -6,8 +6,9 @@ import pytest
 
 from recall_server.application import Application
 from recall_server.domain.namespace import Namespace
+from recall_server.domain.security.screening import Held
 from tests.support.application import Open
-from tests.support.conversation import ALICE, drained, enter
+from tests.support.conversation import ALICE, context, drained, enter
 from tests.support.erasure import select
 from tests.support.index_walk import STEPS, Walk, index, made_anew
 from tests.support.runtime import Clock
@@ -23,6 +24,7 @@ NEAR = (
     " ON d.namespace = e.namespace AND d.slot = e.document AND d.item_id = e.item_id"
     " WHERE e.namespace = 'alice' AND d.findable ORDER BY id"
 )
+SHOWN = "SELECT id FROM turns WHERE namespace = 'alice' AND state = 'open'"
 COUNTED = "SELECT type, topic, memories FROM memory_counts WHERE namespace = 'alice'"
 COUNTED_ANEW = (
     "SELECT type, topic, count(*) AS memories FROM memories"
@@ -62,9 +64,18 @@ async def test_whatever_is_done_the_index_is_the_one_that_would_be_made_anew(
 
 
 async def _travels(application: Application) -> None:
-    """What is taken in elsewhere is indexed by the same words."""
+    """What is taken in elsewhere is indexed by the same words, once what had been released here is
+    released there too.
+    """
     await enter(application, BOB)
     await taken_in(application, await exported(application), BOB)
+    shown = {row["id"] for row in await select(application.store, SHOWN)}
+    quarantine, bob = application.services.quarantine, context(application, BOB)
+    held = await quarantine.list(bob, state=Held.HELD, limit=50, offset=0)
+    for suspect in held.found:
+        if suspect.item_id in shown:
+            await quarantine.release(context(application, BOB), suspect.item_id)
+    await drained(application)
     words = "SELECT term, count(*) AS items FROM postings WHERE namespace = '{}' GROUP BY term"
 
     async def of(namespace: Namespace) -> dict[str, int]:
