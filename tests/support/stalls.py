@@ -53,7 +53,8 @@ class Watch:
         """From another thread: note where a step is that lasts longer than any before."""
         while not self._over.wait(LOOK_S):
             begun = self._begun
-            if self._spent() - begun > max(STEP_MAX_S / 2, self.longest_s):
+            # Once: behind the step there would be nothing to see any more.
+            if not self._seen and self._spent() - begun > max(STEP_MAX_S / 2, self.longest_s):
                 frame = sys._current_frames().get(self._thread)
                 stack = "".join(traceback.format_stack(frame, FRAMES))
                 if self._begun == begun:

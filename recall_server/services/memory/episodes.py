@@ -153,7 +153,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
     """Return the episode with its turns, and the postings of the passages that are not hidden."""
     prepared = with_turns(episode)
-    return prepared, postings(findable_passages(prepared))
+    return prepared, postings(findable_passages(prepared)).written()
 
 
 def refuse_fragments(words: Postings, passages_max: int) -> None:

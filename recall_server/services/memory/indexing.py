@@ -30,12 +30,16 @@ async def show_new(
 ) -> None:
     """`show` items that are being stored, given as `found`; and `others` with them."""
     made = await _postings(found)
-    await tx.words.add(made.joined(others) if others else made)
+    if others:
+        made = made.joined(others)
+        if made.documents > INLINE_MAX:
+            made = await asyncio.to_thread(made.written)
+    await tx.words.add(made)
 
 
 async def _postings(found: Mapping[str, Findable]) -> Postings:
     if len(found) > INLINE_MAX:
-        return await asyncio.to_thread(postings, found)
+        return await asyncio.to_thread(lambda: postings(found).written())
     return postings(found)
 
 

@@ -5,6 +5,8 @@ since shared ones would tell one tenant of another's words.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -67,7 +69,14 @@ class Postings:
             self.words + other.words,
         )
 
-    def entries(self) -> list[list[str | int | None]]:
+    def written(self) -> Self:
+        """The same with what `add` sends made now: of a long text that takes a while."""
+        for document in (self.entries, self.numbered, self.counts):
+            _ = document.text
+        return self
+
+    @cached_property
+    def entries(self) -> Document:
         """The id of each item, the id of its turn, and where it and its heading begin and end; null
         where it is a memory.
         """
@@ -78,10 +87,20 @@ class Postings:
                 continue
             heading = (place.heading.start, place.heading.end) if place.heading else (None, None)
             found.append([item_id, place.turn_id, place.span.start, place.span.end, *heading])
-        return found
+        return Document(found)
 
-    def frequencies(self) -> dict[str, int]:
-        return Counter(term for term, *_ in self.rows)
+    @cached_property
+    def numbered(self) -> Document:
+        """The rows with the number of each item in place of its id."""
+        place = {item_id: number for number, item_id in enumerate(self.ids)}
+        return Document(
+            [(term, place[item_id], often, length) for term, item_id, often, length in self.rows]
+        )
+
+    @cached_property
+    def counts(self) -> Document:
+        """In how many of the items each term stands."""
+        return Document(Counter(term for term, *_ in self.rows))
 
 
 def postings(found: Mapping[str, Findable]) -> Postings:
@@ -110,15 +129,11 @@ class WordIndex:
         """Make items findable by their words."""
         if not added.documents:
             return
-        place = {item_id: number for number, item_id in enumerate(added.ids)}
         count = added.documents
         await self._bound.send("count_documents", documents=count, words=added.words, slots=count)
-        await self._bound.send("add_documents", entries=Document(added.entries()), count=count)
-        rows = [
-            (term, place[item_id], often, length) for term, item_id, often, length in added.rows
-        ]
-        await self._bound.send("add_postings", rows=Document(rows), count=count)
-        await self._bound.send("count_terms", counts=Document(added.frequencies()))
+        await self._bound.send("add_documents", entries=added.entries, count=count)
+        await self._bound.send("add_postings", rows=added.numbered, count=count)
+        await self._bound.send("count_terms", counts=added.counts)
 
     async def remove(self, removed: Postings) -> None:
         """Undo `add`."""
@@ -129,9 +144,8 @@ class WordIndex:
         )
         await self._bound.send("remove_postings", rows=Document(removed.rows))
         await self._bound.send("remove_documents", ids=list(removed.ids))
-        counts = removed.frequencies()
-        await self._bound.send("uncount_terms", counts=Document(counts))
-        await self._bound.send("drop_unused_terms", terms=list(counts))
+        await self._bound.send("uncount_terms", counts=removed.counts)
+        await self._bound.send("drop_unused_terms", terms=list(removed.counts.value))
 
     async def stale(self) -> list[Namespace]:
         """The namespaces whose index was made by an older recipe."""
