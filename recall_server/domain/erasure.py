@@ -2,7 +2,6 @@
 by which digests an erased text is known again.
 """
 
-import hashlib
 import hmac
 import json
 import re
@@ -160,7 +159,7 @@ class Digests:
     def digest(self, namespace: Namespace, text: str) -> str:
         normal = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         keyed = f"{namespace}\x00{' '.join(normal.split())}"
-        return hmac.new(self.key, keyed.encode(), hashlib.sha256).hexdigest()
+        return hmac.digest(self.key, keyed.encode(), "sha256").hex()
 
     def place(self, namespace: Namespace, label: str, value: str | None) -> str:
         """The digest of a label of an erased text, such as its topic."""
@@ -183,7 +182,7 @@ class Digests:
     def exact(self, namespace: Namespace, *parts: str) -> str:
         """The digest of texts of which every character counts."""
         keyed = json.dumps([namespace, *parts])
-        return hmac.new(self.key, keyed.encode(), hashlib.sha256).hexdigest()
+        return hmac.digest(self.key, keyed.encode(), "sha256").hex()
 
     def of_text(self, namespace: Namespace, text: str, turns: Iterable[Turn]) -> list[str]:
         """The digests by which a text is refused: of all of it, and of each turn."""

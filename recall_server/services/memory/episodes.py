@@ -1,5 +1,6 @@
 """Stores episodes: refuses erased text, and indexes the turns that are not quarantined."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,6 +147,8 @@ def _read(value: Any, written: Iterator[str]) -> Any:
 
 
 EXPIRE_TEXT = "expire_text"
+# Digests of more turns take long enough for other callers to notice.
+INLINE_MAX = 50
 # A time for texts of which only the words matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -225,7 +228,11 @@ async def refuse_erased(
     assert tx.bound.namespace is not None
     if scope.types is not None:
         return  # no text has a type
-    text_digests = digests.of_text(tx.bound.namespace, episode.text, episode.turns)
+    given = (tx.bound.namespace, episode.text, episode.turns)
+    if len(episode.turns) > INLINE_MAX:
+        text_digests = await asyncio.to_thread(digests.of_text, *given)
+    else:
+        text_digests = digests.of_text(*given)
     places = digests.places(tx.bound.namespace, scope)
     await tx.erasures.refuse(text_digests, places, ErasedContent())
 
@@ -237,9 +244,14 @@ async def find_erased(
     `refuse_erased` would refuse.
     """
     assert tx.bound.namespace is not None
-    text_digests = [
-        set(digests.of_text(tx.bound.namespace, text, (*turns, *parse_turns(text, EPOCH))))
-        for text, turns in texts
-    ]
+    namespace = tx.bound.namespace
+
+    def of_texts() -> list[set[str]]:
+        return [
+            set(digests.of_text(namespace, text, (*turns, *parse_turns(text, EPOCH))))
+            for text, turns in texts
+        ]
+
+    text_digests = await asyncio.to_thread(of_texts)
     gone = await tx.erasures.erased(sorted(set().union(*text_digests)))
     return {index for index, one in enumerate(text_digests) if one & gone}
