@@ -1,7 +1,7 @@
 """`recall search`, and `recall reembed`, which creates the missing vectors."""
 
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -18,8 +18,8 @@ from recall_server.cli.shared import (
     in_application,
     print_json,
     progress,
+    reading,
 )
-from recall_server.domain.context import Context
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import MemoryType
 from recall_server.domain.namespace import Namespace
@@ -74,14 +74,9 @@ def search(  # noqa: PLR0917  # options, each by its name
             "recall search",
         )
         ns = await existing(built, name)
-        entry = built.services.audit.begin(
-            ns, operations.search.SEARCH_MEMORIES.name, PROTOCOL, None, read_only=True
-        )
-        context = Context(entry, given.narrowed(FULL_ACCESS))
-        found = await built.services.recall.search(context, given.to_query(), cite=as_json)
-        await built.services.audit.note(entry)
-        # What is shown is in the audit log before.
-        await built.services.audit.reads.flush()
+        async with reading(built, ns, operations.search.SEARCH_MEMORIES) as context:
+            asked = replace(context, scope=given.narrowed(FULL_ACCESS))
+            found = await built.services.recall.search(asked, given.to_query(), cite=as_json)
         if as_json:
             print_json(presenters.found(found, explain=True))
             return

@@ -5,8 +5,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NoReturn
@@ -134,6 +134,19 @@ def in_application(
             await act(built)
 
     run(inside())
+
+
+@asynccontextmanager
+async def reading(
+    built: Application, ns: Namespace, operation: Operation
+) -> AsyncIterator[Context]:
+    """The context of a command that reads. Its record is in the audit log when the block is left,
+    so show what was read behind it.
+    """
+    entry = built.services.audit.begin(ns, operation.name, PROTOCOL, None, read_only=True)
+    yield Context(entry)
+    await built.services.audit.note(entry)
+    await built.services.audit.reads.flush()
 
 
 def with_application(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -11,7 +11,6 @@ import typer
 from recall_server.api import operations, presenters
 from recall_server.application import Application
 from recall_server.cli.shared import (
-    PROTOCOL,
     AsJson,
     Db,
     Name,
@@ -19,10 +18,10 @@ from recall_server.cli.shared import (
     existing,
     in_application,
     print_json,
+    reading,
     unused,
     written,
 )
-from recall_server.domain.context import Context
 from recall_server.domain.timeline import Interval, Timeline, known_in, true_in
 
 LABEL_CHARS = 24
@@ -46,13 +45,8 @@ def timeline(  # noqa: PLR0917  # options, each by its name
 
     async def act(built: Application) -> None:
         ns = await existing(built, name)
-        entry = built.services.audit.begin(
-            ns, operations.memories.GET_TIMELINE.name, PROTOCOL, None, read_only=True
-        )
-        found = await built.services.recall.timeline(Context(entry), entity, attribute)
-        await built.services.audit.note(entry)
-        # What is shown is in the audit log before.
-        await built.services.audit.reads.flush()
+        async with reading(built, ns, operations.memories.GET_TIMELINE) as context:
+            found = await built.services.recall.timeline(context, entity, attribute)
         now = built.runtime.now()
         if svg is not None:
             with written(svg) as file:

@@ -32,9 +32,14 @@ def parse_moment(text: str, name: str) -> datetime:
     )
 
 
+def passed(moment: datetime | None, now: datetime) -> bool:
+    """Whether it has come; None never does."""
+    return moment is not None and moment <= now
+
+
 def ahead(moment: datetime, name: str, now: datetime) -> datetime:
     """The same moment. Raises `Invalid` where it has passed."""
-    if moment <= now:
+    if passed(moment, now):
         raise Invalid(f"{name} has passed. Send a time to come, or leave it out.")
     return moment
 

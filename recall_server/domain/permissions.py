@@ -14,6 +14,7 @@ from recall_server.domain.episode import checked_metadata, checked_tags
 from recall_server.domain.errors import InsufficientScope, Invalid, OutsideAccessScope
 from recall_server.domain.ids import is_child
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.namespace import container as checked_container
 from recall_server.domain.text.cleaning import storable
@@ -293,7 +294,7 @@ class TokenInfo:
         """Why it may not be used at `now`; None where it may."""
         if self.revoked_at is not None:
             return Refusal.REVOKED
-        if self.expired_at is not None or (self.expires_at is not None and self.expires_at <= now):
+        if self.expired_at is not None or passed(self.expires_at, now):
             return Refusal.EXPIRED
         if self.not_before is not None and self.created_at < self.not_before:
             return Refusal.TOO_OLD

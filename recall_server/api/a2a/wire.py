@@ -172,8 +172,8 @@ def request_of(message: Message) -> Request:
     metadata of the message. Raises `Invalid`.
     """
     texts, data = get_text_parts(message.parts), get_data_parts(message.parts)
-    given: dict[str, Any] = MessageToDict(message.metadata) if message.HasField("metadata") else {}
-    known = _read_of(message)
+    given = _metadata(message)
+    known = _read_of(given)
     if given.get("skill", SKILL) != SKILL:
         raise Invalid(f"There is no such skill. This agent has {SKILL}.")
     for one in data:
@@ -207,14 +207,18 @@ def said(message: Message, task_id: str, context_id: str) -> Said:
     for part in kept.parts:
         part.ClearField("metadata")
         part.ClearField("filename")
-    if read := _read_of(message):
+    if read := _read_of(_metadata(message)):
         kept.metadata.update(read)
     return Said(message.message_id, MessageToDict(kept))
 
 
-def _read_of(message: Message) -> Json:
-    """The metadata of a message that are arguments of the skill."""
-    given: Json = MessageToDict(message.metadata) if message.HasField("metadata") else {}
+def _metadata(message: Message) -> Json:
+    found: Json = MessageToDict(message.metadata) if message.HasField("metadata") else {}
+    return found
+
+
+def _read_of(given: Json) -> Json:
+    """Of the metadata of a message those that are arguments of the skill."""
     return {key: value for key, value in given.items() if key in Consolidation.model_fields}
 
 

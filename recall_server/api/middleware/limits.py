@@ -123,9 +123,13 @@ async def refused(
     refusal: Refusal, error: RecallError, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Answer a request that is refused, and say when to come again."""
+    await _answer(refusal, error, scope)(scope, receive, send)
+
+
+def _answer(refusal: Refusal, error: RecallError, scope: Scope) -> Response:
     response = refusal(scope, error)
     response.headers.update(again(error))
-    await response(scope, receive, send)
+    return response
 
 
 class AddressThrottle:
@@ -153,9 +157,7 @@ class AddressThrottle:
             # Of the connection. What a header says of it could be anything.
             await count(client[0] if client else "")
         except RateLimited as error:
-            response = self._refusal(scope, error)
-            response.headers.update(again(error))
-            return response
+            return _answer(self._refusal, error, scope)
         return None
 
 
@@ -221,9 +223,7 @@ class Streams:
             error = TooManyStreams(
                 f"A namespace may have {self._each} open streams. Close one, or poll the task."
             )
-            response = self._refusal(scope, error)
-            response.headers.update(again(error))
-            await response(scope, receive, send)
+            await refused(self._refusal, error, scope, receive, send)
             return
         async with self._watching(caller) as over:
             look = partial(self._look, caller.token, over)

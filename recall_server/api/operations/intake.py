@@ -5,7 +5,7 @@ others hand texts in. Each gives the same submission; no other place knows them.
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -45,6 +45,33 @@ class Origin(Arguments):
     description: str | None = None
 
 
+class Labelled(Protocol):
+    """Arguments that name the source of a text."""
+
+    session_id: str
+    agent_id: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    source: Origin | None
+    trace_id: str
+
+
+def source_of(given: Labelled, client: str | None) -> Source:
+    """The source of a text, as the arguments say it."""
+    origin = given.source or Origin()
+    return Source(
+        session_id=given.session_id or None,
+        agent_id=given.agent_id or None,
+        client=client,
+        tags=tuple(given.tags),
+        metadata=given.metadata,
+        app=origin.app,
+        model=origin.model,
+        description=origin.description,
+        trace_id=given.trace_id or None,
+    )
+
+
 class StoreMemory(Arguments):
     empty_is_given = frozenset({"text"})
 
@@ -81,23 +108,11 @@ class StoreMemory(Arguments):
             raise Invalid("Send one of text, messages and user_message with assistant_response.")
         if self.infer and self.type:
             raise Invalid("type is of what is kept word for word. Send infer: false with it.")
-        origin = self.source or Origin()
-        source = Source(
-            session_id=self.session_id or None,
-            agent_id=self.agent_id or None,
-            client=call.client,
-            tags=tuple(self.tags),
-            metadata=self.metadata,
-            app=origin.app,
-            model=origin.model,
-            description=origin.description,
-            trace_id=self.trace_id or None,
-        )
         return Submission(
             self.text or "",
             self.topic,
             self.idempotency_key or None,
-            source,
+            source_of(self, call.client),
             self.container,
             tuple(said or (one.utterance() for one in self.messages)),
             moment_given(self.occurred_at, "occurred_at"),

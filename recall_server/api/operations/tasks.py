@@ -13,7 +13,7 @@ from pydantic import Field
 
 from recall_server.api import presenters
 from recall_server.api.arguments import Arguments, checked_id
-from recall_server.api.operations.intake import Origin, moment_given
+from recall_server.api.operations.intake import Origin, moment_given, source_of
 from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.episode import Source
 from recall_server.domain.errors import Invalid, TaskFailed
@@ -90,18 +90,6 @@ class Consolidation(Arguments):
             raise Invalid("mode ingest takes a text, merge a topic only, and apply a plan_id only.")
         if mode is not Mode.INGEST and self.model_fields_set & _OF_TEXT:
             raise Invalid(f"{', '.join(sorted(_OF_TEXT))} are of a text. Send one with them.")
-        origin = self.source or Origin()
-        source = Source(
-            self.session_id,
-            self.agent_id,
-            client,
-            tags=tuple(self.tags),
-            metadata=self.metadata,
-            app=origin.app,
-            model=origin.model,
-            description=origin.description,
-            trace_id=self.trace_id or None,
-        )
         return Request(
             mode=mode,
             topic=self.topic,
@@ -112,7 +100,7 @@ class Consolidation(Arguments):
             plan_id=checked_id(self.plan_id, "plan_id"),
             expires_in_s=self.expires_in,
             on_expiry=self.on_expiry,
-            source=source.checked(),
+            source=source_of(self, client).checked(),
             container=self.container,
             occurred_at=moment_given(self.occurred_at, "occurred_at"),
             text_expires_at=moment_given(self.expires_at, "expires_at"),

@@ -20,6 +20,7 @@ from recall_server.domain.errors import (
     Unauthenticated,
     WouldWiden,
 )
+from recall_server.domain.moments import passed
 from recall_server.domain.namespace import Namespace, container
 from recall_server.domain.permissions import (
     Bearer,
@@ -339,7 +340,7 @@ async def stands(
     accessor, jti = bearer.parts
     async with store.transaction(None, write=False) as tx:
         found = await tx.access.entrance(namespace, accessor, jti)
-    if found is None or found.revoked or (bearer.until is not None and bearer.until <= now):
+    if found is None or found.revoked or passed(bearer.until, now):
         return False
     issuer, not_before = found.parent, found.not_before
     if (jti or issuer is None) and not_before is not None and bearer.since < not_before:

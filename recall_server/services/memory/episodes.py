@@ -17,6 +17,7 @@ from recall_server.domain.search.index_entry import findable_passages
 from recall_server.domain.task import Message
 from recall_server.domain.text.transcript import parse_turns
 from recall_server.integrations.redaction import Redactor
+from recall_server.services.memory.indexing import INLINE_MAX
 from recall_server.services.memory.passages import with_turns
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Transaction
@@ -147,8 +148,6 @@ def _read(value: Any, written: Iterator[str]) -> Any:
 
 
 EXPIRE_TEXT = "expire_text"
-# Digests of more turns take long enough for other callers to notice.
-INLINE_MAX = 50
 # A time for texts of which only the words matter.
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -156,7 +155,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 def prepare_episode(episode: Episode) -> tuple[Episode, Postings]:
     """Return the episode with its turns, and the postings of the passages that are not hidden."""
     prepared = with_turns(episode)
-    return prepared, postings(findable_passages(prepared)).written()
+    return prepared, postings(findable_passages(prepared))
 
 
 def refuse_fragments(words: Postings, passages_max: int) -> None:

@@ -9,7 +9,7 @@ from recall_server.domain.search.index_entry import Findable, findable_passages
 from recall_server.storage.index.words import Postings, postings
 from recall_server.storage.store import Store, Transaction
 
-# Reading the words of more takes long enough for other callers to notice.
+# What is done for each of more items or turns takes long enough for other callers to notice.
 INLINE_MAX = 50
 
 

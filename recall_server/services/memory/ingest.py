@@ -26,7 +26,7 @@ from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import MemoryType
-from recall_server.domain.moments import ahead, not_ahead
+from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
 from recall_server.domain.plan import Policy, Settling
@@ -268,7 +268,8 @@ class Ingest:
         return self.digests.exact(context.namespace, context.scope.canonical(), key)
 
     def _prepared(self, submission: Submission) -> tuple[Episode, Postings]:
-        return prepare_episode(self._episode(submission))
+        episode, words = prepare_episode(self._episode(submission))
+        return episode, words.written()
 
     def _episode(self, submission: Submission) -> Episode:
         now = self.runtime.now()
@@ -348,9 +349,7 @@ class Ingest:
 
     def _says_nothing(self, episode: Episode) -> bool:
         """Whether no memories are made of it: it is kept as it is, or its time is over."""
-        expires_at = episode.expires_at
-        over = expires_at is not None and expires_at <= self.runtime.now()
-        return over or episode.kept_as == TEXT_ONLY
+        return episode.kept_as == TEXT_ONLY or passed(episode.expires_at, self.runtime.now())
 
     async def expire(self, job: Job, entry: Callable[[str], AuditEntry]) -> None:
         """Neither find nor show a text whose time is over, and what was made of it and of no other

@@ -9,6 +9,7 @@ from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
 from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.moments import passed
 from recall_server.domain.plan import Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
 from recall_server.domain.search import calibration, ranking
@@ -263,8 +264,7 @@ class Recall:
             if memory is None:
                 await self._restore_passage(tx, item_id)
             else:
-                over = memory.expires_at is not None and memory.expires_at <= now
-                late = over or self._too_late(memory.retired_at)
+                late = passed(memory.expires_at, now) or self._too_late(memory.retired_at)
                 if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
                 memory, plan = await reconcile.restored(tx, memory, now)

@@ -291,9 +291,9 @@ class Consolidate:
         """
         record.usage = task.work.usage
         access_scope = task.request.effective_scope
-        ahead = None
+        before = None
         if job.attempt <= PLANNED_AHEAD_ATTEMPTS:
-            ahead = await self._plans_ahead(job.namespace, task, text)
+            before = await self._plans_ahead(job.namespace, task, text)
         async with self.store.transaction(
             job.namespace, access_scope=access_scope, entry=record
         ) as tx:
@@ -304,10 +304,10 @@ class Consolidate:
                 await tx.jobs.finish(job, now)
                 record.ids.append(task.id)
                 return cancelled
-            if ahead is None:
+            if before is None:
                 plan, planned = await self._plans(tx, task, text, now)
             else:
-                seen, (plan, planned) = ahead
+                seen, (plan, planned) = before
                 if await _seen(tx) != seen:
                     raise Stale
             expected = task.work.expected if not task.work.resolutions else ""
