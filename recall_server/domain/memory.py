@@ -9,10 +9,55 @@ from recall_server.domain.episode import Citation, Source
 
 
 class MemoryType(StrEnum):
+    """What a memory is. The first four are those that extraction tells apart; the others are for
+    what a client keeps as it is, or brings along. `TYPE_ALIASES` names what is taken for one.
+    """
+
     PREFERENCE = "preference"
     FACT = "fact"
     DECISION = "decision"
     PROCEDURE = "procedure"
+    EPISODIC = "episodic"
+    RELATIONSHIP = "relationship"
+    PROFILE = "profile"
+    CORE = "core"
+    SUMMARY = "summary"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "MemoryType | None":
+        return TYPE_ALIASES.get(value) if isinstance(value, str) else None
+
+
+EXTRACTED_TYPES = (
+    MemoryType.PREFERENCE,
+    MemoryType.FACT,
+    MemoryType.DECISION,
+    MemoryType.PROCEDURE,
+)
+TYPE_ALIASES = {
+    "semantic": MemoryType.FACT,
+    "procedural": MemoryType.PROCEDURE,
+    "task": MemoryType.PROCEDURE,
+    "constraint": MemoryType.PROCEDURE,
+    "goal": MemoryType.DECISION,
+    "identity": MemoryType.PROFILE,
+}
+"""The words of other memory systems for these types."""
+
+
+class Layer(StrEnum):
+    """What a memory is made of: of one event, of statements, or of several memories. A passage is
+    episodic.
+    """
+
+    EPISODIC = "episodic"
+    SEMANTIC = "semantic"
+    SCHEMA = "schema"
+
+
+def layer_of(type_: MemoryType) -> Layer:
+    """Return the layer of a memory of which only the type is known."""
+    return Layer.EPISODIC if type_ is MemoryType.EPISODIC else Layer.SEMANTIC
 
 
 class Status(StrEnum):
@@ -67,6 +112,7 @@ class Memory:
     extractor: str = ""
     container: str = ""
     expires_at: datetime | None = None
+    layer: Layer = Layer.SEMANTIC
 
     @property
     def searchable(self) -> str:

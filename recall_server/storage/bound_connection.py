@@ -37,10 +37,15 @@ def _said_at(moment: str) -> str:
 _FILTERED = """(:any_tags OR @tags HAS ALL (:tags...))
   AND (:any_metadata OR @metadata HOLDS (:metadata))"""
 # Of these limits the kept counts know nothing.
-_UNCOUNTED = ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time"
-_UNTYPED = f":any_type AND {_LABELS} AND {_FILTERED}"
+_UNCOUNTED = (
+    ":any_agent AND :any_container AND :any_tags AND :any_metadata AND :any_time AND :any_layer"
+)
+# A text, like each of its turns, is of the layer of what was said.
+_UNTYPED = f""":any_type AND (:any_layer OR 'episodic' IN (:layers...))
+  AND {_LABELS} AND {_FILTERED}"""
+_LAYERED = "(:any_layer OR @layer IN (:layers...))"
 _FRAGMENTS = {
-    "scope": f"{_TYPED} AND {_LABELS} AND {_FILTERED} AND {_said_at('@said_at')}",
+    "scope": f"{_TYPED} AND {_LAYERED} AND {_LABELS} AND {_FILTERED} AND {_said_at('@said_at')}",
     # Of a text as a whole, and of one of its turns, which is `t`.
     "untyped_scope": f"{_UNTYPED} AND {_said_at('@occurred_at')}",
     "turn_scope": f"{_UNTYPED} AND {_said_at('COALESCE(t.said_at, @occurred_at)')}",
@@ -256,6 +261,8 @@ def _scope_params(access_scope: AccessScope) -> dict[str, Any]:
         "any_time": access_scope.said_after is None and access_scope.said_before is None,
         "said_after": access_scope.said_after or EARLIEST,
         "said_before": access_scope.said_before or LATEST,
+        "any_layer": access_scope.layers is None,
+        "layers": sorted(access_scope.layers or ()),
     }
 
 

@@ -75,7 +75,7 @@ SEARCH_MEMORIES = Operation(
         "Find what is remembered about a question, best first: memories and passages. With "
         "'weak_evidence' the answer is likely missing; 'degraded' says why.",
         SearchMemories,
-        unlisted=frozenset({"metadata", "type"}),
+        unlisted=frozenset({"metadata", "type", "layer"}),
         idempotent=True,
     ),
     cli="recall search",

@@ -21,7 +21,7 @@ from recall_server.domain.attributes import (
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import Memory, Status
+from recall_server.domain.memory import Memory, Status, layer_of
 from recall_server.domain.plan import (
     EXPIRY,
     PERSON,
@@ -466,6 +466,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         extractor=extractor,
         container=episode.container,
         expires_at=episode.expires_at,
+        layer=layer_of(candidate.type),
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
-from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.memory import EXTRACTED_TYPES, Memory, MemoryType, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
@@ -68,7 +68,9 @@ class History:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a namespace."""
+    """The counts of a namespace: of the types that extraction tells apart, and of others that it
+    has.
+    """
 
     by_type: Mapping[MemoryType, int]
     backlog: Backlog
@@ -215,7 +217,7 @@ class Recall:
         async with self.store.view(context) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
-        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.count(jobs))
+        counts = Counts({**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}, Backlog.count(jobs))
         context.entry.counts["memories"] = counts.total
         return counts
 

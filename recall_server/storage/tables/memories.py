@@ -7,7 +7,7 @@ from datetime import datetime
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
-from recall_server.domain.memory import FINDABLE, Memory, MemoryType, Status
+from recall_server.domain.memory import FINDABLE, Layer, Memory, MemoryType, Status
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
@@ -59,6 +59,7 @@ class Memories(BoundTable):
             tags=Document(list(memory.source.tags)) if memory.source.tags else None,
             metadata=Document(memory.source.metadata) if memory.source.metadata else None,
             expires_at=memory.expires_at,
+            layer=memory.layer,
         )
         await self.cite(memory.id, memory.citation)
 
@@ -358,4 +359,5 @@ def _memory(row: Row) -> Memory:
         extractor=row["extractor"],
         container=row["container"],
         expires_at=moment_or_none(row["expires_at"]),
+        layer=Layer(row["layer"]),
     )

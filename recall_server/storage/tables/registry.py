@@ -112,7 +112,8 @@ OURS = frozenset(
     _words(
         "namespace id run_id item_id episode_id memory_id question_id record_id erasure_id turn_id"
         " job_id request_id superseded_by parent jti accessor requested_by decided_by claimed_by"
-        " kind type status state choice reasons conflict_policy kept_as model code error_code door"
+        " kind type layer status state choice reasons conflict_policy kept_as model code error_code"
+        " door"
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
         " vector ids counts content_hash request_digest"
@@ -204,7 +205,7 @@ TABLES = (
             "text type topic entity attribute value negated:bool status said_at:time"
             " valid_from:time valid_until:time recorded_at:time retired_at:time superseded_by"
             " importance confidence reinforcements access_count last_accessed_at:time session_id"
-            " agent_id extractor container tags:document metadata:document expires_at:time"
+            " agent_id extractor container tags:document metadata:document expires_at:time layer"
         ),
         derived=("entity_key", "attribute_key", "value_key"),
         inner=("erase_epoch",),
