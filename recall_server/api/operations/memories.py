@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from recall_server.api import presenters
-from recall_server.api.arguments import Arguments
+from recall_server.api.arguments import INT64_MAX, Arguments
 from recall_server.api.operations.erasure import ERASE_MEMORY
 from recall_server.api.operations.intake import (
     AddMemory,
@@ -18,7 +18,7 @@ from recall_server.api.operations.intake import (
     StoreMemory,
     moment_given,
 )
-from recall_server.api.operations.operation import INT64_MAX, Call, Http, Json, Mcp, Operation
+from recall_server.api.operations.operation import Call, Http, Json, Mcp, Operation
 from recall_server.domain.context import Context
 from recall_server.domain.errors import MemoryNotFound
 from recall_server.domain.memory import Layer, Memory, MemoryType
