@@ -214,7 +214,7 @@ async def open_application(
                 PURGE: purge.work,
             },
             runtime,
-            lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
+            audit.begin_job,
             supervisor,
             poll_s=settings.worker_poll_s,
             lanes=(

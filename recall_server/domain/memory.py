@@ -1,6 +1,7 @@
 """Memories: extracted statements and their facts."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -61,10 +62,44 @@ def layer_of(type_: MemoryType) -> Layer:
 
 
 class Status(StrEnum):
+    """The states of a memory. Of an erased one no row is left that could say so."""
+
     ACTIVE = "active"
+    DISPUTED = "disputed"
     SUPERSEDED = "superseded"
+    DEPRECATED = "deprecated"
+    CONSOLIDATED = "consolidated"
     EXPIRED = "expired"
+    QUARANTINED = "quarantined"
     FORGOTTEN = "forgotten"
+    ERASED = "erased"
+
+
+_ENDS = {
+    *(Status.SUPERSEDED, Status.DEPRECATED, Status.CONSOLIDATED, Status.EXPIRED),
+    *(Status.QUARANTINED, Status.FORGOTTEN, Status.ERASED),
+}
+TRANSITIONS: Mapping[Status, frozenset[Status]] = {
+    Status.ACTIVE: frozenset({Status.DISPUTED, *_ENDS}),
+    Status.DISPUTED: frozenset({Status.ACTIVE, *_ENDS}),
+    Status.SUPERSEDED: frozenset(
+        {Status.ACTIVE, Status.DISPUTED, *_ENDS - {Status.SUPERSEDED, Status.CONSOLIDATED}}
+    ),
+    Status.DEPRECATED: frozenset({Status.ACTIVE, *_ENDS - {Status.DEPRECATED}}),
+    Status.CONSOLIDATED: frozenset({Status.ACTIVE, *_ENDS - {Status.CONSOLIDATED}}),
+    Status.EXPIRED: frozenset({Status.ERASED}),
+    Status.QUARANTINED: frozenset({Status.ACTIVE, *_ENDS - {Status.QUARANTINED}}),
+    Status.FORGOTTEN: frozenset(
+        {Status.ACTIVE, Status.DISPUTED, *_ENDS - {Status.FORGOTTEN, Status.EXPIRED}}
+    ),
+    Status.ERASED: frozenset(),
+}
+"""The states that each state may become; no other transition is made."""
+
+
+def before(status: Status) -> list[Status]:
+    """The states that may become this one."""
+    return [one for one, after in TRANSITIONS.items() if status in after]
 
 
 FINDABLE = frozenset({Status.ACTIVE, Status.SUPERSEDED})

@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import utc_now
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import EARLIEST, FULL_ACCESS, LATEST, AccessScope
@@ -187,6 +188,17 @@ def _spelled(sql: str, engine: Engine) -> str:
 ANY = 2**62
 
 
+class Noted(NamedTuple):
+    """What an event tells besides its item and its kind. `dropped`: rows of position, episode,
+    start and end.
+    """
+
+    at: datetime
+    episode_id: str | None
+    reason: str
+    dropped: Sequence[tuple[int, str, int, int]] | None
+
+
 @dataclass(frozen=True)
 class BoundConnection:
     """One open transaction. Fills in `:namespace`, the caller's access scope and `:as_of`, so that
@@ -201,6 +213,21 @@ class BoundConnection:
     quota_bytes_max: int = ANY
     # Fills in `:as_of`, the moment whose truth is read.
     now: Callable[[], datetime] = utc_now
+    # The events of this transaction, by item and kind.
+    noted: dict[tuple[str, EventKind], Noted] = field(default_factory=dict)
+
+    def note(
+        self,
+        item_id: str,
+        kind: EventKind,
+        at: datetime,
+        *,
+        episode_id: str | None = None,
+        reason: str = "",
+        dropped: Sequence[tuple[int, str, int, int]] | None = None,
+    ) -> None:
+        """Have an event written with this transaction: once, however often it is noted."""
+        self.noted[item_id, kind] = Noted(at, episode_id, reason, dropped)
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

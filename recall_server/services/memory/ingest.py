@@ -163,6 +163,7 @@ class Ingest:
         else:
             episode, words = self._prepared(submission)
         refuse_fragments(words, self.text_passages_max)
+        context.entry.part_of = episode.job_id
         async with self.store.change(context) as tx:
             if await store_episode(
                 tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope

@@ -181,6 +181,10 @@ SIDES_MAX = 10
 SURE = 0.2
 # `decided_by` of a decision to keep both because the later claim is trusted less.
 TRUST = "trust"
+# Rules that events of memories name; where a question was answered, the choice is the rule.
+LATER = "later"
+LATE_REPORT = "late_report"
+RESTATED = "restated"
 
 
 async def plan(
@@ -274,11 +278,11 @@ async def _settle(candidate: Candidate, memory: Memory, draft: _Draft) -> list[C
             superseded = [one for one in weaker if one.said_at <= memory.said_at]
             return [
                 *beliefs.reinforce(other, memory),
-                *_supersede(superseded, other, memory, beliefs),
+                *_supersede(superseded, other, memory, beliefs, LATER),
             ]
     if not clashing:
         # Stated again on better evidence: the better words replace the stored ones.
-        return _replace([one for one in same if _lasts(memory, one)], memory, beliefs)
+        return _replace([one for one in same if _lasts(memory, one)], memory, beliefs, RESTATED)
     if decide:
         return _decide(memory, same, clashing, draft)
     return _resolve(memory, clashing, draft)
@@ -301,14 +305,15 @@ def _decide(
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
         # A late report is history already: the oldest of the later claims ended it.
-        return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
+        by = min(ending, key=lambda other: other.said_at)
+        return [Add(_outdated(memory, by), rule=LATE_REPORT)]
     superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in superseded]
     if staying:
         both = Resolution(_question_id(memory, staying), Choice.KEEP_BOTH, TRUST, draft.now)
         draft.decisions.append(Decision(both, (memory.id, *(other.id for other in staying))))
     outlived = [one for one in same if _lasts(memory, one)]
-    return _replace([*superseded, *outlived], memory, beliefs)
+    return _replace([*superseded, *outlived], memory, beliefs, LATER)
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -351,12 +356,12 @@ def _chosen(
     """Return the changes, and the ids of memories that only the choice created."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
-            return [Add(_outdated(memory, clashing[0]))], ()
+            return [Add(_outdated(memory, clashing[0]), rule=resolution.choice)], ()
         case Choice.KEEP_NEW:
-            return _replace(clashing, memory, beliefs), ()
+            return _replace(clashing, memory, beliefs, resolution.choice), ()
         case Choice.KEEP_BOTH:
             beliefs.add(memory)
-            return [Add(memory)], ()
+            return [Add(memory, rule=resolution.choice)], ()
         case Choice.MERGE:
             assert resolution.text is not None
             merged = replace(
@@ -368,22 +373,30 @@ def _chosen(
             )
             also = tuple(other.citation for other in clashing)
             beliefs.inherit_witnesses(merged, [memory, *clashing])
-            changes = _replace(clashing, merged, beliefs, also=also)
-            return [*changes, Add(_outdated(memory, merged))], (merged.id,)
+            changes = _replace(clashing, merged, beliefs, resolution.choice, also=also)
+            outdated = Add(_outdated(memory, merged), rule=resolution.choice)
+            return [*changes, outdated], (merged.id,)
 
 
 def _replace(
-    old: list[Memory], new: Memory, beliefs: Beliefs, *, also: tuple[Citation, ...] = ()
+    old: list[Memory],
+    new: Memory,
+    beliefs: Beliefs,
+    rule: str,
+    *,
+    also: tuple[Citation, ...] = (),
 ) -> list[Change]:
     beliefs.add(new)
-    return [Add(new, also), *_supersede(old, new, new, beliefs)]
+    return [Add(new, also, rule if old else ""), *_supersede(old, new, new, beliefs, rule)]
 
 
-def _supersede(old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs) -> list[Change]:
+def _supersede(
+    old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs, rule: str
+) -> list[Change]:
     """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
         beliefs.drop(other)
-    return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
+    return [Supersede(other.id, by.id, _end_of(other, said), rule) for other in old]
 
 
 def _recommendation(memory: Memory, clashing: list[Memory], above: int) -> tuple[str, Choice]:

@@ -270,12 +270,12 @@ class Recall:
                 if late or memory.status is not Status.FORGOTTEN:
                     raise NotRestorable
                 memory, plan = await reconcile.restored(tx, memory, now)
-                await tx.memories.restore(memory)
+                await tx.memories.restore(memory, now)
                 await commit.apply(tx, plan, now)
                 await indexing.show(tx, [item_id])
             words = [] if memory is None else await tx.memories.citations([item_id])
             texts = {one.episode_id for one in words} or {episode_of(item_id)}
-            await indexing.reread(tx, texts, partial(tx.episodes.remember, item_id))
+            await indexing.reread(tx, texts, partial(tx.episodes.remember, item_id, now))
             await self._embed_again(tx, texts)
             context.entry.ids.append(item_id)
             context.entry.counts["restored"] = 1

@@ -151,11 +151,11 @@ class Import:
         reported and left too. Raises `ExportDamaged` or `ExportUnsupported`, naming the line, or
         `LimitReached`: what was taken in before stays, and is known the next time.
         """
-        report, taken_ids = Report(), set[str]()
+        report, taken_ids, first = Report(), set[str](), entry()
         lines = self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
-        async with self.store.transaction(namespace, entry=entry()) as tx:
+        async with self.store.transaction(namespace, entry=first) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             if not await tx.exports.exists():
@@ -163,7 +163,9 @@ class Import:
                 # That of one which is there is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
-            await self._write(namespace, batch, report, taken_ids, entry)
+            line = entry()
+            line.part_of = first.id
+            await self._write(namespace, batch, report, taken_ids, line)
             on_progress(batch[-1].number)
         await self._promise_vectors(namespace)
         self.runtime.wake()
@@ -224,10 +226,10 @@ class Import:
         batch: Sequence[Numbered],
         report: Report,
         taken_ids: set[str],
-        entry: Callable[[], AuditEntry],
+        line: AuditEntry,
     ) -> None:
         """`taken_ids`: the episodes of the file whose ids other episodes have here."""
-        line, before = entry(), report.new.total()
+        before = report.new.total()
         batch = await self._prepared(batch, report, line)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
@@ -345,7 +347,7 @@ class Import:
                 report.unfit += 1
                 report.leave_out(one, "the words that it rests on are in quarantine")
             else:
-                await tx.exports.add_memory(line)
+                await tx.exports.add_memory(line, self.runtime.now())
                 report.new["memory"] += 1
                 added.append(line.id)
         return added

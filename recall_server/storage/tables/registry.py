@@ -116,7 +116,7 @@ OURS = frozenset(
         " door"
         " operation outcome scopes types token_hash secret secret_hash receipt claims left_behind"
         " sealed salt digest prev mac detail_digest topic_digest container_digest agent_digest"
-        " vector ids counts content_hash request_digest"
+        " vector ids counts content_hash request_digest change_id reason dropped"
     )
 )
 
@@ -174,6 +174,20 @@ TABLES = (
         inner=_words(
             "kind payload state attempt failures due_at created_at finished_at error_code holder"
             " accessor"
+        ),
+    ),
+    Table(
+        "memory_events",
+        key=("seq",),
+        goes_with=(
+            (Part.MEMORY, "item_id"),
+            (Part.PASSAGE, "item_id"),
+            (Part.EPISODE, "episode_id"),
+        ),
+        not_exported="an import begins with what it takes in",
+        inner=_words(
+            "change_id at kind reason operation accessor item_id episode_id status superseded_by"
+            " valid_until retired_at expires_at confidence reinforcements citations dropped"
         ),
     ),
     Table(
@@ -353,7 +367,7 @@ TABLES = (
         not_exported="the policy is in the manifest, the counts are made again",
         inner=_words(
             "created_at documents words index_version conflict_policy tokens_not_before"
-            " erase_epoch words_stale last_slot stored_bytes held_at held_because"
+            " erase_epoch words_stale last_slot last_event stored_bytes held_at held_because"
         ),
     ),
     Table(
