@@ -39,6 +39,7 @@ from recall_server.services.memory.embedding import EMBED, Embedding, ItemEmbedd
 from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.memory.undo import Changes
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
@@ -245,6 +246,7 @@ async def open_application(
                     ending.end,
                 ),
                 audit=audit,
+                changes=Changes(store, runtime, embeds=vectors is not None),
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,

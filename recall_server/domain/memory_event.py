@@ -1,5 +1,8 @@
-"""Events: each change of a memory or a passage, by whom and why, and the state that it left."""
+"""Events: each change of a memory or a passage, by whom and why, and the state that it left; and
+what an undo of a change means.
+"""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +29,8 @@ class EventKind(StrEnum):
     REJECTED = "rejected"
     UNCITED = "uncited"
     """Words that it rested on were taken back."""
+    UNDONE = "undone"
+    """A change was taken back: `reason` names it."""
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,87 @@ class MemoryEvent:
     episode_id: str | None = None
     state: MemoryState | None = None
     dropped: tuple[tuple[int, Citation], ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one job, task, import or call did, in numbers; `undone` says that it was taken back."""
+
+    id: str
+    at: datetime
+    operation: str
+    accessor: str | None
+    counts: Mapping[EventKind, int]
+    undone: bool = False
+
+
+class Histories:
+    """All events of some items, and what they say of changes that were taken back."""
+
+    def __init__(self, events: Iterable[MemoryEvent]) -> None:
+        self._of_item: dict[str, list[MemoryEvent]] = {}
+        undoing: dict[tuple[str, str], int] = {}
+        for one in sorted(events, key=lambda one: one.seq):
+            self._of_item.setdefault(one.item_id, []).append(one)
+            if one.kind is EventKind.UNDONE:
+                undoing[one.change_id, one.reason] = one.seq
+        self.taken_back: set[str] = set()
+        """The changes that were undone, and whose undo was not undone in its turn."""
+        for undo, change in sorted(undoing, key=undoing.__getitem__, reverse=True):
+            if undo not in self.taken_back:
+                self.taken_back.add(change)
+
+    def of_change(self, item_id: str, change_id: str) -> list[MemoryEvent]:
+        """The events of an item in a change."""
+        return [one for one in self._of_item.get(item_id, ()) if one.change_id == change_id]
+
+    def before(self, item_id: str, change_id: str) -> MemoryEvent | None:
+        """The last event of an item before those of a change."""
+        found = None
+        for one in self._of_item.get(item_id, ()):
+            if one.change_id == change_id:
+                return found
+            found = one
+        return None
+
+    def later(self, item_id: str, change_id: str) -> list[MemoryEvent]:
+        """The events of an item behind those of a change that still stand: neither undone, nor the
+        undo of one that is.
+        """
+        last = self.of_change(item_id, change_id)[-1].seq
+        return [
+            one
+            for one in self._of_item[item_id]
+            if one.seq > last
+            and one.change_id not in self.taken_back
+            and not (one.kind is EventKind.UNDONE and one.reason in self.taken_back)
+        ]
+
+    def cited(self, memory_id: str, position: int) -> MemoryEvent | None:
+        """The event that still stands and gave a memory its citation at this position."""
+        for one in self._of_item.get(memory_id, ()):
+            if one.state is not None and one.state.citations > position:
+                return None if one.change_id in self.taken_back else one
+        return None
+
+    def hidden(self, item_id: str, change_id: str) -> tuple[bool, bool]:
+        """Whether the words of an item were forgotten before a change, and after it. Before it is
+        stored, a text is.
+        """
+        events = self._of_item.get(item_id, [])
+        first = events[0] if events else None
+        hidden = first is not None and first.kind in _ADDS and first.state is None
+        before: dict[str, bool] = {}
+        after = False
+        for one in events:
+            before.setdefault(one.change_id, hidden)
+            if one.kind in (EventKind.FORGOTTEN, EventKind.RESTORED, *_ADDS):
+                hidden = one.kind is EventKind.FORGOTTEN
+            elif one.kind is EventKind.UNDONE:
+                hidden = before.get(one.reason, hidden)
+            if one.change_id == change_id:
+                after = hidden
+        return before.get(change_id, False), after
+
+
+_ADDS = (EventKind.ADDED, EventKind.IMPORTED)

@@ -189,13 +189,12 @@ ANY = 2**62
 
 
 class Noted(NamedTuple):
-    """What an event tells besides its item and its kind. `dropped`: rows of position, episode,
+    """What an event tells besides its item, kind and reason. `dropped`: rows of position, episode,
     start and end.
     """
 
     at: datetime
     episode_id: str | None
-    reason: str
     dropped: Sequence[tuple[int, str, int, int]] | None
 
 
@@ -213,8 +212,8 @@ class BoundConnection:
     quota_bytes_max: int = ANY
     # Fills in `:as_of`, the moment whose truth is read.
     now: Callable[[], datetime] = utc_now
-    # The events of this transaction, by item and kind.
-    noted: dict[tuple[str, EventKind], Noted] = field(default_factory=dict)
+    # The events of this transaction, by item, kind and reason.
+    noted: dict[tuple[str, EventKind, str], Noted] = field(default_factory=dict)
 
     def note(
         self,
@@ -227,7 +226,7 @@ class BoundConnection:
         dropped: Sequence[tuple[int, str, int, int]] | None = None,
     ) -> None:
         """Have an event written with this transaction: once, however often it is noted."""
-        self.noted[item_id, kind] = Noted(at, episode_id, reason, dropped)
+        self.noted[item_id, kind, reason] = Noted(at, episode_id, dropped)
 
     async def fetch(self, query: str, **params: Any) -> Sequence[Row]:
         return await self.connection.fetch(

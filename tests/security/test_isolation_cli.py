@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "quarantine release": ("suspect",),
     "quarantine reject": ("suspect to reject",),
     "restore": ("forgotten",),
+    "undo": ("change", "--dry-run", "--with-dependents"),
     "erase": ("--memory", "memory", "--yes"),
     "purge-source": ("--episode", "episode", "--yes"),
     "conflicts list": None,
@@ -45,6 +46,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "hold set": None,
     "search": None,
     "timeline": None,
+    "changes": None,
     "export": None,
 }
 
@@ -100,6 +102,7 @@ def _furnish(database: Database) -> dict[str, str]:
         jam = next(one for one in kept if "jam" in one.text)
         other = next(one for one in kept if "teal" in one.text)
         await services.recall.forget(Context(line(built)), jam.id)
+        changed = await services.changes.page(Context(line(built)), None)
         held = await services.quarantine.list(
             Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
@@ -109,6 +112,7 @@ def _furnish(database: Database) -> dict[str, str]:
             "suspect to reject": held.found[1].item_id,
             "forgotten": jam.id,
             "memory": other.id,
+            "change": changed.changes[0].id,
             "episode": other.citation.episode_id,
         }
 

@@ -242,6 +242,17 @@ async def restored(tx: Transaction, forgotten: Memory, now: datetime) -> tuple[M
     return again, Plan(others, (), tuple(draft.decisions))
 
 
+async def rivals(tx: Transaction, memory: Memory) -> list[Memory]:
+    """Return the active memories that contradict an active one."""
+    if memory.fact is None:
+        return []
+    candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+    related = await Beliefs(tx).related(candidate)
+    return [
+        one for one in related if one.id != memory.id and compare(candidate, one) is Verdict.CLASHES
+    ]
+
+
 @dataclass
 class _Draft:
     """The plan so far."""

@@ -33,6 +33,25 @@ UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = 
 WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
 RETURNING id
 
+-- query: undo_memory
+-- To a state that it had before, whatever it is in now.
+UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
+  valid_until = :valid_until, expires_at = :expires_at, confidence = :confidence,
+  reinforcements = :reinforcements
+WHERE namespace = :namespace AND id = :id
+
+-- query: undo_added_memory
+UPDATE memories SET status = 'forgotten', retired_at = :now
+WHERE namespace = :namespace AND id = :id
+
+-- query: undo_citations
+DELETE FROM citations
+WHERE namespace = :namespace AND memory_id = :id AND position >= :kept
+
+-- query: undo_dropped_citation
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+VALUES (:namespace, :id, :position, :episode_id, :span_start, :span_end)
+
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + :more,
   expires_at = CASE WHEN :forever THEN NULL WHEN expires_at < :upto THEN :upto

@@ -41,6 +41,10 @@ SELECT * FROM memory_events WHERE namespace = :namespace AND item_id IN (:ids...
 -- query: events_of_change
 SELECT * FROM memory_events WHERE namespace = :namespace AND change_id = :change_id ORDER BY seq
 
+-- query: page_of_events
+SELECT * FROM memory_events WHERE namespace = :namespace AND seq < :before
+ORDER BY seq DESC LIMIT :limit
+
 -- query: unlink_events
 UPDATE memory_events SET superseded_by = NULL
 WHERE namespace = :namespace AND superseded_by IN (:ids...)

@@ -141,6 +141,15 @@ class Episodes(BoundTable):
 
     async def forget(self, item_id: str, words: Collection[Citation], now: datetime) -> None:
         """Neither find nor show these words, until the item is restored."""
+        await self.hide_words(item_id, words, now)
+        episode_id = episode_of(item_id)
+        # Of a memory its own table tells.
+        if any(one.episode_id == episode_id for one in words):
+            kind = EventKind.EXPIRED if item_id == episode_id else EventKind.FORGOTTEN
+            self._bound.note(item_id, kind, now, episode_id=episode_id)
+
+    async def hide_words(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
+        """`forget` as a part of another change, which tells of it."""
         await self._bound.many(
             "forget_words",
             [
@@ -154,18 +163,21 @@ class Episodes(BoundTable):
                 for one in words
             ],
         )
-        episode_id = episode_of(item_id)
-        # Of a memory its own table tells.
-        if any(one.episode_id == episode_id for one in words):
-            kind = EventKind.EXPIRED if item_id == episode_id else EventKind.FORGOTTEN
-            self._bound.note(item_id, kind, now, episode_id=episode_id)
 
     async def remember(self, item_id: str, now: datetime) -> None:
         """Undo `forget`."""
-        await self._bound.send("remember_words", item_id=item_id)
+        await self.show_words(item_id)
         episode_id = episode_of(item_id)
         if item_id != episode_id:
             self._bound.note(item_id, EventKind.RESTORED, now, episode_id=episode_id)
+
+    async def show_words(self, item_id: str) -> None:
+        """Undo `hide_words`."""
+        await self._bound.send("remember_words", item_id=item_id)
+
+    async def undone(self, item_id: str, change_id: str, episode_id: str, now: datetime) -> None:
+        """Tell that a change of a text, turn or passage was taken back."""
+        self._bound.note(item_id, EventKind.UNDONE, now, episode_id=episode_id, reason=change_id)
 
     async def forgotten_at(self, passage_id: str) -> datetime | None:
         """When a passage was forgotten; None where it is not."""

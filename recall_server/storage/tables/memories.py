@@ -17,7 +17,7 @@ from recall_server.domain.memory import (
     Status,
     before,
 )
-from recall_server.domain.memory_event import EventKind
+from recall_server.domain.memory_event import EventKind, MemoryState
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
@@ -212,6 +212,47 @@ class Memories(BoundTable):
             valid_until=memory.valid_until,
         )
         self._bound.note(memory.id, EventKind.RESTORED, now)
+
+    async def undo(
+        self,
+        memory_id: str,
+        change_id: str,
+        state: MemoryState | None,
+        dropped: Sequence[tuple[int, Citation]],
+        now: datetime,
+    ) -> None:
+        """Set a memory to the state before a change, with the citations that it lost in it. Without
+        a state the change had added it: it is forgotten, and keeps its words.
+        """
+        if state is None:
+            await self._bound.send("undo_added_memory", id=memory_id, now=now)
+        else:
+            await self._bound.send(
+                "undo_memory",
+                id=memory_id,
+                status=state.status,
+                retired_at=state.retired_at,
+                superseded_by=state.superseded_by,
+                valid_until=state.valid_until,
+                expires_at=state.expires_at,
+                confidence=state.confidence,
+                reinforcements=state.reinforcements,
+            )
+            await self._bound.send("undo_citations", id=memory_id, kept=state.citations)
+        await self._bound.many(
+            "undo_dropped_citation",
+            [
+                {
+                    "id": memory_id,
+                    "position": position,
+                    "episode_id": one.episode_id,
+                    "span_start": one.span.start,
+                    "span_end": one.span.end,
+                }
+                for position, one in dropped
+            ],
+        )
+        self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id)
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""

@@ -2,13 +2,14 @@
 transaction writes all of it at its end, with its operation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span
 from recall_server.domain.memory import Status
 from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryState
-from recall_server.storage.bound_connection import BoundTable
+from recall_server.storage.bound_connection import ANY, BoundTable
 from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
 
 
@@ -29,20 +30,30 @@ class MemoryEvents(BoundTable):
             accessor=entry.made_by if entry else None,
             events=Document(
                 [
-                    [item_id, kind, one.at.isoformat(timespec="microseconds"), *one[1:]]
-                    for (item_id, kind), one in noted.items()
+                    [item_id, kind, _text(one.at), one.episode_id, reason, one.dropped]
+                    for (item_id, kind, reason), one in noted.items()
                 ]
             ),
         )
 
-    async def of_items(self, ids: Sequence[str]) -> list[MemoryEvent]:
+    async def of_items(self, ids: Collection[str]) -> list[MemoryEvent]:
         """The events of these memories, texts, turns or passages, in their order."""
-        return [_event(row) for row in await self._bound.fetch("events_of_items", ids=list(ids))]
+        return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
 
     async def of_change(self, change_id: str) -> list[MemoryEvent]:
         """The events of a job, task, import or call, in their order."""
         rows = await self._bound.fetch("events_of_change", change_id=change_id)
         return [_event(row) for row in rows]
+
+    async def page(self, before: int | None, limit: int) -> list[MemoryEvent]:
+        """The events before a number, the newest first."""
+        upto = ANY if before is None else before
+        rows = await self._bound.fetch("page_of_events", before=upto, limit=limit)
+        return [_event(row) for row in rows]
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="microseconds")
 
 
 def _event(row: Row) -> MemoryEvent:
