@@ -391,10 +391,13 @@ class Ingest:
             # First, as the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
             policy = await tx.access.policy() or Policy.DECIDE
+            # What was forgotten before it was extracted stays so.
+            gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
+            candidates = [one for one in found.candidates if not any(map(one.span.overlaps, gone))]
             plan = await reconcile.plan(
                 tx,
                 episode,
-                found.candidates,
+                candidates,
                 extractor=found.extractor,
                 now=now,
                 # A background job cannot ask.
@@ -402,7 +405,8 @@ class Ingest:
             )
             await commit.apply(tx, plan, now)
             entry.ids += [job.id, episode.id, *plan.ids()]
-            entry.counts |= plan.counts() | {"rejected": found.rejected}
+            rejected = found.rejected + len(found.candidates) - len(candidates)
+            entry.counts |= plan.counts() | {"rejected": rejected}
 
     async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
         async with self.store.transaction(job.namespace) as tx:

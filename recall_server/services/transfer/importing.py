@@ -53,6 +53,10 @@ _FIXED_OF_MEMORY = {
 }
 
 
+# From this version of the schema on, an episode says which of its words are forgotten.
+FORGOTTEN_WORDS_SCHEMA = 24
+
+
 @dataclass(frozen=True)
 class Numbered:
     """A line of the file that is to be taken in."""
@@ -165,7 +169,8 @@ class Import:
         for batch in _batches(lines, report):
             line = entry()
             line.part_of = first.id
-            await self._write(namespace, batch, report, taken_ids, line)
+            schema = manifest.schema_version
+            await self._write(namespace, batch, report, taken_ids, line, schema=schema)
             on_progress(batch[-1].number)
         await self._promise_vectors(namespace)
         self.runtime.wake()
@@ -227,6 +232,8 @@ class Import:
         report: Report,
         taken_ids: set[str],
         line: AuditEntry,
+        *,
+        schema: int,
     ) -> None:
         """`taken_ids`: the episodes of the file whose ids other episodes have here."""
         before = report.new.total()
@@ -246,7 +253,8 @@ class Import:
                 *await self._memories(tx, memories, report, taken_ids),
             ]
             await self._hold(tx, [one for one in left if one.line.id in set(added)], report)
-            await self._index(tx, [one.line for one in left if one.line.id in set(added)])
+            new = [one.line for one in left if one.line.id in set(added)]
+            await self._index(tx, new, schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
@@ -271,7 +279,9 @@ class Import:
             await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
             report.held += len(one.held)
 
-    async def _index(self, tx: Transaction, lines: Sequence[Episode | MemoryLine]) -> None:
+    async def _index(
+        self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
+    ) -> None:
         """Let search find what was added."""
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
@@ -286,8 +296,8 @@ class Import:
                     "file is yours."
                 )
         await indexing.show(tx, [*found, *passages])
-        for line in forgotten:
-            # Files of older releases do not say so where the words stand.
+        # Files of older releases do not say so where the words stand.
+        for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
             assert line.retired_at is not None
             await indexing.forget_words(tx, line.id, words, line.retired_at)

@@ -47,6 +47,7 @@ WHERE namespace = :namespace AND id = :id
 -- query: undo_citations
 DELETE FROM citations
 WHERE namespace = :namespace AND memory_id = :id AND position >= :kept
+RETURNING position, episode_id, span_start, span_end
 
 -- query: undo_dropped_citation
 INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)

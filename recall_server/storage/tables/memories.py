@@ -224,6 +224,7 @@ class Memories(BoundTable):
         """Set a memory to the state before a change, with the citations that it lost in it. Without
         a state the change had added it: it is forgotten, and keeps its words.
         """
+        lost: list[tuple[int, str, int, int]] = []
         if state is None:
             await self._bound.send("undo_added_memory", id=memory_id, now=now)
         else:
@@ -238,7 +239,8 @@ class Memories(BoundTable):
                 confidence=state.confidence,
                 reinforcements=state.reinforcements,
             )
-            await self._bound.send("undo_citations", id=memory_id, kept=state.citations)
+            rows = await self._bound.fetch("undo_citations", id=memory_id, kept=state.citations)
+            lost = sorted(tuple(dict(row).values()) for row in rows)
         await self._bound.many(
             "undo_dropped_citation",
             [
@@ -252,7 +254,7 @@ class Memories(BoundTable):
                 for position, one in dropped
             ],
         )
-        self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id)
+        self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost or None)
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""

@@ -14,6 +14,7 @@ from recall_server.services.memory.undo import Undone
 from tests.support.application import Open
 from tests.support.conversation import context, drained, enter, memories, remember
 from tests.support.erasure import select
+from tests.support.index_walk import Walk
 from tests.support.runtime import Clock
 from tests.support.transfer import BOB, exported, taken_in
 
@@ -278,3 +279,48 @@ async def test_a_change_of_another_tenant_is_not_known(open_app: Open) -> None:
                 )
         assert (await application.services.changes.page(theirs, None)).changes == ()
         assert len(await memories(application)) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_whatever_was_done_its_undo_is_exact_and_so_is_the_undo_of_that(
+    open_app: Open, clock: Clock, seed: int
+) -> None:
+    compared = 0
+    async with open_app() as application:
+        await enter(application)
+        walk = Walk(application, seed)
+        for _ in range(18):
+            clock.pass_(HOUR)
+            before, known = await present(application), await changes(application)
+            await walk.step()
+            after, now = await present(application), await changes(application)
+            if len(now) != len(known) + 1:
+                continue  # nothing has changed, or an erasure has
+            if walk.last == "release":
+                with pytest.raises(NotUndoable, match="turn from quarantine"):
+                    await undo(application, now[0])
+                continue
+            done = await undo(application, now[0])
+            assert await present(application) == before, walk.taken
+            assert done.change_id is not None
+            await undo(application, done.change_id)
+            assert await present(application) == after, walk.taken
+            compared += 1
+    assert compared >= 5
+
+
+async def test_no_memory_is_made_of_words_that_were_forgotten_before(
+    open_app: Open, clock: Clock
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        undone = await remember(application, "User: I live in Porto. I like figs.")
+        kept = await remember(application, "User: I like plums.\n\nUser: I like pears.")
+        await undo(application, undone.job_id)
+        found = await application.services.recall.search(context(application), Query("plums"))
+        plums = next(hit.item.id for hit in found.hits if "plums" in hit.text)
+        await application.services.recall.forget(context(application), plums)
+        await drained(application)
+
+        assert [one.text for one in await memories(application)] == ["The user likes pears."]
+        assert kept.job_id in await changes(application)
