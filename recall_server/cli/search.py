@@ -22,6 +22,7 @@ from recall_server.cli.shared import (
 )
 from recall_server.domain.errors import Invalid
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.moments import past
 from recall_server.domain.namespace import Namespace
 from recall_server.domain.permissions import FULL_ACCESS
 from recall_server.domain.query import SearchMode
@@ -50,6 +51,12 @@ def search(  # noqa: PLR0917  # options, each by its name
         str, typer.Option(help="A date, or a time with its zone.", show_default=False)
     ] = "",
     said_before: Annotated[str, typer.Option(help="The same.", show_default=False)] = "",
+    as_of: Annotated[
+        str, typer.Option(help="What was true at a moment of the past.", show_default=False)
+    ] = "",
+    known_at: Annotated[
+        str, typer.Option(help="What was known here at a moment of the past.", show_default=False)
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX)] = 10,
     mode: Annotated[SearchMode, typer.Option()] = SearchMode.HYBRID,
     db: Db = None,
@@ -68,6 +75,8 @@ def search(  # noqa: PLR0917  # options, each by its name
                 "metadata": metadata,
                 "said_after": said_after,
                 "said_before": said_before,
+                "as_of": as_of,
+                "known_at": known_at,
                 "limit": limit,
                 "mode": mode,
             },
@@ -76,7 +85,8 @@ def search(  # noqa: PLR0917  # options, each by its name
         ns = await existing(built, name)
         async with reading(built, ns, operations.search.SEARCH_MEMORIES) as context:
             asked = replace(context, scope=given.narrowed(FULL_ACCESS))
-            found = await built.services.recall.search(asked, given.to_query(), cite=as_json)
+            then = past(as_of, known_at, context.entry.started_at)
+            found = await built.services.recall.search(asked, given.to_query(then), cite=as_json)
         if as_json:
             print_json(presenters.found(found, explain=True))
             return
