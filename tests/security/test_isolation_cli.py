@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "search": None,
     "timeline": None,
     "changes": None,
+    "rebuild": None,
     "export": None,
 }
 

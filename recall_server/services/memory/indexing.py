@@ -106,7 +106,12 @@ async def renew(store: Store) -> None:
     for namespace in await store.autocommit(None).words.stale():
         async with store.transaction(namespace) as tx:
             await tx.lock()
-            if await tx.words.begin_anew():
-                async for memories, episodes in tx.findables.to_index():
-                    found = await tx.findables.memories(memories)
-                    await _add(tx, found | await of_episodes(tx, episodes))
+            await renew_within(tx)
+
+
+async def renew_within(tx: Transaction) -> None:
+    """Rebuild the word index of a namespace, if it was marked as stale."""
+    if await tx.words.begin_anew():
+        async for memories, episodes in tx.findables.to_index():
+            found = await tx.findables.memories(memories)
+            await _add(tx, found | await of_episodes(tx, episodes))

@@ -1,8 +1,9 @@
 """The tables of memories, of the words they cite, and of decisions about them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from recall_server.domain.attributes import normal_attribute, normal_entity, value_key
 from recall_server.domain.audit import AccessCount
@@ -29,6 +30,7 @@ from recall_server.storage.tables.episodes import Episodes, metadata, tags
 
 # Active memories that one claim is compared with: all of its value, or the newest of its attribute.
 RELATED_MAX = 200
+PAGE = 500
 LINEAGE_DEPTH = 100
 
 
@@ -228,17 +230,7 @@ class Memories(BoundTable):
         if state is None:
             await self._bound.send("undo_added_memory", id=memory_id, now=now)
         else:
-            await self._bound.send(
-                "undo_memory",
-                id=memory_id,
-                status=state.status,
-                retired_at=state.retired_at,
-                superseded_by=state.superseded_by,
-                valid_until=state.valid_until,
-                expires_at=state.expires_at,
-                confidence=state.confidence,
-                reinforcements=state.reinforcements,
-            )
+            await self._bound.send("undo_memory", id=memory_id, **_stored(state))
             rows = await self._bound.fetch("undo_citations", id=memory_id, kept=state.citations)
             lost = sorted(tuple(dict(row).values()) for row in rows)
         await self._bound.many(
@@ -255,6 +247,18 @@ class Memories(BoundTable):
             ],
         )
         self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost or None)
+
+    async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
+        """Each memory with its state, and the one that its last event left."""
+        after = ""
+        while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
+            for row in rows:
+                yield row["id"], state_of(row), state_of(row, "last_")
+            after = rows[-1]["id"]
+
+    async def mend(self, memory_id: str, state: MemoryState) -> None:
+        """Set a memory to the state that its last event left."""
+        await self._bound.send("undo_memory", id=memory_id, **_stored(state))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""
@@ -352,6 +356,25 @@ class Memories(BoundTable):
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
+
+
+def _stored(state: MemoryState) -> dict[str, Any]:
+    """A state as the queries take it, without its citations, which are rows of their own."""
+    return {name: value for name, value in vars(state).items() if name != "citations"}
+
+
+def state_of(row: Row, prefix: str = "") -> MemoryState:
+    """The state in the columns with this prefix."""
+    return MemoryState(
+        status=Status(row[f"{prefix}status"]),
+        superseded_by=row[f"{prefix}superseded_by"],
+        valid_until=moment_or_none(row[f"{prefix}valid_until"]),
+        retired_at=moment_or_none(row[f"{prefix}retired_at"]),
+        expires_at=moment_or_none(row[f"{prefix}expires_at"]),
+        confidence=row[f"{prefix}confidence"],
+        reinforcements=row[f"{prefix}reinforcements"],
+        citations=row[f"{prefix}citations"] or 0,
+    )
 
 
 def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:

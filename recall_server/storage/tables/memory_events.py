@@ -7,10 +7,10 @@ from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.memory import Status
-from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryState
+from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.storage.bound_connection import ANY, BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.tables.memories import state_of
 
 
 class MemoryEvents(BoundTable):
@@ -67,22 +67,9 @@ def _event(row: Row) -> MemoryEvent:
         operation=row["operation"],
         accessor=row["accessor"],
         episode_id=row["episode_id"],
-        state=_state(row) if row["status"] else None,
+        state=state_of(row) if row["status"] else None,
         dropped=tuple(
             (position, Citation(episode_id, Span(start, end)))
             for position, episode_id, start, end in document(row["dropped"]) or ()
         ),
-    )
-
-
-def _state(row: Row) -> MemoryState:
-    return MemoryState(
-        status=Status(row["status"]),
-        superseded_by=row["superseded_by"],
-        valid_until=moment_or_none(row["valid_until"]),
-        retired_at=moment_or_none(row["retired_at"]),
-        expires_at=moment_or_none(row["expires_at"]),
-        confidence=row["confidence"],
-        reinforcements=row["reinforcements"],
-        citations=row["citations"] or 0,
     )
