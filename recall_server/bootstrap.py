@@ -54,6 +54,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
+from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export, Shares
 from recall_server.services.transfer.importing import Import
 from recall_server.storage import driver_for
@@ -288,6 +289,7 @@ async def open_application(
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
+                texts=Texts(store, runtime),
             ),
             worker,
             chosen,

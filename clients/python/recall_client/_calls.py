@@ -75,6 +75,8 @@ ROUTES: Mapping[str, Route] = {
     "revoke_token": Route("DELETE", "/v1/tokens/{accessor}", repeatable=True),
     "revoke_child": Route("DELETE", "/v1/tokens/{accessor}/children/{jti}", repeatable=True),
     "get_job": _get("/v1/jobs/{job_id}"),
+    "list_texts": _get("/v1/texts"),
+    "forget_text": Route("DELETE", "/v1/texts/{text_id}"),
     "list_conflicts": _get("/v1/conflicts"),
     "resolve_conflict": Route("POST", "/v1/conflicts"),
     "create_task": Route("POST", "/a2a"),

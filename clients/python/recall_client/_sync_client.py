@@ -32,6 +32,7 @@ from recall_client.models import (
     Decided,
     Deleted,
     Erased,
+    Forgotten,
     Job,
     Memory,
     MemoryPage,
@@ -47,6 +48,7 @@ from recall_client.models import (
     Suspects,
     Task,
     TaskEvent,
+    TextPage,
     Timeline,
     Token,
     Tokens,
@@ -295,6 +297,37 @@ class RecallClient:
     def get_job(self, job_id: str) -> Job:
         """The state of the job of a stored text, and the memories that came of it."""
         return self._ask(Job, "get_job", job_id=job_id)
+
+    def list_texts(
+        self,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        container: str | None = None,
+        session_id: str | None = None,
+        topic: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        said_after: Moment | None = None,
+        said_before: Moment | None = None,
+    ) -> TextPage:
+        """One page of the texts as they were handed in, what was said last first."""
+        given = {
+            "limit": limit,
+            "offset": offset,
+            "container": container,
+            "session_id": session_id,
+            "topic": topic,
+            "tags": tags,
+            "metadata": metadata,
+            "said_after": said_after,
+            "said_before": said_before,
+        }
+        return self._ask(TextPage, "list_texts", **given)
+
+    def forget_text(self, text_id: str) -> Forgotten:
+        """Forget a text, and the memories that no other text states; each can be restored."""
+        return self._ask(Forgotten, "forget_text", text_id=text_id)
 
     def export_namespace(self, *, subject: str | None = None) -> Iterator[str]:
         """The lines of an export, which is not whole if this raises."""

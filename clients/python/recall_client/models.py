@@ -126,6 +126,33 @@ class Job(Answer):
         return self.finished_at is not None
 
 
+class Text(Answer):
+    """A text as it was handed in. `whole`: nothing of it was forgotten, erased or held back."""
+
+    id: str
+    text: str
+    topic: str
+    whole: bool
+    job_id: str
+    container: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    said_at: datetime | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class TextPage(Answer):
+    texts: list[Text]
+    next_offset: int | None = None
+
+
+class Forgotten(Answer):
+    forgotten: list[str]
+
+
 class Stats(Answer):
     by_type: dict[str, int]
     total: int

@@ -14,6 +14,7 @@ from recall_server.api.operations import (
     quarantine,
     search,
     tasks,
+    texts,
     tokens,
 )
 from recall_server.api.operations.operation import Operation
@@ -32,6 +33,7 @@ OPERATIONS: tuple[Operation, ...] = (
     contents.GET_MEMORY_STATS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
+    *texts.OPERATIONS,
     *conflicts.OPERATIONS,
     *tasks.OPERATIONS,
     *audit.OPERATIONS,
