@@ -75,7 +75,7 @@ interop: .venv/installed  ## other people's MCP and A2A clients and suites; fetc
 
 # SUITES: which ones; none: all.
 interop-frameworks: .venv/installed  ## LangGraph, OpenAI Agents, mem0 and generated clients, each in an environment of its own
-	$(RUN)/python -m tests.frameworks $(SUITES)
+	$(RUN)/python -m tests.interop.frameworks $(SUITES)
 
 sabotage: .venv/installed  ## the product broken on purpose, one control after the other: the tests must notice
 	$(RUN)/python -m tests.sabotage

@@ -18,7 +18,7 @@ from tests.interop.report import Report, demand
 from tests.interop.server import Server, serving
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 CLIENT = ROOT / "clients" / "python"
 # Kept between runs, since some take a minute to install.
 ENVIRONMENTS = ROOT / ".venv-frameworks"
