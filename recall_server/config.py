@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins that may call, separated by commas"
     )
+    mem0: bool = Field(
+        default=False, description="also serve the routes of mem0's servers, under /mem0"
+    )
     public_url: str | None = Field(
         None,
         description="the address at which others reach this server, for its agent card; "

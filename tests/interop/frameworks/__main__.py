@@ -37,6 +37,7 @@ class Suite:
 
 SUITES = {
     "langgraph": Suite("langgraph_store.py", ("langgraph>=1.2,<2",), "langgraph"),
+    "mem0": Suite("mem0_client.py", ("mem0ai>=2.2,<3",), ""),
     "openai-agents": Suite("agents_session.py", ("openai-agents>=0.24,<1",), "openai-agents"),
 }
 
@@ -47,7 +48,7 @@ async def installed(name: str, suite: Suite) -> Path:
     python = folder / "bin" / "python"
     wanted = [*suite.requirements]
     if suite.client is not None:
-        wanted.append(f"{CLIENT}[{suite.client}]")
+        wanted.append(f"{CLIENT}[{suite.client}]" if suite.client else str(CLIENT))
     if not python.exists():
         await asyncio.to_thread(venv.create, folder, with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -84,7 +85,7 @@ async def main() -> int:
         return 2
     report = Report()
     with tempfile.TemporaryDirectory(prefix="recall-frameworks-") as folder:
-        async with serving(Path(folder)) as server:
+        async with serving(Path(folder), RECALL_MEM0="true") as server:
             for name in wanted:
                 await check(name, SUITES[name], server, report)
     return report.close()
