@@ -23,6 +23,16 @@ _ADDRESS = re.compile(
 )
 
 
+class Access(BaseSettings):
+    """Which server the commands for people ask, in place of a database, and with which token."""
+
+    model_config = SettingsConfigDict(env_prefix="RECALL_", extra="ignore")
+
+    url: str | None = None
+    token: SecretStr | None = None
+    token_file: Path | None = None
+
+
 class Settings(BaseSettings):
     """All limits with name and unit. The environment variable is `RECALL_` and the name in
     capitals.

@@ -211,6 +211,7 @@ STORE_MEMORY = Operation(
         aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
         idempotent=True,
     ),
+    cli="recall add",
 )
 INSPECT_MEMORIES = Operation(
     "inspect_memories",
@@ -228,6 +229,7 @@ INSPECT_MEMORIES = Operation(
         unlisted=frozenset({"metadata", "said_after", "said_before"}),
         idempotent=True,
     ),
+    cli="recall list",
     read_only=True,
 )
 GET_MEMORY = Operation(
@@ -250,6 +252,7 @@ GET_MEMORY_HISTORY = Operation(
     lambda found, _: presenters.history(found),
     ("memories", "total", "has_more", "next_offset"),
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
+    cli="recall show",
     read_only=True,
 )
 GET_TIMELINE = Operation(
@@ -280,6 +283,7 @@ DELETE_MEMORY = Operation(
         destructive=True,
         idempotent=True,
     ),
+    cli="recall forget",
 )
 RESTORE_MEMORY = Operation(
     "restore_memory",
