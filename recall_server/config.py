@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 # Variables of the examples for clients and of the test suite, which are no settings.
-_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN"}
+_OF_CLIENTS = {"RECALL_URL", "RECALL_TOKEN", "RECALL_TOKEN_FILE"}
 _OF_TESTS = "RECALL_TEST_"
 
 # A path belongs to a proxy before the server; no credentials, query or fragment.
