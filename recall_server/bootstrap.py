@@ -56,6 +56,7 @@ from recall_server.services.tasks.transitions import (
     TaskEvents,
     TaskTransitions,
 )
+from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export, Shares
 from recall_server.services.transfer.importing import Import
 from recall_server.storage import driver_for
@@ -294,6 +295,7 @@ async def open_application(
                 ),
                 sources=Sources(store, runtime, transitions),
                 tasks=tasks,
+                texts=Texts(store, runtime),
             ),
             worker,
             chosen,

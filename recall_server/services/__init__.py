@@ -20,6 +20,7 @@ from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
 from recall_server.services.tasks.tasks import Tasks
+from recall_server.services.texts import Texts
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
 
@@ -50,3 +51,4 @@ class Services:
     recall: Recall
     sources: Sources
     tasks: Tasks
+    texts: Texts

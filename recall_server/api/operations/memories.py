@@ -213,6 +213,7 @@ STORE_MEMORY = Operation(
         aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
         idempotent=True,
     ),
+    cli="recall add",
 )
 INSPECT_MEMORIES = Operation(
     "inspect_memories",
@@ -230,6 +231,7 @@ INSPECT_MEMORIES = Operation(
         unlisted=frozenset({"metadata", "said_after", "said_before", "layer"}),
         idempotent=True,
     ),
+    cli="recall list",
     read_only=True,
 )
 GET_MEMORY = Operation(
@@ -252,6 +254,7 @@ GET_MEMORY_HISTORY = Operation(
     lambda found, _: presenters.history(found),
     ("memories", "total", "has_more", "next_offset"),
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
+    cli="recall show",
     read_only=True,
 )
 GET_TIMELINE = Operation(
@@ -282,6 +285,7 @@ DELETE_MEMORY = Operation(
         destructive=True,
         idempotent=True,
     ),
+    cli="recall forget",
 )
 RESTORE_MEMORY = Operation(
     "restore_memory",
