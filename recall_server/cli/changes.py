@@ -1,6 +1,9 @@
-"""`recall changes` and `recall undo`: what changed in a namespace, and taking it back."""
+"""`recall changes`, `recall undo` and `recall rebuild`: what changed in a namespace, taking it
+back, and deriving all of it again.
+"""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +17,11 @@ from recall_server.cli.shared import (
     existing,
     print_json,
     print_table,
+    progress,
     reading,
     with_application,
 )
+from recall_server.domain.namespace import Namespace
 
 
 @with_application
@@ -77,7 +82,66 @@ async def undo(  # noqa: PLR0917  # options, each by its name
     verb = "would be" if dry_run else "are"
     for one in done.changes:
         echo(f"undone {one}")
-    echo(f"{len(done.memories)} memories {verb} as before, {len(done.forgotten)} forgotten again.")
-    echo(f"The words of {len(done.texts)} texts {verb} shown or hidden as before.")
+    echo(f"Memories that {verb} as before: {len(done.memories)}; forgotten: {len(done.forgotten)}.")
+    echo(f"Texts of which words {verb} shown or hidden as before: {len(done.texts)}.")
     if done.change_id is not None:
         echo(f"To have it again: recall undo {ns} {done.change_id}")
+
+
+@with_application
+async def rebuild(
+    built: Application,
+    name: Name,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Only compare; exit with 1 on a difference.")
+    ] = False,
+    reextract: Annotated[
+        bool, typer.Option("--reextract", help="Read the texts with the rules of this release.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Derive memories and the index again from the texts and the events, compare them with what
+    is read, and mend what differs. No model is called.
+    """
+    ns = await existing(built, name)
+    rebuilding = built.services.rebuild
+    operation = operations.changes.REBUILD_NAMESPACE
+    shown: dict[str, Any] = {}
+    if reextract and not diff:
+        with progress("texts") as on_progress:
+            done = await rebuilding.reextract(ns, lambda: begin(built, ns, operation), on_progress)
+        shown["reextracted"] = asdict(done)
+    context = begin(built, ns, operation, read_only=diff)
+    with progress("memories") as on_progress:
+        act = rebuilding.compare if diff else rebuilding.mend
+        compared = await act(context, on_progress)
+    if diff:
+        await built.services.audit.note(context.entry)
+        await built.services.audit.reads.flush()
+    shown["compared"] = {**asdict(compared), "same": compared.same}
+    if as_json:
+        print_json(shown)
+    else:
+        _tell(shown, ns, diff=diff)
+    if diff and not compared.same:
+        raise typer.Exit(1)
+
+
+def _tell(shown: dict[str, Any], ns: Namespace, *, diff: bool) -> None:
+    if done := shown.get("reextracted"):
+        echo(
+            f"{done['texts']} texts were read again: {done['added']} memories added, "
+            f"{done['superseded']} superseded, {done['deprecated']} deprecated."
+        )
+        echo(f"To have the old ones again: recall undo {ns} {done['change_id']}")
+    one = shown["compared"]
+    echo(f"read     {one['digest']}\nderived  {one['rebuilt']}")
+    if one["same"]:
+        echo(f"{one['memories']} memories and the index are as the texts and events say.")
+        return
+    echo(
+        f"{'Different' if diff else 'Mended'}: {len(one['different'])} memories, {one['items']} "
+        f"items and {one['words']} words of the index."
+    )
+    for memory_id in one["different"]:
+        echo(f"  {memory_id}")

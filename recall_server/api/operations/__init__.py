@@ -15,6 +15,7 @@ from recall_server.api.operations import (
     quarantine,
     search,
     tasks,
+    texts,
     tokens,
 )
 from recall_server.api.operations.operation import Operation
@@ -34,6 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *tokens.OPERATIONS,
     contents.GET_JOB,
     *changes.OPERATIONS,
+    *texts.OPERATIONS,
     *conflicts.OPERATIONS,
     *tasks.OPERATIONS,
     *audit.OPERATIONS,

@@ -88,4 +88,12 @@ UNDO_CHANGE = Operation(
     cli="recall undo",
 )
 
-OPERATIONS = (LIST_CHANGES, UNDO_CHANGE)
+REBUILD_NAMESPACE = Operation(
+    "rebuild_namespace",
+    Scope.ADMIN,
+    "Derive memories and the index again from the texts and the events.",
+    whole_namespace=True,
+    cli="recall rebuild",
+)
+
+OPERATIONS = (LIST_CHANGES, UNDO_CHANGE, REBUILD_NAMESPACE)

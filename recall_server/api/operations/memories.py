@@ -231,6 +231,7 @@ STORE_MEMORY = Operation(
         aliases={"add_memory": AddMemory, "record_interaction": RecordInteraction},
         idempotent=True,
     ),
+    cli="recall add",
 )
 INSPECT_MEMORIES = Operation(
     "inspect_memories",
@@ -250,6 +251,7 @@ INSPECT_MEMORIES = Operation(
         ),
         idempotent=True,
     ),
+    cli="recall list",
     read_only=True,
 )
 GET_MEMORY = Operation(
@@ -273,6 +275,7 @@ GET_MEMORY_HISTORY = Operation(
     lambda found, _: presenters.history(found),
     ("memories", "total", "has_more", "next_offset"),
     http=(Http("GET", "/v1/memories/{memory_id}/history"),),
+    cli="recall show",
     read_only=True,
 )
 GET_TIMELINE = Operation(
@@ -303,6 +306,7 @@ DELETE_MEMORY = Operation(
         destructive=True,
         idempotent=True,
     ),
+    cli="recall forget",
 )
 RESTORE_MEMORY = Operation(
     "restore_memory",

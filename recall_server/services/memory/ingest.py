@@ -26,6 +26,7 @@ from recall_server.domain.erasure import Digests
 from recall_server.domain.errors import IdempotencyConflict, Invalid, NotFound
 from recall_server.domain.extraction import Extraction
 from recall_server.domain.memory import MemoryType
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.moments import ahead, not_ahead, passed
 from recall_server.domain.namespace import NONE, container
 from recall_server.domain.permissions import AccessScope
@@ -366,7 +367,7 @@ class Ingest:
                 ended = await tx.memories.expire(episode.id, now)
                 await indexing.hide(tx, ended)
                 whole = Citation(episode.id, Span(0, len(episode.text)))
-                await indexing.forget_words(tx, episode.id, [whole], now)
+                await indexing.forget_words(tx, episode.id, [whole], now, EventKind.EXPIRED)
                 record.ids += [episode.id, *ended]
                 record.counts["expired"] = len(ended)
 

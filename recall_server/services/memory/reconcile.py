@@ -196,22 +196,20 @@ async def plan(
     now: datetime,
     settling: Settling | None = None,
     new: bool = False,
+    without: Sequence[Memory] = (),
 ) -> Plan:
     """Return the changes that make `candidates` memories, given what `tx` sees, and the questions
     that `settling` (by default: decide) leaves open.
 
     A candidate that was made into a memory before is skipped, whatever became of it: a repetition
     adds nothing and restores nothing. `new`: the episode is not stored yet, so there can be no such
-    memory.
+    memory. Active memories `without` which it is made are passed over.
     """
-    proposals: dict[str, tuple[Candidate, Memory]] = {}
-    for proposed in candidates:
-        fact = proposed.fact
-        candidate = replace(proposed, fact=canonical(fact) if fact else None)
-        memory = _memory(episode, candidate, extractor, now)
-        proposals.setdefault(memory.id, (candidate, memory))
+    proposals = _proposals(episode, candidates, extractor, now)
     before = {} if new else await tx.memories.get(list(proposals))
     draft = _Draft(Beliefs(tx), settling or Settling(), now)
+    for one in without:
+        draft.beliefs.drop(one)
     for memory_id, (candidate, memory) in proposals.items():
         if memory_id not in before:
             draft.beliefs.add_witness(memory, _witness(episode, candidate.span))
@@ -240,6 +238,23 @@ async def restored(tx: Transaction, forgotten: Memory, now: datetime) -> tuple[M
         again = replace(again, retired_at=now)
     others = tuple(one for one in changes if not isinstance(one, Add))
     return again, Plan(others, (), tuple(draft.decisions))
+
+
+def ids_of(episode: Episode, candidates: Sequence[Candidate]) -> set[str]:
+    """Return the ids of the memories that candidates of an episode become."""
+    return set(_proposals(episode, candidates, "", episode.recorded_at))
+
+
+def _proposals(
+    episode: Episode, candidates: Sequence[Candidate], extractor: str, now: datetime
+) -> dict[str, tuple[Candidate, Memory]]:
+    proposals: dict[str, tuple[Candidate, Memory]] = {}
+    for proposed in candidates:
+        fact = proposed.fact
+        candidate = replace(proposed, fact=canonical(fact) if fact else None)
+        memory = _memory(episode, candidate, extractor, now)
+        proposals.setdefault(memory.id, (candidate, memory))
+    return proposals
 
 
 async def rivals(tx: Transaction, memory: Memory) -> list[Memory]:

@@ -93,10 +93,14 @@ class Changes:
             known = found.get(one.change_id)
             counts = dict(known.counts) if known else {}
             counts[one.kind] = counts.get(one.kind, 0) + 1
-            head = known or Change(one.change_id, one.at, one.operation, one.accessor, {})
-            undone = one.change_id in gone
+            # The oldest comes last, and says how it began.
             found[one.change_id] = Change(
-                head.id, head.at, head.operation, head.accessor, counts, undone
+                one.change_id,
+                one.at,
+                one.operation,
+                one.accessor,
+                counts,
+                undone=one.change_id in gone,
             )
         context.entry.counts["changes"] = len(found)
         more = len(events) == PAGE_EVENTS

@@ -108,34 +108,25 @@ class Episodes(BoundTable):
             return None
         turns = await self._bound.fetch("turns_of_episode", episode_id=episode_id)
         forgotten = await self.forgotten_words([episode_id])
-        row = rows[0]
-        return Episode(
-            id=row["id"],
-            text=intact(row),
-            topic=row["topic"],
-            occurred_at=moment(row["occurred_at"]),
-            recorded_at=moment(row["recorded_at"]),
-            content_hash=row["content_hash"],
-            job_id=row["job_id"],
-            source=Source(
-                session_id=row["session_id"],
-                agent_id=row["agent_id"],
-                client=row["source"],
-                tags=tags(row),
-                metadata=metadata(row),
-                app=row["source_app"],
-                model=row["source_model"],
-                description=row["source_description"],
-                name=row["name"],
-                group_id=row["group_id"],
-                trace_id=row["trace_id"],
-            ),
-            turns=tuple(_turn(turn) for turn in turns),
-            container=row["container"],
-            kept_as=row["kept_as"],
-            forgotten=tuple(forgotten.get(episode_id, ())),
-            expires_at=moment_or_none(row["expired_at"]),
+        return _episode(
+            rows[0], tuple(_turn(turn) for turn in turns), forgotten.get(episode_id, ())
         )
+
+    async def page(
+        self, *, limit: int, offset: int = 0, id_: str = "", session_id: str = "", topic: str = ""
+    ) -> list[tuple[Episode, str]]:
+        """Texts that can be read, newest first, without their turns; and of each the words that
+        can be read. "" stands for any.
+        """
+        rows = await self._bound.fetch(
+            "page_of_texts", limit=limit, offset=offset, id=id_, session_id=session_id, topic=topic
+        )
+        ids = sorted(row["id"] for row in rows)
+        hidden = await self.forgotten_words(ids) if ids else {}
+        for row in await self._bound.fetch("hidden_words", ids=ids) if ids else ():
+            hidden.setdefault(row["episode_id"], []).append(span(row))
+        found = [_episode(row, (), hidden.get(row["id"], ())) for row in rows]
+        return [(one, visible(one.text, 0, one.forgotten)) for one in found]
 
     async def forgotten_words(self, episode_ids: Collection[str]) -> dict[str, list[Span]]:
         """The forgotten words of these episodes."""
@@ -146,13 +137,18 @@ class Episodes(BoundTable):
             found.setdefault(row["episode_id"], []).append(span(row))
         return found
 
-    async def forget(self, item_id: str, words: Collection[Citation], now: datetime) -> None:
+    async def forget(
+        self,
+        item_id: str,
+        words: Collection[Citation],
+        now: datetime,
+        kind: EventKind = EventKind.FORGOTTEN,
+    ) -> None:
         """Neither find nor show these words, until the item is restored."""
         await self.hide_words(item_id, words, now)
         episode_id = episode_of(item_id)
         # Of a memory its own table tells.
         if any(one.episode_id == episode_id for one in words):
-            kind = EventKind.EXPIRED if item_id == episode_id else EventKind.FORGOTTEN
             self._bound.note(item_id, kind, now, episode_id=episode_id)
 
     async def hide_words(self, item_id: str, words: Iterable[Citation], now: datetime) -> None:
@@ -174,9 +170,8 @@ class Episodes(BoundTable):
     async def remember(self, item_id: str, now: datetime) -> None:
         """Undo `forget`."""
         await self.show_words(item_id)
-        episode_id = episode_of(item_id)
-        if item_id != episode_id:
-            self._bound.note(item_id, EventKind.RESTORED, now, episode_id=episode_id)
+        if not item_id.startswith("mem_"):
+            self._bound.note(item_id, EventKind.RESTORED, now, episode_id=episode_of(item_id))
 
     async def show_words(self, item_id: str) -> None:
         """Undo `hide_words`."""
@@ -241,6 +236,36 @@ def true_at(items: Iterable[Item], at: datetime | None) -> list[Item]:
     if at is None:
         return list(items)
     return [then for one in items if (then := one.as_of(at)) is not None]
+
+
+def _episode(row: Row, turns: tuple[Turn, ...], forgotten: Sequence[Span]) -> Episode:
+    return Episode(
+        id=row["id"],
+        text=intact(row),
+        topic=row["topic"],
+        occurred_at=moment(row["occurred_at"]),
+        recorded_at=moment(row["recorded_at"]),
+        content_hash=row["content_hash"],
+        job_id=row["job_id"],
+        source=Source(
+            session_id=row["session_id"],
+            agent_id=row["agent_id"],
+            client=row["source"],
+            tags=tags(row),
+            metadata=metadata(row),
+            app=row["source_app"],
+            model=row["source_model"],
+            description=row["source_description"],
+            name=row["name"],
+            group_id=row["group_id"],
+            trace_id=row["trace_id"],
+        ),
+        turns=turns,
+        container=row["container"],
+        kept_as=row["kept_as"],
+        forgotten=tuple(forgotten),
+        expires_at=moment_or_none(row["expired_at"]),
+    )
 
 
 def _row(episode: Episode, key: str, digest: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The tables of memories, of the words they cite, and of decisions about them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,7 @@ from recall_server.domain.memory import (
     before,
 )
 from recall_server.domain.memory_event import EventKind, MemoryState
+from recall_server.domain.moments import passed
 from recall_server.domain.permissions import LATEST
 from recall_server.domain.plan import Choice, Decision, Resolution
 from recall_server.domain.query import Item, ItemKind
@@ -29,10 +30,10 @@ from recall_server.domain.text.passages import quote, visible
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Document, Row, accesses, fact, moment, moment_or_none, span
 from recall_server.storage.tables.episodes import Episodes, metadata, tags, true_at
-from recall_server.storage.tables.memory_events import MemoryEvents, findable
 
 # Active memories that one claim is compared with: all of its value, or the newest of its attribute.
 RELATED_MAX = 200
+PAGE = 500
 LINEAGE_DEPTH = 100
 
 
@@ -232,17 +233,7 @@ class Memories(BoundTable):
         if state is None:
             await self._bound.send("undo_added_memory", id=memory_id, now=now)
         else:
-            await self._bound.send(
-                "undo_memory",
-                id=memory_id,
-                status=state.status,
-                retired_at=state.retired_at,
-                superseded_by=state.superseded_by,
-                valid_until=state.valid_until,
-                expires_at=state.expires_at,
-                confidence=state.confidence,
-                reinforcements=state.reinforcements,
-            )
+            await self._bound.send("undo_memory", id=memory_id, **_stored(state))
             rows = await self._bound.fetch("undo_citations", id=memory_id, kept=state.citations)
             lost = sorted(tuple(dict(row).values()) for row in rows)
         await self._bound.many(
@@ -259,6 +250,23 @@ class Memories(BoundTable):
             ],
         )
         self._bound.note(memory_id, EventKind.UNDONE, now, reason=change_id, dropped=lost or None)
+
+    async def states(self) -> AsyncIterator[tuple[str, MemoryState, MemoryState]]:
+        """Each memory with its state, and the one that its last event left."""
+        after = ""
+        while rows := await self._bound.fetch("page_of_states", after=after, limit=PAGE):
+            for row in rows:
+                yield row["id"], state_of(row), state_of(row, "last_")
+            after = rows[-1]["id"]
+
+    async def states_then(self, ids: Sequence[str]) -> dict[str, MemoryState]:
+        """The states of those of these memories that there were at the moment that is read."""
+        rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
+        return {row["item_id"]: state_of(row) for row in rows}
+
+    async def mend(self, memory_id: str, state: MemoryState) -> None:
+        """Set a memory to the state that its last event left."""
+        await self._bound.send("undo_memory", id=memory_id, **_stored(state))
 
     async def about(self, entity: str, attribute: str) -> list[Memory]:
         """The newest active memories of one attribute of one entity, `RELATED_MAX` at most."""
@@ -329,7 +337,7 @@ class Memories(BoundTable):
         forgotten = await Episodes(self._bound).forgotten_in(rows)
         found = [_item(row, forgotten.get(row["episode_id"], ())) for row in rows]
         if past.known_at:
-            states = await MemoryEvents(self._bound).states([one.id for one in found])
+            states = await self.states_then([one.id for one in found])
             found = [
                 one._replace(
                     superseded_by=states[one.id].superseded_by,
@@ -337,7 +345,7 @@ class Memories(BoundTable):
                     expires_at=states[one.id].expires_at,
                 )
                 for one in found
-                if findable(states.get(one.id), past.known_at)
+                if _findable(states.get(one.id), past.known_at)
             ]
         return true_at(found, past.as_of)
 
@@ -390,7 +398,7 @@ class Memories(BoundTable):
         """
         if self._bound.past.known_at is None:
             return dict(found)
-        states = await MemoryEvents(self._bound).states(list(found))
+        states = await self.states_then(list(found))
         return {
             one: replace(
                 memory,
@@ -421,6 +429,32 @@ class Memories(BoundTable):
         """Add to the accesses of each, but of those that are being changed just now."""
         if counts:
             await self._bound.send("count_accesses_of_memories", counts=accesses(counts))
+
+
+def _stored(state: MemoryState) -> dict[str, Any]:
+    """A state as the queries take it, without its citations, which are rows of their own."""
+    return {name: value for name, value in vars(state).items() if name != "citations"}
+
+
+def _findable(state: MemoryState | None, at: datetime) -> bool:
+    """Whether search finds a memory in this state at a moment."""
+    if state is None or state.status not in FINDABLE:
+        return False
+    return not passed(state.expires_at, at)
+
+
+def state_of(row: Row, prefix: str = "") -> MemoryState:
+    """The state in the columns with this prefix."""
+    return MemoryState(
+        status=Status(row[f"{prefix}status"]),
+        superseded_by=row[f"{prefix}superseded_by"],
+        valid_until=moment_or_none(row[f"{prefix}valid_until"]),
+        retired_at=moment_or_none(row[f"{prefix}retired_at"]),
+        expires_at=moment_or_none(row[f"{prefix}expires_at"]),
+        confidence=row[f"{prefix}confidence"],
+        reinforcements=row[f"{prefix}reinforcements"],
+        citations=row[f"{prefix}citations"] or 0,
+    )
 
 
 def _witnesses(rows: Sequence[Row]) -> dict[str, list[Witness]]:

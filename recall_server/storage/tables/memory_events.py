@@ -2,16 +2,15 @@
 transaction writes all of it at its end, with its operation.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from recall_server.domain.audit import AuditEntry
 from recall_server.domain.episode import Citation, Span
-from recall_server.domain.memory import FINDABLE, Status
-from recall_server.domain.memory_event import EventKind, MemoryEvent, MemoryState
-from recall_server.domain.moments import passed
+from recall_server.domain.memory_event import EventKind, MemoryEvent
 from recall_server.storage.bound_connection import ANY, BoundTable
-from recall_server.storage.driver import Document, Row, document, moment, moment_or_none
+from recall_server.storage.driver import Document, Row, document, moment
+from recall_server.storage.tables.memories import state_of
 
 
 class MemoryEvents(BoundTable):
@@ -41,11 +40,6 @@ class MemoryEvents(BoundTable):
         """The events of these memories, texts, turns or passages, in their order."""
         return [_event(row) for row in await self._bound.fetch("events_of_items", ids=sorted(ids))]
 
-    async def states(self, ids: Sequence[str]) -> dict[str, MemoryState]:
-        """The states of those of these memories that there were at the moment that is read."""
-        rows = await self._bound.fetch("states_at", ids=list(ids)) if ids else []
-        return {row["item_id"]: _state(row) for row in rows}
-
     async def of_change(self, change_id: str) -> list[MemoryEvent]:
         """The events of a job, task, import or call, in their order."""
         rows = await self._bound.fetch("events_of_change", change_id=change_id)
@@ -62,13 +56,6 @@ def _text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-def findable(state: MemoryState | None, at: datetime) -> bool:
-    """Whether search finds a memory in this state at a moment."""
-    if state is None or state.status not in FINDABLE:
-        return False
-    return not passed(state.expires_at, at)
-
-
 def _event(row: Row) -> MemoryEvent:
     return MemoryEvent(
         seq=row["seq"],
@@ -80,22 +67,9 @@ def _event(row: Row) -> MemoryEvent:
         operation=row["operation"],
         accessor=row["accessor"],
         episode_id=row["episode_id"],
-        state=_state(row) if row["status"] else None,
+        state=state_of(row) if row["status"] else None,
         dropped=tuple(
             (position, Citation(episode_id, Span(start, end)))
             for position, episode_id, start, end in document(row["dropped"]) or ()
         ),
-    )
-
-
-def _state(row: Row) -> MemoryState:
-    return MemoryState(
-        status=Status(row["status"]),
-        superseded_by=row["superseded_by"],
-        valid_until=moment_or_none(row["valid_until"]),
-        retired_at=moment_or_none(row["retired_at"]),
-        expires_at=moment_or_none(row["expires_at"]),
-        confidence=row["confidence"],
-        reinforcements=row["reinforcements"],
-        citations=row["citations"] or 0,
     )
