@@ -259,7 +259,7 @@ def forget(  # noqa: PLR0917  # options, each by its name
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a memory or a passage: it is never found again, unless it is restored."""
+    """Forget a memory or a passage: it is no longer found, unless it is restored."""
 
     async def act(target: Target) -> None:
         done = await target.ask(operations.memories.DELETE_MEMORY, memory_id=memory_id)

@@ -302,7 +302,7 @@ DELETE_MEMORY = Operation(
     http=(Http("DELETE", "/v1/memories/{memory_id}"),),
     mcp=Mcp(
         "Delete memory",
-        "Forget one memory: it is never found again.",
+        "Forget one memory: it is no longer found.",
         destructive=True,
         idempotent=True,
     ),

@@ -208,6 +208,38 @@ async def test_a_search_as_of_a_moment_finds_what_was_true_then_as_what_holds(
         assert await homes(Past(as_of=porto, known_at=before)) == []
 
 
+async def test_the_life_of_a_memory_is_as_the_guide_draws_it(open_app: Open, clock: Clock) -> None:
+    def march(day: int) -> datetime:
+        return NOON.replace(day=day)
+
+    async with open_app() as application:
+        await enter(application)
+        for day, text in ((2, "User: I live in Porto."), (20, "User: I live in Lisbon now.")):
+            clock.time = march(day)
+            await remember(application, text)
+            await drained(application)
+            if day == 2:
+                (porto,) = await memories(application)
+        (lisbon,) = await memories(application)
+
+        async def lives(at: Past) -> list[str]:
+            names = {porto.id: "Porto", lisbon.id: "Lisbon"}
+            ids = await found(application, "Where do I live?", at)
+            return [names[one] for one in ids if one in names]
+
+        clock.time = march(22)
+        assert await lives(PRESENT) == ["Lisbon", "Porto"]
+        assert await lives(Past(as_of=march(10))) == ["Porto"]
+        clock.time = march(25)
+        await application.services.recall.forget(context(application), porto.id)
+        clock.time = march(30)
+        assert await lives(PRESENT) == ["Lisbon"]
+        assert await lives(Past(known_at=march(10))) == ["Porto"]
+        assert await lives(Past(known_at=march(22))) == ["Lisbon", "Porto"]
+        assert await lives(Past(as_of=march(10))) == []
+        assert await lives(Past(as_of=march(10), known_at=march(22))) == ["Porto"]
+
+
 async def test_a_reader_of_the_past_leaves_no_trace_in_the_ranking(
     open_app: Open, clock: Clock
 ) -> None:
