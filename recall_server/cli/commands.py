@@ -24,7 +24,7 @@ from recall_server.cli.erase import (
     verify_receipt,
 )
 from recall_server.cli.portability import export_, import_
-from recall_server.cli.review import conflicts, quarantine
+from recall_server.cli.review import conflicts, quarantine, reviews
 from recall_server.cli.search import reembed, search
 from recall_server.cli.shared import (
     AsJson,
@@ -162,6 +162,7 @@ def demo(
 # In the order of `recall --help`: first the commands that a new operator needs.
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(audit, name="audit")
+app.add_typer(reviews, name="reviews")
 app.add_typer(conflicts, name="conflicts")
 app.add_typer(hold, name="hold")
 app.command("erase")(erase)

@@ -13,10 +13,12 @@ from recall_server.services.erasure.purge_source import Sources
 from recall_server.services.limits.model_keys import ModelKeys
 from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
+from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
+from recall_server.services.tasks.reviews import Reviews
 from recall_server.services.tasks.tasks import Tasks
 from recall_server.services.transfer.export import Export
 from recall_server.services.transfer.importing import Import
@@ -37,6 +39,7 @@ class Services:
     importing: Import
     holds: Holds
     ingest: Ingest
+    intents: Intents
     ledger: Ledger
     model_keys: ModelKeys
     verification: Verification
@@ -44,5 +47,6 @@ class Services:
     push: Push
     quarantine: Quarantine
     recall: Recall
+    reviews: Reviews
     sources: Sources
     tasks: Tasks

@@ -17,19 +17,22 @@ RETURNING id
 -- any scope: for jobs, which work for the namespace and not for a caller
 -- Those that cite this text, and that no other text keeps.
 UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
-WHERE namespace = :namespace AND status IN ('active', 'superseded') AND expires_at <= :now
+WHERE namespace = :namespace AND status IN ('active', 'disputed', 'superseded')
+  AND expires_at <= :now
   AND id IN (SELECT memory_id FROM citations
     WHERE namespace = :namespace AND episode_id = :episode_id)
 RETURNING id
 
 -- query: forget_memory
 UPDATE memories SET status = 'forgotten', retired_at = :now
-WHERE namespace = :namespace AND id = :id AND status <> 'forgotten'
+WHERE namespace = :namespace AND id = :id AND status IN ('active', 'disputed', 'superseded')
+RETURNING id
 
 -- query: restore_memory
 UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
   valid_until = :valid_until
 WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
+RETURNING id
 
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + :more,
@@ -102,7 +105,7 @@ WHERE m.namespace = :namespace AND m.id IN (:ids...)
 -- query: memory_items
 -- The columns that a hit needs, with the words that each cites first, and their turn as far as it may
 -- be read.
-SELECT m.id, m.text, m.type, m.topic, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
+SELECT m.id, m.text, m.type, m.topic, m.status, m.container, m.tags, m.metadata, m.attribute, m.recorded_at,
   m.valid_from, m.valid_until, m.superseded_by, m.expires_at, m.said_at, m.importance,
   m.access_count, m.agent_id,
   c.episode_id, c.span_start, c.span_end, t.speaker, t.span_start AS turn_start,
@@ -115,7 +118,7 @@ JOIN citations c ON c.namespace = m.namespace AND c.memory_id = m.id AND c.posit
 JOIN episodes e ON e.namespace = c.namespace AND e.id = c.episode_id
 LEFT JOIN turns t ON t.namespace = c.namespace AND t.episode_id = c.episode_id
   AND t.span_start <= c.span_start AND c.span_start < t.span_end AND t.state <> 'hidden'
-WHERE m.namespace = :namespace AND m.status IN ('active', 'superseded')
+WHERE m.namespace = :namespace AND m.status IN ('active', 'disputed', 'superseded')
   AND (m.expires_at IS NULL OR m.expires_at > :as_of)
   AND m.id IN (:ids...)
   AND {{scope:m}}
@@ -201,3 +204,14 @@ FROM citations c JOIN memories m
 WHERE c.namespace = :namespace AND c.episode_id = :episode_id AND c.position = 0
   AND m.retired_at IS NULL
 ORDER BY c.span_start, m.id
+
+-- query: memories_with_terms
+-- Those that are believed and have most of these terms.
+SELECT m.id, count(*) AS shared
+FROM postings p
+JOIN documents d ON d.namespace = :namespace AND d.slot = p.slot AND d.findable
+JOIN memories m ON m.namespace = :namespace AND m.id = d.item_id AND m.retired_at IS NULL
+WHERE p.namespace = :namespace AND p.term IN (:terms...)
+  AND (m.expires_at IS NULL OR m.expires_at > :as_of)
+  AND {{scope:m}}
+GROUP BY m.id, m.recorded_at ORDER BY shared DESC, m.recorded_at DESC, m.id LIMIT :limit

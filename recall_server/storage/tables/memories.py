@@ -156,13 +156,13 @@ class Memories(BoundTable):
         rows = await self._bound.fetch("expire_memories", episode_id=episode_id, now=now)
         return [row["id"] for row in rows]
 
-    async def forget(self, memory_id: str, now: datetime) -> None:
-        """Forget a memory, active or superseded."""
-        await self._bound.send("forget_memory", id=memory_id, now=now)
+    async def forget(self, memory_id: str, now: datetime) -> bool:
+        """Forget a memory that search finds; False where there is none."""
+        return await self._bound.touched("forget_memory", id=memory_id, now=now)
 
-    async def restore(self, memory: Memory) -> None:
-        """Set a forgotten memory to this state."""
-        await self._bound.send(
+    async def restore(self, memory: Memory) -> bool:
+        """Set a forgotten memory to this state; False where it is not forgotten."""
+        return await self._bound.touched(
             "restore_memory",
             id=memory.id,
             status=memory.status,
@@ -202,6 +202,12 @@ class Memories(BoundTable):
             limit=RELATED_MAX,
         )
         return [_memory(row) for row in rows]
+
+    async def with_terms(self, terms: Sequence[str], limit: int) -> list[Memory]:
+        """The memories that are believed and have most of these terms, with the words they cite."""
+        rows = await self._bound.fetch("memories_with_terms", terms=list(terms), limit=limit)
+        found = await self.get([row["id"] for row in rows])
+        return [found[row["id"]] for row in rows]
 
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """The active memories that were first found in an episode."""
@@ -324,6 +330,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         valid_until=moment_or_none(row["valid_until"]),
         expires_at=moment_or_none(row["expires_at"]),
         agent_id=row["agent_id"],
+        disputed=row["status"] == Status.DISPUTED,
     )
 
 
