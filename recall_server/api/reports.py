@@ -28,6 +28,7 @@ _OUTCOMES = (
     (Add, "added", "It is remembered."),
     (Reinforce, "reinforced", "It was remembered already; these words are cited with it."),
 )
+_SHOWN = "Nothing is changed: this shows what would be done without dry_run."
 _HELD = "The words read like an order to a model. They are held back until somebody releases them."
 _UNCLEAR = "Several memories match as well as each other. Send the memory_id of one of them."
 _NO_MATCH = "No memory matches these words well enough. Send a memory_id, or more of its words."
@@ -51,7 +52,7 @@ def report(one: Report) -> Json:
         "outcome": outcome,
         "intent": str(one.intent),
         "dry_run": one.dry_run,
-        "message": f"Nothing is changed yet. {message}" if one.dry_run else message,
+        "message": _SHOWN if one.dry_run and changes else message,
         "changes": [_change(change, one) for change in changes],
         "rules": [_ruling(ruling) for ruling in one.plan.rulings],
         "considered": [
@@ -73,6 +74,7 @@ def _change(change: Change, report: Report) -> Json:
         for ruling in report.plan.rulings
         for memory in (ruling.memory, *ruling.same, *ruling.clashing)
     } | {near.memory.id: near.memory.text for near in report.considered}
+    disputed = {one.memory_id for one in report.plan.changes if isinstance(one, Dispute)}
     new = {added.memory.id for added in report.plan.changes if isinstance(added, Add)}
 
     def id_of(memory_id: str) -> str | None:
@@ -85,7 +87,7 @@ def _change(change: Change, report: Report) -> Json:
                 "memory_id": id_of(memory.id),
                 "text": memory.text,
                 "type": str(memory.type),
-                "status": str(memory.status),
+                "status": "disputed" if memory.id in disputed else str(memory.status),
                 "superseded_by": memory.superseded_by,
             }
         case Supersede(memory_id, by):

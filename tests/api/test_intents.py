@@ -85,7 +85,7 @@ async def test_a_dry_run_shows_what_would_be_and_changes_nothing(running: Runnin
         done = await submit(http, "Ana lives in Porto.")
 
     assert before == ["Ana lives in Lisbon."]
-    assert shown["message"].startswith("Nothing is changed yet.")
+    assert shown["message"].startswith("Nothing is changed:")
     assert "episode_id" not in shown
     known = {"memory_id", "by", "review_id"}
     assert [{k: v for k, v in one.items() if k not in known} for one in shown["changes"]] == [

@@ -58,6 +58,7 @@ async def test_both_sides_stay_and_are_found_with_a_note(running: Running) -> No
         one = (await http.get(f"/v1/memories/{report['changes'][0]['memory_id']}")).json()
 
     assert (report["outcome"], report["rules"][0]["rule"]) == ("disputed", "dispute")
+    assert report["changes"][0]["status"] == "disputed"
     assert report["changes"][1]["review_id"] == review["id"]
     hits = {hit["id"]: hit for hit in found["results"] if hit["id"].startswith("mem_")}
     assert len(hits) == 2

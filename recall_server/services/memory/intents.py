@@ -7,6 +7,7 @@ from recall_server.domain.context import Context
 from recall_server.domain.episode import Episode, Source
 from recall_server.domain.errors import (
     Invalid,
+    LimitReached,
     MatchAmbiguous,
     MatchNotFound,
     MemoryNotFound,
@@ -45,6 +46,8 @@ SCORED_MAX = 50
 CONSIDERED_MAX = 5
 NAMED_MAX = 5
 CHAIN_MAX = 100
+# Of one memory, in either direction, before another can be stated.
+RELATIONS_MAX = 100
 GENERAL = "general"
 
 
@@ -119,6 +122,8 @@ class Intents:
         auto = wish.intent is Intent.AUTO
         intent = intended(wish.intent, text, wish.memory_id)
         context.entry.details["intent"] = str(intent)
+        if wish.dry_run:
+            context.entry.counts["dry_run"] = 1
         target = await self._target(context, wish, intent)
         if auto and intent is Intent.CORRECT and target.memory is None:
             intent = Intent.REMEMBER
@@ -201,10 +206,10 @@ class Intents:
         memory = target.memory
         plan = Plan((Forget(memory.id),))
         report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
-        context.entry.counts |= plan.counts()
-        context.entry.ids += plan.ids()
         if wish.dry_run:
             return report
+        context.entry.counts |= plan.counts()
+        context.entry.ids += plan.ids()
         async with self.store.change(context) as tx:
             await tx.lock()
             words = await tx.memories.citations([memory.id])
@@ -259,9 +264,8 @@ class Intents:
             if not wish.dry_run:
                 await commit.apply(tx, plan, now)
                 await self._embed(tx, {episode.id})
-                context.entry.ids.append(episode.id)
-        context.entry.ids += plan.ids() if not wish.dry_run else []
-        context.entry.counts |= plan.counts()
+                context.entry.ids += [episode.id, *plan.ids()]
+                context.entry.counts |= plan.counts()
         if not wish.dry_run:
             self.ingest.runtime.wake()
         return Report(
@@ -305,7 +309,8 @@ class Intents:
         self, context: Context, from_id: str, kind: RelationKind, to_id: str, confidence: float
     ) -> Relation:
         """State what one memory is to another. What is stated already stays as it is. Raises
-        `Invalid`, and `MemoryNotFound` where one of them is not found in the access scope.
+        `Invalid`, `LimitReached`, and `MemoryNotFound` where one of them is not found in the access
+        scope.
         """
         if kind not in BY_HAND:
             raise Invalid("What supersedes what follows from a correction. Submit one instead.")
@@ -318,6 +323,11 @@ class Intents:
             found = await tx.memories.found([from_id, to_id])
             if len(found) < 2:
                 raise MemoryNotFound
+            stated = await tx.relations.of_memories([from_id], limit=RELATIONS_MAX)
+            if len(stated) == RELATIONS_MAX:
+                raise LimitReached(
+                    f"A memory may have {RELATIONS_MAX} relations. State what matters most of it."
+                )
             now = self.ingest.runtime.now()
             by = context.entry.accessor
             made = Relation(from_id, to_id, kind, Reason.HAND, now, confidence, by)

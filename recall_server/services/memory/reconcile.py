@@ -363,6 +363,9 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
         less = Choice.KEEP_NEW if above > 0 else Choice.KEEP_EXISTING
         if above and resolution.choice is less:
             resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
+    if resolution is None and draft.settling.disputes and above > 0:
+        # What was fetched casts no doubt on what a person said.
+        resolution = Resolution(question_id, Choice.KEEP_BOTH, TRUST, draft.now)
     if resolution is None and draft.settling.disputes:
         draft.rule(memory, Rule.DISPUTE, clashing=clashing)
         draft.relate(memory, RelationKind.CONTRADICTS, clashing)

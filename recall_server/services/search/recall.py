@@ -27,6 +27,8 @@ from recall_server.storage.store import Store, Transaction
 
 # Values of one attribute that are shown at once.
 TIMELINE_MAX = 200
+# Relations of a memory and its history that are shown at once.
+RELATIONS_MAX = 200
 NAME_CHARS_MAX = 200
 
 
@@ -352,7 +354,7 @@ async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation
     """The relations of these memories to those in the access scope of `tx`. What took the place of
     another stands with that one.
     """
-    stored = await tx.relations.of_memories([one.id for one in chain])
+    stored = await tx.relations.of_memories([one.id for one in chain], limit=RELATIONS_MAX)
     ids = {one.id for one in chain}
     ends = {end for one in stored for end in (one.from_id, one.to_id)} - ids
     seen = ids | (await tx.memories.get(sorted(ends))).keys()

@@ -84,4 +84,4 @@ WHERE namespace = :namespace AND from_id IN (:ids...)
 UNION
 SELECT from_id, to_id, kind, reason, confidence, made_by, made_at FROM relations
 WHERE namespace = :namespace AND to_id IN (:ids...)
-ORDER BY made_at, from_id, to_id, kind
+ORDER BY made_at DESC, from_id, to_id, kind LIMIT :limit

@@ -127,8 +127,8 @@ WHERE m.namespace = :namespace AND m.status IN ('active', 'disputed', 'supersede
 SELECT m.*, c.episode_id, c.span_start, c.span_end
 FROM memories m JOIN citations c
   ON c.namespace = m.namespace AND c.memory_id = m.id AND c.position = 0
--- What expires is not merged into what lasts.
-WHERE m.namespace = :namespace AND m.retired_at IS NULL AND m.topic = :topic
+-- What expires is not merged into what lasts, nor what is disputed into anything.
+WHERE m.namespace = :namespace AND m.status = 'active' AND m.topic = :topic
   AND m.expires_at IS NULL
   AND {{scope:m}}
 ORDER BY m.recorded_at, m.id LIMIT :limit

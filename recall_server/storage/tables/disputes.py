@@ -100,8 +100,8 @@ class Relations(BoundTable):
     async def add(self, relations: Sequence[Relation]) -> None:
         await self._bound.many("relate", [vars(one) for one in relations])
 
-    async def of_memories(self, ids: Sequence[str]) -> list[Relation]:
-        """Those from and to these memories, oldest first."""
+    async def of_memories(self, ids: Sequence[str], *, limit: int) -> list[Relation]:
+        """Those from and to these memories, the newest `limit` of them."""
         return [
             Relation(
                 row["from_id"],
@@ -112,5 +112,5 @@ class Relations(BoundTable):
                 row["confidence"],
                 row["made_by"],
             )
-            for row in await self._bound.fetch("relations_of", ids=list(ids))
+            for row in await self._bound.fetch("relations_of", ids=list(ids), limit=limit)
         ]
