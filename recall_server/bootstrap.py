@@ -40,6 +40,7 @@ from recall_server.services.memory.episodes import EXPIRE_TEXT, find_erased
 from recall_server.services.memory.ingest import EXTRACT, Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.memory.undo import Changes
 from recall_server.services.search.recall import Recall
 from recall_server.services.search.search import Reranking
 from recall_server.services.supervision import Supervisor
@@ -216,7 +217,7 @@ async def open_application(
                 PURGE: purge.work,
             },
             runtime,
-            lambda job, operation: audit.begin(job.namespace, operation, "worker", None),
+            audit.begin_job,
             supervisor,
             poll_s=settings.worker_poll_s,
             lanes=(
@@ -247,6 +248,7 @@ async def open_application(
                     ending.end,
                 ),
                 audit=audit,
+                changes=Changes(store, runtime, embeds=vectors is not None),
                 checkpoints=checkpoints,
                 consolidate=consolidate,
                 delegation=delegation,

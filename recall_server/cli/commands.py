@@ -12,6 +12,7 @@ from recall_server.application import Application
 from recall_server.bootstrap import open_application
 from recall_server.cli import importing, tokens
 from recall_server.cli.audit import app as audit
+from recall_server.cli.changes import changes, undo
 from recall_server.cli.erase import app as hold
 from recall_server.cli.erase import (
     erase,
@@ -179,6 +180,8 @@ app.command("doctor")(doctor_)
 app.command("reembed")(reembed)
 app.command("search")(search)
 app.command("timeline")(timeline)
+app.command("changes")(changes)
+app.command("undo")(undo)
 app.add_typer(quarantine, name="quarantine")
 
 

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from recall_server.domain.memory import BELIEVED, MemoryType, Status
+from recall_server.domain.memory import BELIEVED, Layer, MemoryType, Status
 from recall_server.domain.namespace import NONE
 from recall_server.domain.plan import Choice, Policy
 from recall_server.domain.relations import Reason, RelationKind
@@ -271,6 +271,7 @@ class Memory(_Strict):
     expires_at: Moment | None = None
     disputes: list[Disputed] = []
     relations: list[Related] = []
+    layer: Layer = Layer.SEMANTIC
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

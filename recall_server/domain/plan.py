@@ -95,20 +95,22 @@ class Settling:
 @dataclass(frozen=True)
 class Add:
     """A new memory. One that was outdated before it was stated arrives superseded. `also`: further
-    citations.
+    citations. `rule`: by which it takes the place of another, or arrives superseded.
     """
 
     memory: Memory
     also: tuple[Citation, ...] = ()
+    rule: str = ""
 
 
 @dataclass(frozen=True)
 class Supersede:
-    """Replace a memory that is believed by another. Expects to find it so."""
+    """Replace a memory that is believed by another, by a `rule`. Expects to find it so."""
 
     memory_id: str
     by: str
     valid_until: datetime
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,15 @@ _COUNTED = {
 
 
 class Rule(StrEnum):
-    """By what a plan decided what becomes of one statement."""
+    """By what a plan decided what becomes of one statement: events of memories name it. Where a
+    question was answered, they name the choice.
+    """
 
     NEW = "new"
-    SAME_STATEMENT = "same_statement"
+    RESTATED = "restated"
     STATED_CORRECTION = "stated_correction"
-    LATER_CLAIM = "later_claim"
-    EARLIER_CLAIM = "earlier_claim"
+    LATER = "later"
+    LATE_REPORT = "late_report"
     LESS_TRUSTED = "less_trusted"
     POLICY = "policy"
     ANSWER = "answer"

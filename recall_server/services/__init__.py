@@ -15,6 +15,7 @@ from recall_server.services.memory.embedding import Embedding
 from recall_server.services.memory.ingest import Ingest
 from recall_server.services.memory.intents import Intents
 from recall_server.services.memory.quarantine import Quarantine
+from recall_server.services.memory.undo import Changes
 from recall_server.services.search.recall import Recall
 from recall_server.services.tasks.consolidate import Consolidate
 from recall_server.services.tasks.push import Push
@@ -30,6 +31,7 @@ class Services:
 
     access: Access
     audit: Audit
+    changes: Changes
     checkpoints: Checkpoints
     consolidate: Consolidate
     delegation: Delegation

@@ -72,7 +72,7 @@ async def test_what_is_said_again_reinforces_and_another_value_supersedes(runnin
         "text": "Ana lives in Lisbon.",
         "score": 1.0,
     }
-    assert (other["outcome"], other["rules"][0]["rule"]) == ("superseded", "later_claim")
+    assert (other["outcome"], other["rules"][0]["rule"]) == ("superseded", "later")
     assert other["rules"][0]["against"] == [{"memory_id": lisbon, "text": "Ana lives in Lisbon."}]
     assert now == ["Ana lives in Porto."]
 

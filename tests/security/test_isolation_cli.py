@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "quarantine release": ("suspect",),
     "quarantine reject": ("suspect to reject",),
     "restore": ("forgotten",),
+    "undo": ("change", "--dry-run", "--with-dependents"),
     "erase": ("--memory", "memory", "--yes"),
     "purge-source": ("--episode", "episode", "--yes"),
     "conflicts list": None,
@@ -47,6 +48,7 @@ COMMANDS: dict[str, tuple[str, ...] | None] = {
     "hold set": None,
     "search": None,
     "timeline": None,
+    "changes": None,
     "export": None,
 }
 
@@ -102,6 +104,7 @@ def _furnish(database: Database) -> dict[str, str]:
         jam = next(one for one in kept if "jam" in one.text)
         other = next(one for one in kept if "teal" in one.text)
         await services.recall.forget(Context(line(built)), jam.id)
+        changed = await services.changes.page(Context(line(built)), None)
         held = await services.quarantine.list(
             Context(line(built)), state=Held.HELD, limit=5, offset=0
         )
@@ -112,6 +115,7 @@ def _furnish(database: Database) -> dict[str, str]:
             "suspect to reject": held.found[1].item_id,
             "forgotten": jam.id,
             "memory": other.id,
+            "change": changed.changes[0].id,
             "episode": other.citation.episode_id,
         }
 

@@ -258,6 +258,9 @@ def reads(limit: Limit) -> Iterator[Step]:
         yield http("get_timeline", "GET", path)
     for kind in ("job of heron", "foreign job"):
         yield http("get_job", "GET", f"/v1/jobs/<{kind}>")
+    yield http("list_changes", "GET", "/v1/changes")
+    for kind in ("job of heron", "foreign job"):
+        yield http("undo_change", "POST", f"/v1/changes/<{kind}>/undo", {"dry_run": True})
     yield tool("get_memory_stats")
     yield http("get_memory_stats", "GET", "/v1/stats")
     yield http("whoami", "GET", "/v1/whoami")

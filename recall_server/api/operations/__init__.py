@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from recall_server.api.operations import (
     audit,
+    changes,
     contents,
     erasure,
     intents,
@@ -34,6 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
     contents.GET_MEMORY_STATS,
     *tokens.OPERATIONS,
     contents.GET_JOB,
+    *changes.OPERATIONS,
     *reviews.OPERATIONS,
     *tasks.OPERATIONS,
     *audit.OPERATIONS,

@@ -63,17 +63,6 @@ class SubmitMemory(Arguments):
         )
 
 
-# Kinds of Camillo that are facts here.
-_TYPES = {
-    "semantic": MemoryType.FACT,
-    "preference": MemoryType.PREFERENCE,
-    "procedural": MemoryType.PROCEDURE,
-    "relationship": MemoryType.FACT,
-    "profile": MemoryType.FACT,
-    "core": MemoryType.FACT,
-}
-
-
 class SubmitDurable(SubmitMemory):
     """`submit_memory`, or the body that Camillo takes."""
 
@@ -90,7 +79,7 @@ class SubmitDurable(SubmitMemory):
             raise Invalid("Send one of text and content.")
         if self.type and self.memory_type:
             raise Invalid("Send one of type and memory_type.")
-        type_ = _TYPES[self.memory_type] if self.memory_type else self.type
+        type_ = MemoryType(self.memory_type) if self.memory_type else self.type
         given = {"text": self.text or self.content, "type": type_}
         return SubmitMemory.wish(self.model_copy(update=given), call)
 

@@ -22,7 +22,6 @@ from recall_server.services.transfer.export import Reader
 
 Json = dict[str, Any]
 
-INT64_MAX = 2**63 - 1
 # All others have their arguments in the query.
 BODY_METHODS = frozenset({"POST", "PATCH"})
 

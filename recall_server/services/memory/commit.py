@@ -51,28 +51,34 @@ async def settle_ended(tx: Transaction, now: datetime) -> None:
 
 async def _apply(tx: Transaction, change: Change, now: datetime) -> None:
     match change:
-        case Add(memory, also):
-            await tx.memories.add(memory)
+        case Add(memory, also, rule):
+            await tx.memories.add(memory, rule)
             for citation in also:
                 await tx.memories.cite(memory.id, citation)
             done = True
         case Reinforce(memory_id, citation, counts, until):
-            done = await tx.memories.reinforce(memory_id, counts=counts, until=until)
-            await tx.memories.cite(memory_id, citation)
-        case Supersede(memory_id, by, valid_until):
+            done = await tx.memories.reinforce(memory_id, citation, now, counts=counts, until=until)
+        case Supersede(memory_id, by, valid_until, rule):
             done = await tx.memories.retire(
-                memory_id, Status.SUPERSEDED, now, superseded_by=by, valid_until=valid_until
+                memory_id,
+                Status.SUPERSEDED,
+                now,
+                superseded_by=by,
+                valid_until=valid_until,
+                reason=rule,
             )
         case Forget(memory_id):
             words = await tx.memories.citations([memory_id])
             await indexing.hide(tx, [memory_id])
-            done = await tx.memories.forget(memory_id, now)
+            await tx.memories.forget(memory_id, now)
             await indexing.forget_words(tx, memory_id, words, now)
+            done = True
         case Restore(memory):
-            done = await tx.memories.restore(memory)
+            await tx.memories.restore(memory, now)
             await indexing.show(tx, [memory.id])
             texts = {one.episode_id for one in await tx.memories.citations([memory.id])}
-            await indexing.reread(tx, texts, partial(tx.episodes.remember, memory.id))
+            await indexing.reread(tx, texts, partial(tx.episodes.remember, memory.id, now))
+            done = True
         case Dispute(question_id, memory_id, existing):
             done = await tx.disputes.open(question_id, memory_id, existing, now)
         case Settle(question_id):

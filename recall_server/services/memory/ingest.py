@@ -151,6 +151,7 @@ class Ingest:
             limit["reach"] = _ACCESS_SCOPE.dump_python(confined, mode="json")
         key = submission.idempotency_key
         digest = submission.digest()
+        context.entry.part_of = episode.job_id
         async with self.store.change(context) as tx:
             if await store_episode(
                 tx, episode, words, self.digests, key=key, digest=digest, scope=context.scope
@@ -398,17 +399,21 @@ class Ingest:
             now = self.runtime.now()
             # First, as the episode may have been erased meanwhile.
             await tx.jobs.advance(job, {**job.payload, **progress}, now + self.runtime.lease)
+            # What was forgotten before it was extracted stays so.
+            gone = (await tx.episodes.forgotten_words([episode.id])).get(episode.id, ())
+            candidates = [one for one in found.candidates if not any(map(one.span.overlaps, gone))]
             plan = await reconcile.plan(
                 tx,
                 episode,
-                found.candidates,
+                candidates,
                 extractor=found.extractor,
                 now=now,
                 settling=await reconcile.settling(tx),
             )
             await commit.apply(tx, plan, now)
             entry.ids += [job.id, episode.id, *plan.ids()]
-            entry.counts |= plan.counts() | {"rejected": found.rejected}
+            rejected = found.rejected + len(found.candidates) - len(candidates)
+            entry.counts |= plan.counts() | {"rejected": rejected}
 
     async def _finish(self, job: Job, episode: Episode | None, fault: str | None) -> None:
         async with self.store.transaction(job.namespace) as tx:

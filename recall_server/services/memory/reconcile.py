@@ -17,7 +17,7 @@ from recall_server.domain.attributes import (
 from recall_server.domain.episode import Citation, Episode, Span
 from recall_server.domain.extraction import Candidate
 from recall_server.domain.ids import derived_id
-from recall_server.domain.memory import Memory, Status
+from recall_server.domain.memory import Memory, Status, layer_of
 from recall_server.domain.plan import (
     EXPIRY,
     PERSON,
@@ -143,10 +143,11 @@ async def arrived(
         return Plan()
     await draft.beliefs.load_witnesses([memory])
     changes = await _settle(candidate, memory, draft)
-    (now_so,) = [one.memory for one in changes if isinstance(one, Add)]
+    (added,) = [one for one in changes if isinstance(one, Add)]
     made = [one for one in changes if not isinstance(one, Add)]
-    if now_so.superseded_by and now_so.valid_until:
-        made.append(Supersede(memory.id, now_so.superseded_by, now_so.valid_until))
+    if added.memory.superseded_by and added.memory.valid_until:
+        by, until = added.memory.superseded_by, added.memory.valid_until
+        made.append(Supersede(memory.id, by, until, added.rule))
     return draft.plan(made)
 
 
@@ -180,10 +181,11 @@ async def answered(
             # It is stored already.
             given_way = change.memory
             if given_way.superseded_by and given_way.valid_until:
-                made.append(Supersede(new.id, given_way.superseded_by, given_way.valid_until))
+                until, by = given_way.valid_until, given_way.superseded_by
+                made.append(Supersede(new.id, by, until, change.rule))
         elif isinstance(change, Add):
             memory = replace(change.memory, status=Status.ACTIVE, recorded_at=now)
-            made.append(Add(memory, change.also))
+            made.append(Add(memory, change.also, change.rule))
         else:
             made.append(change)
     return draft.plan([Settle(question.id), *made])
@@ -199,6 +201,17 @@ async def question_of(
     above = beliefs.trust(ordered[0]) - beliefs.trust(new)
     reason, recommended = _recommendation(new, ordered, above)
     return Question(dispute_id, new, tuple(ordered), reason, recommended)
+
+
+async def rivals(tx: Transaction, memory: Memory) -> list[Memory]:
+    """Return the active memories that contradict an active one."""
+    if memory.fact is None:
+        return []
+    candidate = Candidate(memory.text, memory.type, memory.citation.span, memory.fact)
+    related = await Beliefs(tx).related(candidate)
+    return [
+        one for one in related if one.id != memory.id and compare(candidate, one) is Verdict.CLASHES
+    ]
 
 
 @dataclass
@@ -260,19 +273,19 @@ async def _settle(
         if beliefs.trust(other) >= mine:
             weaker = [one for one in clashing if beliefs.trust(one) < mine] if decide else []
             superseded = [one for one in weaker if one.said_at <= memory.said_at]
-            draft.rule(memory, Rule.SAME_STATEMENT, same, clashing)
+            draft.rule(memory, Rule.RESTATED, same, clashing)
             return [
                 *beliefs.reinforce(other, memory),
-                *_supersede(superseded, other, memory, beliefs),
+                *_supersede(superseded, other, memory, beliefs, Rule.LATER),
             ]
     if not clashing:
         # Stated again on better evidence: the better words replace the stored ones.
         outlived = [one for one in same if _lasts(memory, one)]
         draft.relate(memory, RelationKind.DUPLICATES, outlived)
-        draft.rule(memory, Rule.SAME_STATEMENT if same else Rule.NEW, same)
-        return _replace(outlived, memory, beliefs)
+        draft.rule(memory, Rule.RESTATED if same else Rule.NEW, same)
+        return _replace(outlived, memory, beliefs, Rule.RESTATED)
     if decide:
-        stated = Rule.STATED_CORRECTION if candidate.correction else Rule.LATER_CLAIM
+        stated = Rule.STATED_CORRECTION if candidate.correction else Rule.LATER
         return _decide(memory, same, clashing, draft, stated)
     return _resolve(memory, clashing, draft)
 
@@ -306,8 +319,9 @@ def _correct(
     draft.rule(memory, Rule.ASKED_FOR, same, clashing)
     by = next((one for one in same if beliefs.trust(one) >= beliefs.trust(memory)), None)
     if by is None:
-        return _replace([*clashing, *same], memory, beliefs)
-    return [*beliefs.reinforce(by, memory), *_supersede(clashing, by, memory, beliefs)]
+        return _replace([*clashing, *same], memory, beliefs, Rule.ASKED_FOR)
+    superseded = _supersede(clashing, by, memory, beliefs, Rule.ASKED_FOR)
+    return [*beliefs.reinforce(by, memory), *superseded]
 
 
 def _lasts(memory: Memory, other: Memory) -> bool:
@@ -327,8 +341,9 @@ def _decide(
     ending = [one for one in newer if beliefs.trust(one) >= mine]
     if ending:
         # A late report is history already: the oldest of the later claims ended it.
-        draft.rule(memory, Rule.EARLIER_CLAIM, same, clashing)
-        return [Add(_outdated(memory, min(ending, key=lambda other: other.said_at)))]
+        draft.rule(memory, Rule.LATE_REPORT, same, clashing)
+        by = min(ending, key=lambda other: other.said_at)
+        return [Add(_outdated(memory, by), rule=Rule.LATE_REPORT)]
     superseded = [one for one in clashing if one not in newer and beliefs.trust(one) <= mine]
     staying = [one for one in clashing if one not in superseded]
     if staying:
@@ -338,7 +353,7 @@ def _decide(
     draft.rule(memory, Rule.LESS_TRUSTED if staying else rule, same, clashing)
     outlived = [one for one in same if _lasts(memory, one)]
     draft.relate(memory, RelationKind.DUPLICATES, outlived)
-    return _replace([*superseded, *outlived], memory, beliefs)
+    return _replace([*superseded, *outlived], memory, beliefs, rule)
 
 
 def _question_id(memory: Memory, clashing: Sequence[Memory]) -> str:
@@ -372,7 +387,10 @@ def _resolve(memory: Memory, clashing: list[Memory], draft: _Draft) -> list[Chan
         draft.beliefs.add(memory)
         # Each time that these contradict each other it is another one, with its own answer.
         dispute_id = derived_id("q", question_id, draft.now.isoformat())
-        return [Add(memory), Dispute(dispute_id, memory.id, tuple(one.id for one in clashing))]
+        return [
+            Add(memory, rule=Rule.DISPUTE),
+            Dispute(dispute_id, memory.id, tuple(one.id for one in clashing)),
+        ]
     if resolution is None:
         if len(draft.questions) < draft.settling.questions_max:
             reason, recommended = _recommendation(memory, clashing, above)
@@ -395,12 +413,12 @@ def _chosen(
     """Return the changes, and the ids of memories that only the choice created."""
     match resolution.choice:
         case Choice.KEEP_EXISTING:
-            return [Add(_outdated(memory, clashing[0]))], ()
+            return [Add(_outdated(memory, clashing[0]), rule=resolution.choice)], ()
         case Choice.KEEP_NEW:
-            return _replace(clashing, memory, beliefs), ()
+            return _replace(clashing, memory, beliefs, resolution.choice), ()
         case Choice.KEEP_BOTH:
             beliefs.add(memory)
-            return [Add(memory)], ()
+            return [Add(memory, rule=resolution.choice)], ()
         case Choice.MERGE:
             assert resolution.text is not None
             merged = replace(
@@ -412,22 +430,30 @@ def _chosen(
             )
             also = tuple(other.citation for other in clashing)
             beliefs.inherit_witnesses(merged, [memory, *clashing])
-            changes = _replace(clashing, merged, beliefs, also=also)
-            return [*changes, Add(_outdated(memory, merged))], (merged.id,)
+            changes = _replace(clashing, merged, beliefs, resolution.choice, also=also)
+            outdated = Add(_outdated(memory, merged), rule=resolution.choice)
+            return [*changes, outdated], (merged.id,)
 
 
 def _replace(
-    old: list[Memory], new: Memory, beliefs: Beliefs, *, also: tuple[Citation, ...] = ()
+    old: list[Memory],
+    new: Memory,
+    beliefs: Beliefs,
+    rule: str,
+    *,
+    also: tuple[Citation, ...] = (),
 ) -> list[Change]:
     beliefs.add(new)
-    return [Add(new, also), *_supersede(old, new, new, beliefs)]
+    return [Add(new, also, rule if old else ""), *_supersede(old, new, new, beliefs, rule)]
 
 
-def _supersede(old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs) -> list[Change]:
+def _supersede(
+    old: list[Memory], by: Memory, said: Memory, beliefs: Beliefs, rule: str
+) -> list[Change]:
     """Supersede `old` by `by`, because of the statement `said`."""
     for other in old:
         beliefs.drop(other.id)
-    return [Supersede(other.id, by.id, _end_of(other, said)) for other in old]
+    return [Supersede(other.id, by.id, _end_of(other, said), rule) for other in old]
 
 
 def _recommendation(memory: Memory, clashing: Sequence[Memory], above: int) -> tuple[str, Choice]:
@@ -510,6 +536,7 @@ def _memory(episode: Episode, candidate: Candidate, extractor: str, now: datetim
         extractor=extractor,
         container=episode.container,
         expires_at=episode.expires_at,
+        layer=layer_of(candidate.type),
     )
 
 

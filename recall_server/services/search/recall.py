@@ -8,7 +8,7 @@ from functools import partial
 from recall_server.domain.context import Context, Runtime
 from recall_server.domain.episode import episode_of, turn_of
 from recall_server.domain.errors import MemoryNotFound, NotRestorable
-from recall_server.domain.memory import Memory, MemoryType, Status
+from recall_server.domain.memory import EXTRACTED_TYPES, Memory, MemoryType, Status
 from recall_server.domain.moments import passed
 from recall_server.domain.plan import Forget, Plan, Resolution
 from recall_server.domain.query import Hit, ItemKind, Query, Step
@@ -76,7 +76,9 @@ class History:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a namespace."""
+    """The counts of a namespace: of the types that extraction tells apart, and of others that it
+    has.
+    """
 
     by_type: Mapping[MemoryType, int]
     backlog: Backlog
@@ -235,7 +237,7 @@ class Recall:
         async with self.store.view(context) as tx:
             by_type = await tx.memories.counts()
             jobs = await tx.jobs.counts()
-        counts = Counts({kind: by_type.get(kind, 0) for kind in MemoryType}, Backlog.count(jobs))
+        counts = Counts({**dict.fromkeys(EXTRACTED_TYPES, 0), **by_type}, Backlog.count(jobs))
         context.entry.counts["memories"] = counts.total
         return counts
 
@@ -308,7 +310,9 @@ class Recall:
             )
         if self._too_late(forgotten_at):
             raise NotRestorable
-        await indexing.reread(tx, {episode_of(item_id)}, partial(tx.episodes.remember, item_id))
+        await indexing.reread(
+            tx, {episode_of(item_id)}, partial(tx.episodes.remember, item_id, self.runtime.now())
+        )
 
     def _too_late(self, forgotten_at: datetime | None) -> bool:
         return forgotten_at is None or forgotten_at < self.runtime.now() - self.forget_window
@@ -357,7 +361,7 @@ async def _relations(tx: Transaction, chain: Sequence[Memory]) -> tuple[Relation
     stored = await tx.relations.of_memories([one.id for one in chain], limit=RELATIONS_MAX)
     ids = {one.id for one in chain}
     ends = {end for one in stored for end in (one.from_id, one.to_id)} - ids
-    seen = ids | (await tx.memories.get(sorted(ends))).keys()
+    seen = ids | {one.id for one in await tx.memories.found(sorted(ends))}
     superseding = [
         Relation(
             one.superseded_by,

@@ -53,6 +53,10 @@ _FIXED_OF_MEMORY = {
 }
 
 
+# From this version of the schema on, an episode says which of its words are forgotten.
+FORGOTTEN_WORDS_SCHEMA = 24
+
+
 @dataclass(frozen=True)
 class Numbered:
     """A line of the file that is to be taken in."""
@@ -152,10 +156,11 @@ class Import:
         `LimitReached`: what was taken in before stays, and is known the next time.
         """
         report, taken_ids, believed = Report(), set[str](), set[str]()
+        first = entry()
         lines = self.lines(file)
         manifest = next(lines)
         assert isinstance(manifest, Manifest)
-        async with self.store.transaction(namespace, entry=entry()) as tx:
+        async with self.store.transaction(namespace, entry=first) as tx:
             if await tx.erasures.namespace_is_erased():
                 raise BeingErased
             known = await tx.exports.exists()
@@ -164,9 +169,14 @@ class Import:
                 # That of one which is there is for its owner to set.
                 await tx.access.set_policy(manifest.conflict_policy)
         for batch in _batches(lines, report):
-            await self._write(namespace, batch, report, taken_ids, entry)
+            line = entry()
+            line.part_of = first.id
+            schema = manifest.schema_version
+            await self._write(namespace, batch, report, taken_ids, line, schema=schema)
             if known:
-                await self._reconcile(namespace, batch, believed, entry)
+                line = entry()
+                line.part_of = first.id
+                await self._reconcile(namespace, batch, believed, line)
             on_progress(batch[-1].number)
         async with self.store.transaction(namespace) as tx:
             await tx.lock()
@@ -230,10 +240,12 @@ class Import:
         batch: Sequence[Numbered],
         report: Report,
         taken_ids: set[str],
-        entry: Callable[[], AuditEntry],
+        line: AuditEntry,
+        *,
+        schema: int,
     ) -> None:
         """`taken_ids`: the episodes of the file whose ids other episodes have here."""
-        line, before = entry(), report.new.total()
+        before = report.new.total()
         batch = await self._prepared(batch, report, line)
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
@@ -250,7 +262,8 @@ class Import:
                 *await self._memories(tx, memories, report, taken_ids),
             ]
             await self._hold(tx, [one for one in left if one.line.id in set(added)], report)
-            await self._index(tx, [one.line for one in left if one.line.id in set(added)])
+            new = [one.line for one in left if one.line.id in set(added)]
+            await self._index(tx, new, schema=schema)
             line.ids += added
             line.counts["new"] = report.new.total() - before
 
@@ -259,7 +272,7 @@ class Import:
         namespace: Namespace,
         batch: Sequence[Numbered],
         believed: set[str],
-        entry: Callable[[], AuditEntry],
+        line: AuditEntry,
     ) -> None:
         """Settle what contradicts what was known here before. `believed`: the memories of the file
         that may contradict others, so far; with each other they are as they were.
@@ -272,7 +285,6 @@ class Import:
         if not ids:
             return
         believed.update(ids)
-        line = entry()
         async with self.store.transaction(namespace, entry=line) as tx:
             await tx.lock()
             now, settling = self.runtime.now(), await reconcile.settling(tx)
@@ -304,7 +316,9 @@ class Import:
             await tx.quarantine.hold(one.line.id, one.held, self.runtime.now())
             report.held += len(one.held)
 
-    async def _index(self, tx: Transaction, lines: Sequence[Episode | MemoryLine]) -> None:
+    async def _index(
+        self, tx: Transaction, lines: Sequence[Episode | MemoryLine], *, schema: int
+    ) -> None:
         """Let search find what was added."""
         texts = [line.id for line in lines if isinstance(line, Episode)]
         memories = [line for line in lines if isinstance(line, MemoryLine)]
@@ -319,8 +333,8 @@ class Import:
                     "file is yours."
                 )
         await indexing.show(tx, [*found, *passages])
-        for line in forgotten:
-            # Files of older releases do not say so where the words stand.
+        # Files of older releases do not say so where the words stand.
+        for line in forgotten if schema < FORGOTTEN_WORDS_SCHEMA else ():
             words = [Citation(one.episode_id, Span(one.start, one.end)) for one in line.citations]
             assert line.retired_at is not None
             await indexing.forget_words(tx, line.id, words, line.retired_at)
@@ -380,7 +394,7 @@ class Import:
                 report.unfit += 1
                 report.leave_out(one, "the words that it rests on are in quarantine")
             else:
-                await tx.exports.add_memory(line)
+                await tx.exports.add_memory(line, self.runtime.now())
                 report.new["memory"] += 1
                 added.append(line.id)
         return added

@@ -10,7 +10,8 @@ SET side = excluded.side, opened_at = excluded.opened_at, closed_at = NULL
 -- query: mark_disputed
 -- Only what is believed can be disputed, so that a change in between is seen.
 UPDATE memories SET status = 'disputed'
-WHERE namespace = :namespace AND id IN (:ids...) AND retired_at IS NULL
+WHERE namespace = :namespace AND id IN (:ids...) AND status IN (:before...)
+  AND retired_at IS NULL
 RETURNING id
 
 -- query: close_dispute
@@ -24,6 +25,14 @@ UPDATE memories SET status = 'active'
 WHERE namespace = :namespace AND status = 'disputed' AND id IN (:ids...)
   AND NOT EXISTS (SELECT 1 FROM disputes d
     WHERE d.namespace = :namespace AND d.memory_id = memories.id AND d.closed_at IS NULL)
+RETURNING id
+
+-- query: reopen_disputes
+-- As a whole, with all of its sides.
+UPDATE disputes SET closed_at = NULL
+WHERE namespace = :namespace AND closed_at = :closed_at AND question_id IN (
+  SELECT question_id FROM disputes
+  WHERE namespace = :namespace AND memory_id = :memory_id AND closed_at = :closed_at)
 
 -- query: open_disputes
 -- The sides of the disputes that wait longest.

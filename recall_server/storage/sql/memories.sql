@@ -10,22 +10,21 @@ SELECT :namespace, :memory_id,
 UPDATE memories
 SET status = :status, retired_at = :now, superseded_by = :superseded_by,
   valid_until = COALESCE(valid_until, :valid_until)
-WHERE namespace = :namespace AND id = :id AND retired_at IS NULL
+WHERE namespace = :namespace AND id = :id AND retired_at IS NULL AND status IN (:before...)
 RETURNING id
 
 -- query: expire_memories
 -- any scope: for jobs, which work for the namespace and not for a caller
 -- Those that cite this text, and that no other text keeps.
 UPDATE memories SET status = 'expired', retired_at = COALESCE(retired_at, :now)
-WHERE namespace = :namespace AND status IN ('active', 'disputed', 'superseded')
-  AND expires_at <= :now
+WHERE namespace = :namespace AND status IN (:before...) AND expires_at <= :now
   AND id IN (SELECT memory_id FROM citations
     WHERE namespace = :namespace AND episode_id = :episode_id)
 RETURNING id
 
 -- query: forget_memory
 UPDATE memories SET status = 'forgotten', retired_at = :now
-WHERE namespace = :namespace AND id = :id AND status IN ('active', 'disputed', 'superseded')
+WHERE namespace = :namespace AND id = :id AND status IN (:before...)
 RETURNING id
 
 -- query: restore_memory
@@ -33,6 +32,26 @@ UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = 
   valid_until = :valid_until
 WHERE namespace = :namespace AND id = :id AND status = 'forgotten'
 RETURNING id
+
+-- query: undo_memory
+-- To a state that it had before, whatever it is in now.
+UPDATE memories SET status = :status, retired_at = :retired_at, superseded_by = :superseded_by,
+  valid_until = :valid_until, expires_at = :expires_at, confidence = :confidence,
+  reinforcements = :reinforcements
+WHERE namespace = :namespace AND id = :id
+
+-- query: undo_added_memory
+UPDATE memories SET status = 'forgotten', retired_at = :now
+WHERE namespace = :namespace AND id = :id
+
+-- query: undo_citations
+DELETE FROM citations
+WHERE namespace = :namespace AND memory_id = :id AND position >= :kept
+RETURNING position, episode_id, span_start, span_end
+
+-- query: undo_dropped_citation
+INSERT INTO citations (namespace, memory_id, position, episode_id, span_start, span_end)
+VALUES (:namespace, :id, :position, :episode_id, :span_start, :span_end)
 
 -- query: reinforce_memory
 UPDATE memories SET reinforcements = reinforcements + :more,

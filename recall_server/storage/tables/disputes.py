@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from recall_server.domain.memory import Status, before
+from recall_server.domain.memory_event import EventKind
 from recall_server.domain.relations import Reason, Relation, RelationKind
 from recall_server.storage.bound_connection import BoundTable
 from recall_server.storage.driver import Row, moment
@@ -27,7 +29,11 @@ class Disputes(BoundTable):
     ) -> bool:
         """Mark both sides; False where one of them is not believed any more."""
         ids = [new, *existing]
-        marked = await self._bound.fetch("mark_disputed", ids=ids)
+        marked = await self._bound.fetch(
+            "mark_disputed", ids=ids, before=[*before(Status.DISPUTED), Status.DISPUTED]
+        )
+        for one in ids:
+            self._bound.note(one, EventKind.DISPUTED, now)
         await self._bound.many(
             "open_dispute",
             [
@@ -46,8 +52,14 @@ class Disputes(BoundTable):
         """End a dispute; False where there is none."""
         rows = await self._bound.fetch("close_dispute", question_id=question_id, now=now)
         if rows:
-            await self._bound.send("believe_undisputed", ids=[row["memory_id"] for row in rows])
+            ids = [row["memory_id"] for row in rows]
+            for row in await self._bound.fetch("believe_undisputed", ids=ids):
+                self._bound.note(row["id"], EventKind.SETTLED, now)
         return bool(rows)
+
+    async def reopen(self, memory_id: str, closed_at: datetime) -> None:
+        """Open the disputes of a memory again that were closed at this moment."""
+        await self._bound.send("reopen_disputes", memory_id=memory_id, closed_at=closed_at)
 
     async def get(self, question_id: str) -> OpenDispute | None:
         """The open dispute of this id."""

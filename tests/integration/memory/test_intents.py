@@ -266,3 +266,64 @@ async def test_half_a_dispute_in_a_file_asks_nothing(open_app: Open) -> None:
         await taken_in(application, half, BOB)
 
         assert await _believed(application, BOB) == {first["text"]: "active"}
+
+
+STATE = """
+SELECT id, status, superseded_by, valid_until, retired_at FROM memories
+WHERE status <> 'forgotten' ORDER BY id;
+SELECT question_id, memory_id, side FROM disputes WHERE closed_at IS NULL
+ORDER BY question_id, memory_id;
+SELECT item_id FROM documents WHERE findable ORDER BY item_id
+"""
+TOLD = (
+    (Intent.REMEMBER, "Ana lives in Lisbon."),
+    (Intent.REMEMBER, "Ana lives in Porto."),
+    (None, Choice.KEEP_NEW),
+    (Intent.CORRECT, "Ana lives in Faro."),
+    (Intent.FORGET, "Ana lives in Faro."),
+)
+
+
+async def _state(application: Application) -> list[list[tuple[Any, ...]]]:
+    await drained(application)
+    return [
+        [tuple(dict(row).values()) for row in await select(application.store, query)]
+        for query in STATE.split(";")
+    ]
+
+
+async def test_what_is_submitted_disputed_and_answered_is_undone_exactly(
+    open_app: Open, clock: Clock
+) -> None:
+    """And so is each undo."""
+    async with open_app() as application:
+        services = application.services
+        await enter(application)
+        await services.tasks.set_policy(context(application), Policy.ASK)
+        states, done = [await _state(application)], []
+        for intent, told in TOLD:
+            call = context(application)
+            if intent is None:
+                (one,) = await services.reviews.waiting(call, CONTRADICTIONS, limit=9)
+                await services.reviews.answer(call, one.id, Choice(told))
+            else:
+                await services.intents.submit(call, Wish(intent, Submission(told, "home")))
+            states.append(await _state(application))
+            done.append(call.entry.change)
+            clock.pass_(timedelta(minutes=1))
+
+        async def undo(change_id: str | None) -> str | None:
+            assert change_id is not None
+            given = {"dry_run": False, "with_dependents": False}
+            undone = await services.changes.undo(context(application), change_id, **given)
+            clock.pass_(timedelta(minutes=1))
+            return undone.change_id
+
+        for change in reversed(done):
+            after = states.pop()
+            undone = await undo(change)
+            assert await _state(application) == states[-1], change
+            again = await undo(undone)
+            assert await _state(application) == after, change
+            await undo(again)
+            assert await _state(application) == states[-1], change

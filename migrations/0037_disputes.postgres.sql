@@ -42,11 +42,3 @@ ALTER TABLE relations FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON relations TO recall_app
   USING (namespace = current_setting('recall.namespace', true))
   WITH CHECK (namespace = current_setting('recall.namespace', true));
-
--- One more status, of what is believed and contradicted.
-ALTER TABLE memories DROP CONSTRAINT memories_status_check;
-ALTER TABLE memories ADD CONSTRAINT memories_status_check
-  CHECK (status IN ('active', 'disputed', 'superseded', 'expired', 'forgotten'));
-ALTER TABLE memories DROP CONSTRAINT memories_check;
-ALTER TABLE memories ADD CONSTRAINT memories_check
-  CHECK ((status IN ('active', 'disputed')) = (retired_at IS NULL));

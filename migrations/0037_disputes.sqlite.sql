@@ -29,12 +29,3 @@ CREATE TABLE relations (
   FOREIGN KEY (namespace, from_id) REFERENCES memories (namespace, id)
 ) WITHOUT ROWID;
 CREATE INDEX relations_back ON relations (namespace, to_id);
-
--- One more status, of what is believed and contradicted. As for expiry: what is stored stays as it is.
-PRAGMA writable_schema = ON;
-UPDATE sqlite_schema SET sql = replace(replace(sql,
-  '''active'', ''superseded''', '''active'', ''disputed'', ''superseded'''),
-  '(status = ''active'') = (retired_at IS NULL)',
-  '(status IN (''active'', ''disputed'')) = (retired_at IS NULL)')
-WHERE type = 'table' AND name = 'memories';
-PRAGMA writable_schema = RESET;
