@@ -11,7 +11,7 @@ from recall_server.domain.audit import AccessCount
 from recall_server.domain.episode import Citation, Source, Span
 from recall_server.domain.errors import Stale
 from recall_server.domain.memory import (
-    CURRENT,
+    BELIEVED,
     FINDABLE,
     TRANSITIONS,
     Layer,
@@ -300,6 +300,12 @@ class Memories(BoundTable):
         )
         return [_memory(row) for row in rows]
 
+    async def with_terms(self, terms: Sequence[str], limit: int) -> list[Memory]:
+        """The memories that are believed and have most of these terms, with the words they cite."""
+        rows = await self._bound.fetch("memories_with_terms", terms=list(terms), limit=limit)
+        found = await self.get([row["id"] for row in rows])
+        return [found[row["id"]] for row in rows]
+
     async def of_episode(self, episode_id: str) -> list[Memory]:
         """The active memories that were first found in an episode."""
         rows = await self._bound.fetch("memories_of_episode", episode_id=episode_id)
@@ -383,7 +389,7 @@ class Memories(BoundTable):
 
     def _then(self, status: Status | None, type_: str, topic: str) -> dict[str, Any]:
         as_of = self._bound.past.as_of
-        believed = CURRENT if as_of is None else FINDABLE | CURRENT
+        believed = BELIEVED if as_of is None else FINDABLE
         return {
             "type": type_,
             "topic": topic,
@@ -512,6 +518,7 @@ def _item(row: Row, forgotten: Sequence[Span]) -> Item:
         valid_until=moment_or_none(row["valid_until"]),
         expires_at=moment_or_none(row["expires_at"]),
         agent_id=row["agent_id"],
+        disputed=row["status"] == Status.DISPUTED,
     )
 
 
