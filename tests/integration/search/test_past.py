@@ -26,7 +26,7 @@ DAY = timedelta(days=1)
 QUESTIONS = ("where do I live", "what does Ann prefer", "harbour and weather", "work at Initech")
 FOUND = "SELECT item_id FROM documents WHERE namespace = 'alice' AND findable"
 EXAMPLES = settings(
-    max_examples=3,
+    max_examples=2,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -269,3 +269,29 @@ def test_a_moment_to_the_second_is_all_of_that_second_and_a_date_is_its_beginnin
 def test_a_moment_that_cannot_be_read_or_is_to_come_is_refused(name: str, given: str) -> None:
     with pytest.raises(Invalid, match=name):
         past(**{"as_of": "", "known_at": "", name: given}, now=NOON + DAY)
+
+
+@pytest.mark.parametrize("first", ["memory", "passage"])
+async def test_an_erasure_takes_out_of_the_index_what_was_hidden_before(
+    open_app: Open, first: str
+) -> None:
+    async with open_app() as application:
+        await enter(application)
+        accepted = await remember(application, "User: I live in Zyntrox. The harbour was lovely.")
+        await drained(application)
+        (memory,) = await memories(application)
+        hidden = memory.id if first == "memory" else f"{accepted.episode_id}.0"
+        await application.services.recall.forget(context(application), hidden)
+        await drained(application)
+        for kept in ("terms", "postings"):
+            rows = await select(application.store, f"SELECT term FROM {kept}")
+            assert "zyntrox" in {row["term"] for row in rows}
+        await application.services.erase.memory(context(application), hidden)
+        await drained(application)
+
+        for left in ("terms", "postings"):
+            rows = await select(application.store, f"SELECT term FROM {left}")
+            assert "zyntrox" not in {row["term"] for row in rows}
+        orphans = "SELECT count(*) AS n FROM postings p WHERE NOT EXISTS (SELECT 1 FROM documents d"
+        orphans += " WHERE d.namespace = p.namespace AND d.slot = p.slot)"
+        assert (await select(application.store, orphans))[0]["n"] == 0
