@@ -62,6 +62,8 @@ def report(one: Report) -> Json:
     }
     if one.unclear:
         shown["unclear"] = list(one.unclear)
+    if one.change_id:
+        shown["change_id"] = one.change_id
     if one.episode_id:
         shown["episode_id"] = one.episode_id
     return shown

@@ -110,6 +110,22 @@ async def test_a_correction_by_words_takes_the_place_of_the_best_match(running: 
     assert (new["topic"], new["metadata"]) == ("work", {"evidence": "Bea's invitation"})
 
 
+async def test_a_correction_is_taken_back_by_the_change_that_it_answers_with(
+    running: Running,
+) -> None:
+    async with running.http(await running.token()) as http:
+        await submit(http, "Ana lives in Lisbon.")
+        shown = await submit(http, "Ana lives in Porto.", intent="correct", dry_run=True)
+        done = await submit(http, "Ana lives in Porto.", intent="correct")
+        corrected = await active(http)
+        undone = await http.post(f"/v1/changes/{done['change_id']}/undo", json={})
+        after = await active(http)
+
+    assert "change_id" not in shown
+    assert (corrected, undone.status_code) == (["Ana lives in Porto."], 200)
+    assert after == ["Ana lives in Lisbon."]
+
+
 async def test_where_two_are_as_good_neither_is_touched(running: Running) -> None:
     async with running.http(await running.token()) as http:
         for text in ("Rex is a dog of Ana.", "Rex is a horse of Bea."):

@@ -1,5 +1,6 @@
 """Contradictions that stay visible, and the one list of what waits for a decision."""
 
+import asyncio
 from typing import Any
 
 import httpx2
@@ -120,6 +121,19 @@ async def test_an_answer_settles_it_once(
         assert await waiting(http) == []
         history = (await http.get(f"/v1/memories/{review['about']['new']['memory_id']}")).json()
         assert [one["choice"] for one in history["decisions"]] == [choice]
+
+
+async def test_of_several_answers_at_the_same_time_one_is_taken(running: Running) -> None:
+    choices = ("keep_existing", "keep_new", "keep_both")
+    async with running.http(await running.token()) as http:
+        await disputed(running, http)
+        (review,) = await waiting(http)
+        path = f"/v1/reviews/{review['id']}"
+        answers = await asyncio.gather(*(http.post(path, json={"choice": c}) for c in choices))
+        believed = await states(http)
+
+    assert sorted(one.status_code for one in answers) == [200, 409, 409]
+    assert "disputed" not in believed.values()
 
 
 async def test_a_dispute_ends_where_a_side_is_gone(running: Running) -> None:

@@ -70,8 +70,8 @@ class Wish:
 @dataclass(frozen=True)
 class Report:
     """What was decided, or with `dry_run` would be: by which rules stands in the plan. `considered`
-    are the memories that came near, `unclear` those that are meant as much as each other. `held`:
-    the words are in quarantine.
+    are the memories that came near, `unclear` those that are meant as much as each other.
+    `change_id` is what an undo names. `held`: the words are in quarantine.
     """
 
     intent: Intent
@@ -79,6 +79,7 @@ class Report:
     considered: tuple[Match, ...] = ()
     unclear: tuple[str, ...] = ()
     episode_id: str | None = None
+    change_id: str | None = None
     dry_run: bool = False
     held: bool = False
 
@@ -208,6 +209,7 @@ class Intents:
         report = Report(Intent.FORGET, plan, target.considered, dry_run=wish.dry_run)
         if wish.dry_run:
             return report
+        report = replace(report, change_id=context.entry.change)
         context.entry.counts |= plan.counts()
         context.entry.ids += plan.ids()
         async with self.store.change(context) as tx:
@@ -273,6 +275,7 @@ class Intents:
             plan,
             target.considered,
             episode_id=None if wish.dry_run else episode.id,
+            change_id=None if wish.dry_run else context.entry.change,
             dry_run=wish.dry_run,
             held=not said.candidates and any(turn.hidden for turn in episode.turns),
         )

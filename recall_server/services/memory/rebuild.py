@@ -165,6 +165,7 @@ class Rebuild:
             for one in ended:
                 await tx.memories.retire(one.id, Status.DEPRECATED, now, reason=REEXTRACTED)
             await indexing.hide(tx, [one.id for one in ended])
+            await commit.settle_ended(tx, now)
             counts = plan.counts()
             if self.embeds and counts.get("added"):
                 payload = {"episode_id": episode.id}
