@@ -229,7 +229,7 @@ def routes() -> Iterator[tuple[Operation, Http]]:
         yield operation, Http(hosted_method, PREFIX + hosted_path, **given)
 
     one, hosted_one = "/memories/{memory_id}", "/v1/memories/{memory_id}/"
-    yield tokens.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=())
+    yield tokens.WHOAMI, Http("GET", f"{PREFIX}/v1/ping/", present=_ping, returns=("status",))
     yield from both(
         memories.STORE_MEMORY, "POST", "/memories", "POST /v3/memories/add/",
         arguments=Add, present=_added, returns=("results", "status", "event_id"),

@@ -117,7 +117,8 @@ class Http:
     query of any other method, and in `headers` by the names of their arguments.
 
     `arguments`, `present` and `returns` are given where they differ from those of the operation;
-    `holder` finds the caller of a request that needs no token.
+    `holder` finds the caller of a request that needs no token. `besides` are answers of another
+    protocol at the same path, by their statuses.
     """
 
     method: str
@@ -128,6 +129,7 @@ class Http:
     returns: tuple[str, ...] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     holder: Callable[[Services, Any], Awaitable[Caller]] | None = None
+    besides: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
